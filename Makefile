@@ -1,0 +1,63 @@
+# Every target does the set-up it needs; `make predict` and `make test` are all that a newcomer types.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCHVISION ?= torchvision==0.28.0
+VENV := .venv
+BIN := $(VENV)/bin
+# The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
+HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
+
+.PHONY: predict setup test lint bench model clean apt
+
+predict: $(VENV)/.core
+	$(BIN)/epochcast predict vgg_cifar --dataset cifar100 --gpu-set demo --batch-size 32 --batch-size 64 --batch-size 128 --batch-size 256 --batch-size 512
+	$(BIN)/epochcast predict resnet50 --dataset imagenet --gpu-set demo --batch-size 16 --batch-size 32 --batch-size 64 --batch-size 128 --batch-size 256
+
+setup: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+# Chainer's setup.py needs pkg_resources, gone from setuptools 82, so it is installed in two steps.
+# torchvision is compared with, not run on: --no-deps keeps it from replacing a CPU build of PyTorch.
+$(VENV)/.dev: pyproject.toml $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+ifeq ($(HAS_TORCH),1)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCHVISION) 'pillow>=10'
+endif
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
+	@touch $@
+
+# Installs the Debian packages that tests need when it may, else says what to type.
+apt:
+	@missing=$$(grep -v '^#' apt.txt | while read -r p; do dpkg -s "$$p" >/dev/null 2>&1 || echo "$$p"; done); \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq $$missing >/dev/null; \
+	  else echo "Missing Debian packages; type: sudo apt-get install -y" $$missing; exit 1; fi; \
+	fi
+
+test: $(VENV)/.dev apt
+	$(BIN)/python -m pytest -n 2 -q
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run_all.py
+
+# Refits the shipped default on the published measurements (docs/decisions/, datasets/README.md).
+model: $(VENV)/.core
+	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
+	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --out datasets/models/default.json
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,87 @@
+"""Every error that epochcast raises on purpose, in one tree.
+
+Raised everywhere below `epochcast`; mapped once to HTTP answers by `api` and to exit codes by the command.
+A message gives the offending value, the valid range or the nearest valid names, and the next step.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "ArtifactError",
+    "BackendUnavailableError",
+    "DataError",
+    "DeviceOutOfMemoryError",
+    "EpochcastError",
+    "ModelError",
+    "NoisyMeasurementError",
+    "NotFittedError",
+    "OutOfRangeError",
+    "ProfilingError",
+    "SchemaError",
+    "UnknownCnnError",
+    "UnknownGpuError",
+    "nearest",
+]
+
+
+class EpochcastError(Exception):
+    """Root of the tree: catch this to catch everything that epochcast refuses."""
+
+    def __str__(self) -> str:  # LookupError's children would print their message quoted
+        return str(self.args[0]) if self.args else ""
+
+
+class DataError(EpochcastError):
+    """The input data cannot be used."""
+
+
+class SchemaError(DataError, ValueError):
+    """A table, file or value does not have the form that is documented for it."""
+
+
+class UnknownGpuError(DataError, LookupError):
+    """No GPU, or more than one, goes by this name."""
+
+
+class UnknownCnnError(DataError, LookupError):
+    """No CNN goes by this name."""
+
+
+class ModelError(EpochcastError):
+    """The model cannot answer."""
+
+
+class NotFittedError(ModelError):
+    """The predictor was used before it was fitted."""
+
+
+class ArtifactError(ModelError):
+    """A stored model is damaged, of another version, or not trusted."""
+
+
+class OutOfRangeError(ModelError, ValueError):
+    """The question lies outside what the model or the CNN allows."""
+
+
+class ProfilingError(EpochcastError):
+    """A measurement could not be made."""
+
+
+class BackendUnavailableError(ProfilingError, ImportError):
+    """A framework is not installed or finds no device."""
+
+
+class DeviceOutOfMemoryError(ProfilingError):
+    """The configuration does not fit in the device's memory."""
+
+
+class NoisyMeasurementError(ProfilingError):
+    """Something disturbed the measurement, so that its times cannot be trusted."""
+
+
+def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
+    """The `n` names of `known` most like `name`, quoted and comma-separated, for an error message."""
+    by_key = {k.casefold(): k for k in known}
+    found = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
+    return ", ".join(repr(by_key[k]) for k in found) or "none is close"

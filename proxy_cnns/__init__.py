@@ -1,0 +1,1 @@
+"""The instrument: profiles proxy CNNs and single operators on the GPU at hand."""
