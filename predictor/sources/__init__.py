@@ -1,0 +1,1 @@
+"""Where CNNs come from: zoo names, layer table CSVs, ONNX files, PyTorch modules and Chainer chains."""
