@@ -71,7 +71,7 @@ def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> 
         ("parameters\n", "parameters,notes\n", "unknown column 'notes'"),
         ("parameters\n", "parameters,name\n", "column 'name' is given twice"),
         ("conv2d", "conv3d", "line 2: unknown type 'conv3d'. Nearest: 'conv2d'"),
-        (",relu,", ",rellu,", "line 3: unknown kind of activation 'rellu'. Nearest:"),
+        ("activation,relu", "activation,rellu", "line 3: unknown kind of activation 'rellu'. Nearest:"),
         ("conv2d,,", "conv2d,relu,", "line 2: kind 'relu' is given"),
         ("34944", "34944.5", "line 2: parameters is '34944.5', not a whole number"),
         ("34944", "-1", "line 2: parameters is '-1', not a whole number"),
