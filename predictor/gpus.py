@@ -1,7 +1,7 @@
 """The catalogue of GPUs: what each one is, and which one a name means.
 
-Called by features, models, offers and the public face; reads `datasets/gpus.csv` and calls nothing of ours but
-the error tree and the finder of data files. It needs the standard library alone, so that it loads at once.
+Called by features, models, offers and the public face; reads `datasets/gpus.csv`, calls the
+error tree and the finder of data files. It needs the standard library alone, so that it loads at once.
 """
 
 import csv
@@ -30,8 +30,8 @@ class Gpu:
     """One GPU as software sees it: of a card with several chips (K80, M60, ...), one chip.
 
     Every field is a column of `datasets/gpus.csv`, whose meaning, unit and source `datasets/README.md` tells;
-    None where no vendor's sheet gives the value. Peaks are at the boost clock; tensor peaks are dense, with sums in
-    fp32 as training does.
+    None where no vendor's sheet gives the value. Peaks are at the boost clock; tensor peaks are dense, with
+    sums in fp32 as training does.
     """
 
     name: str
@@ -112,8 +112,8 @@ def find_gpu(name: str) -> Gpu:
     Parameters
     ----------
     name : str
-        A canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the words
-        NVIDIA, Tesla, GeForce and Quadro do not matter; a memory size may follow (``"T4 16GB"``).
+        A canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the
+        words NVIDIA, Tesla, GeForce and Quadro do not matter; a memory size may follow (``"T4 16GB"``).
 
     Returns
     -------
@@ -148,10 +148,10 @@ def precisions_of(gpu: Gpu) -> tuple[str, ...]:
 
     Notes
     -----
-    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32 is
-    everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and bfloat16
-    came with the tensor cores of 8.0. Pascal but GP100 computes fp16 at 1/64 of the fp32 rate, so that libraries
-    compute in fp32 there; it trains in fp16 all the same, and was measured, so it is listed.
+    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
+    is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
+    bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
+    rate, so that libraries compute in fp32 there; it trains in fp16 all the same, so it is listed.
     """
     capability = gpu.compute_capability
     half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
@@ -170,7 +170,7 @@ def check_precision(gpu: Gpu, precision: str) -> None:
 
 
 def _candidates(name: str) -> tuple[Gpu, ...]:
-    """The GPUs that a name may mean; when a memory size ends an otherwise known name, those with that memory."""
+    """List the GPUs that a name may mean; where a memory size ends the name, those with that memory."""
     exact, bare = _index()
     found = exact.get(_key(name)) or bare.get(_bare_key(name), ())
     if found:
@@ -212,7 +212,7 @@ def _bare_key(name: str) -> str:
 
 
 def _nearest_names(name: str, n: int = 3) -> str:
-    """The canonical names of the GPUs whose names, without vendor's words, look most like this one."""
+    """Quote the GPUs whose names, without the vendor's words, look most like this one."""
     _, bare = _index()
     close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
     names = dict.fromkeys(gpu.name for key in close for gpu in bare[key])
