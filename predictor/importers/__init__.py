@@ -1,0 +1,90 @@
+"""Importers of published measurements: other people's tables in our form. Adding one is one file and one line.
+
+Called by the public face (`epochcast data import`), evaluation and fitting; calls measurements. The tables are not
+part of epochcast: they are found through a path, or `$EPOCHCAST_PUBLISHED_DATA`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.data_files import published_data_root
+from predictor.errors import DataError, nearest
+from predictor.importers import deepbench, justus, lambda_tf, neusight, profet, pytorch, timm
+from predictor.importers.common import Importer, ImportReport, Provenance, published_file
+from predictor.importers.profet_profiles import import_operator_profiles
+from predictor.importers.published_cnns import published_layer_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "IMPORTERS",
+    "PROVENANCE",
+    "ImportReport",
+    "Importer",
+    "Provenance",
+    "import_measurements",
+    "import_operator_profiles",
+    "load_published",
+    "published_layer_tables",
+]
+
+IMPORTERS: dict[str, Importer] = {
+    "profet": profet.IMPORTER,
+    "justus": justus.IMPORTER,
+    "neusight": neusight.IMPORTER,
+    "deepbench": deepbench.IMPORTER,
+    "lambda-tf": lambda_tf.IMPORTER,
+    "timm": timm.IMPORTER,
+    "pytorch": pytorch.IMPORTER,
+}
+
+PROVENANCE: dict[str, Provenance] = {name: importer.provenance for name, importer in IMPORTERS.items()}
+
+
+def import_measurements(
+    name: str, path: str | os.PathLike[str] | None = None
+) -> tuple[pd.DataFrame, ImportReport]:
+    """Import one published data set as a measurement table.
+
+    Parameters
+    ----------
+    name : str
+        A key of `IMPORTERS`.
+    path : path, optional
+        The published table, or the folder that holds it; without it, `$EPOCHCAST_PUBLISHED_DATA`.
+
+    Returns
+    -------
+    DataFrame, ImportReport
+        The measurement table (`predictor.measurements`), and what became of each row.
+
+    Raises
+    ------
+    DataError
+        If the importer or the file does not exist.
+    SchemaError
+        If the table has not the form that the importer reads.
+    """
+    if name not in IMPORTERS:
+        raise DataError(
+            f"there is no importer {name!r}. Nearest: {nearest(name, IMPORTERS)}; all: {', '.join(IMPORTERS)}."
+        )
+    importer = IMPORTERS[name]
+    place = Path(path) if path is not None else published_data_root()
+    return importer.read(published_file(place, importer.table))
+
+
+def load_published(
+    folder: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
+) -> pd.DataFrame:
+    """Import several published data sets (all of `IMPORTERS` unless `names` are given) into one measurement table."""
+    import pandas as pd
+
+    root = published_data_root(folder)
+    frames = [import_measurements(name, root)[0] for name in (names if names is not None else IMPORTERS)]
+    return pd.concat(frames, ignore_index=True)
