@@ -102,14 +102,15 @@ def _transposed_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
     return {least + extra for extra in range(max(stride, dilation))}
 
 
-def _pool_sizes(_layer: Layer, window: tuple[int, ...]) -> set[int]:
+def _pool_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
     size, out, kernel, stride, padding = window
     if out and kernel == ceil(size / out) and stride == size // out and padding == 0:
         return {out}  # adaptive
     if not stride or not kernel:
         return {out} if not kernel else set()  # kernel 0: unknown in some published tables
     totals = {2 * padding, max(2 * padding - 1, 0)}
-    spare = [size + total - kernel for total in totals]
+    reach = (layer.dilation or 1) * (kernel - 1) + 1
+    spare = [size + total - reach for total in totals]
     return {n // stride + 1 for n in spare} | {ceil(n / stride) + 1 for n in spare}
 
 

@@ -1,0 +1,244 @@
+"""Turns the operators that a PyTorch module runs into the rows of a layer table, one by one.
+
+Called by `predictor.sources.torch_module`, which intercepts the operators; calls `torch_operators` for what
+each of them is. Follows feature maps from row to row by the identity of tensors, through views. PyTorch is not
+imported here: tensors are known by their shapes.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from predictor.layers import IMAGE, Layer
+from predictor.sources.torch_operators import CREATIONS, RANDOM, RULES, Call, Columns
+
+__all__ = ["Recorder"]
+
+_VIEWS = frozenset(("as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # their in-place forms
+
+
+@dataclass(frozen=True, slots=True)
+class _Map:
+    """A feature map: the row that wrote it, where its channels lie, whether a row permuted it."""
+
+    row: int
+    channel_dim: int = 1
+    permuted: bool = False
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Collects rows; `path` is the module that runs at the moment, as the hooks of `torch_module` say."""
+
+    batch_size: int
+    path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
+    rows: list[Layer] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)  # operators of type `other`
+    _maps: dict[int, _Map] = field(default_factory=dict)
+    _owners: dict[int, dict[int, int]] = field(default_factory=dict)  # tensor -> {parameter: elements}
+    _noise: set[int] = field(default_factory=set)
+    _counted: set[int] = field(default_factory=set)
+    _names: Counter[str] = field(default_factory=Counter)
+    _alive: list[Any] = field(default_factory=list)  # keeps ids unique; tensors on meta hold no memory
+
+    def image(self, tensor: Any) -> None:
+        """Take `tensor` for the CNN's input."""
+        self._keep(tensor)
+        self._maps[id(tensor)] = _Map(IMAGE)
+
+    def parameter(self, tensor: Any) -> None:
+        """Take `tensor` for trainable numbers, counted in the first row that reads them."""
+        self._keep(tensor)
+        self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
+
+    def is_map(self, tensor: Any) -> bool:
+        """Whether a tensor is a feature map: computed from the image."""
+        return id(tensor) in self._maps
+
+    def is_weights(self, tensor: Any) -> bool:
+        """Whether a tensor is made of parameters alone."""
+        return id(tensor) in self._owners and id(tensor) not in self._maps
+
+    def uncounted_parameters(self) -> int:
+        """Trainable numbers that no row has read."""
+        every = {key: size for owned in self._owners.values() for key, size in owned.items()}
+        return sum(size for key, size in every.items() if key not in self._counted)
+
+    def record(self, operator: str, arguments: dict[str, Any], result: Any, is_view: bool) -> None:
+        """Take note of one operator that has run.
+
+        Parameters
+        ----------
+        operator : str
+            PyTorch's name without the underscore of in-place forms, such as ``convolution``.
+        arguments : dict
+            By the names of PyTorch's own signature, defaults filled in.
+        result : tensor or tensors
+        is_view : bool
+            Whether the result shares its memory with an argument.
+        """
+        outputs, inputs = list(_tensors(result)), list(_tensors(arguments.values()))
+        for tensor in (*outputs, *inputs):
+            self._keep(tensor)
+        if not outputs:
+            return
+        maps = [tensor for tensor in inputs if id(tensor) in self._maps]
+        if not maps or operator in CREATIONS:
+            self._pass_on(operator, inputs, outputs)
+        elif is_view or operator in _VIEWS:
+            self._view(operator, arguments, maps[0], outputs)
+        elif operator == "clone":
+            self._clone(maps[0], outputs[0])
+        else:
+            self._operator(operator, arguments, inputs, outputs)
+
+    def _keep(self, tensor: Any) -> None:
+        self._alive.append(tensor)
+
+    def _pass_on(self, operator: str, inputs: list[Any], outputs: list[Any]) -> None:
+        """Follow what is no feature map: noise, and tensors made of parameters."""
+        owned = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
+        noisy = operator in RANDOM or any(id(tensor) in self._noise for tensor in inputs)
+        for tensor in outputs:
+            if owned and operator not in CREATIONS:
+                self._owners.setdefault(id(tensor), {}).update(owned)
+            if noisy:
+                self._noise.add(id(tensor))
+
+    def _view(self, operator: str, arguments: dict[str, Any], source: Any, outputs: list[Any]) -> None:
+        """Follow a view; a permutation and a flattening are rows, all else costs nothing."""
+        was, out = self._maps[id(source)], outputs[0]
+        channel_dim, permuted = was.channel_dim, was.permuted
+        order = _order(operator, arguments, source.ndim)
+        if order is not None and source.ndim > 2:
+            moved = order.index(channel_dim % source.ndim)
+            channel_dim = -1 if moved == source.ndim - 1 else 1
+            row = self._add(operator, {"type": "permute"}, [source], out, out, channel_dim, channel_dim)
+            was, permuted = _Map(row), True
+        elif _flattens(source, out) and out.shape[0] == self.batch_size:
+            row = self._add("flatten", {"type": "flatten"}, [source], source, out, channel_dim, 1)
+            was, permuted, channel_dim = _Map(row), False, 1
+        elif source.ndim <= 2 < out.ndim:
+            channel_dim = 1
+        for tensor in outputs:
+            self._maps[id(tensor)] = _Map(was.row, channel_dim, permuted)
+
+    def _clone(self, source: Any, out: Any) -> None:
+        """Follow a copy: of a permuted view it is the permutation, already counted; else it has a row."""
+        was = self._maps[id(source)]
+        moves = not source.is_contiguous() or not out.is_contiguous()
+        if was.permuted:
+            self._maps[id(out)] = _Map(was.row, was.channel_dim)
+            return
+        columns = {"type": "permute" if moves else "other"}
+        row = self._add("clone", columns, [source], source, out, was.channel_dim, was.channel_dim)
+        self._maps[id(out)] = _Map(row, was.channel_dim)
+
+    def _operator(
+        self, operator: str, arguments: dict[str, Any], inputs: list[Any], outputs: list[Any]
+    ) -> None:
+        maps = [tensor for tensor in inputs if id(tensor) in self._maps]
+        source, out = maps[0], outputs[0]
+        channel_dim = self._maps[id(source)].channel_dim
+        in_dim, out_dim = _channel_dims(operator, channel_dim)
+        noise = [prod(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
+        call = Call(
+            operator,
+            arguments,
+            self._shape(source, in_dim),
+            self._shape(out, out_dim),
+            self.batch_size,
+            channel_dim,
+            noise[0] if noise else None,
+        )
+        columns = RULES[operator](call) if operator in RULES else {"type": "other"}
+        if columns.get("type") in ("add", "multiply", "concat"):
+            source, in_dim = out, out_dim  # in_* is the shape of the full-size result
+        row = self._maps[id(maps[0])].row
+        if columns:
+            row = self._add(operator, columns, inputs, source, out, in_dim, out_dim)
+        for tensor in outputs:
+            self._maps[id(tensor)] = _Map(row, out_dim)
+
+    def _add(
+        self,
+        operator: str,
+        columns: Columns,
+        inputs: list[Any],
+        source: Any,
+        out: Any,
+        in_dim: int,
+        out_dim: int,
+    ) -> int:
+        index = len(self.rows)
+        if columns["type"] == "other":
+            self.unknown.add(operator.strip("_"))
+        shapes = (*self._shape(source, in_dim), *self._shape(out, out_dim))
+        read = tuple(self._maps[id(tensor)].row for tensor in inputs if id(tensor) in self._maps)
+        name, type_, kind = self._name(operator, columns["type"]), columns["type"], columns.get("kind")
+        rest = {key: value for key, value in columns.items() if key not in ("type", "kind")}
+        row = Layer(index, name, type_, kind, read, *shapes, **rest, parameters=self._parameters(inputs))
+        self.rows.append(row)
+        return index
+
+    def _parameters(self, inputs: list[Any]) -> int:
+        """Trainable numbers that these tensors are made of and that no earlier row has counted."""
+        found = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
+        new = found.keys() - self._counted
+        self._counted |= new
+        return sum(found[key] for key in new)
+
+    def _name(self, operator: str, type_: str) -> str:
+        path, leaf = self.path[-1] if self.path else ("", False)
+        operator = operator.strip("_")
+        name = path if leaf and path and type_ != "other" else f"{path}.{operator}".strip(".")
+        self._names[name] += 1
+        return name if self._names[name] == 1 else f"{name}_{self._names[name] - 1}"
+
+    def _shape(self, tensor: Any, channel_dim: int) -> tuple[int, int, int]:
+        """Channels, height, width of one sample of a tensor."""
+        dims = list(tensor.shape[1:])
+        if tensor.ndim <= 2 and tensor.ndim > 0 and tensor.shape[0] != self.batch_size:
+            dims, channel_dim = [tensor.shape[0] // self.batch_size or 1, *dims], -1
+        if channel_dim == -1 and len(dims) > 1:
+            dims = [dims[-1], *dims[:-1]]
+        while len(dims) < 3:
+            dims.append(1)
+        return (
+            (prod(dims[:-2]), dims[-2], dims[-1]) if channel_dim == 1 else (dims[0], dims[1], prod(dims[2:]))
+        )
+
+
+def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:
+    """Where an operator finds the channels and where it leaves them."""
+    if operator == "linear":
+        return -1, -1
+    if operator in ("convolution", "batch_norm") or "pool2d" in operator:
+        return 1, 1
+    return channel_dim, channel_dim
+
+
+def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | None:
+    """Return the order in which a permutation leaves the dimensions; None if as they are."""
+    order = list(range(ndim))
+    if operator == "permute":
+        order = [d % ndim for d in arguments["dims"]]
+    elif operator == "transpose":
+        a, b = arguments["dim0"] % ndim, arguments["dim1"] % ndim
+        order[a], order[b] = order[b], order[a]
+    return order if order != list(range(ndim)) else None
+
+
+def _flattens(source: Any, out: Any) -> bool:
+    return bool(source.ndim > 2 and out.ndim == 2 and source.shape[0] == out.shape[0])
+
+
+def _tensors(values: Any) -> Iterator[Any]:
+    """All tensors in arguments or results, however nested in lists and tuples."""
+    if hasattr(values, "is_contiguous"):
+        yield values
+    elif isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        for value in values:
+            yield from _tensors(value)
