@@ -60,8 +60,8 @@ def fit_linear_law(columns: tuple[str, ...], design: Floats, y: Floats, relative
     Notes
     -----
     Singular value decomposition. Columns are scaled first: CUDA cores count thousands, L2 a few MiB, and a
-    cut-off on raw columns (scikit-learn's LinearRegression has one) would drop the latter unsaid. Where columns
-    depend on each other, the law with the smallest scaled coefficients is taken.
+    cut-off on raw columns (scikit-learn's LinearRegression has one) would silently drop the latter. Where
+    columns depend on each other, the law with the smallest scaled coefficients is taken.
     """
     weights = 1 / y if relative else np.ones_like(y)
     weighted = _with_ones(design) * weights[:, None]
