@@ -23,8 +23,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     cnn : str, path, LayerTable, torch.nn.Module or chainer.Chain
         A name of the zoo; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the CNN itself.
     image_size : int, optional
-        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table or
-        file was made for; a module or chain must be told.
+        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table
+        or file was made for; a module or chain must be told.
 
     Raises
     ------
@@ -52,8 +52,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
             return read(cnn, image_size)
     raise UnknownCnnError(
-        f"a {type(cnn).__name__} is no CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv or .onnx, "
-        "a LayerTable, a torch.nn.Module or a chainer.Chain."
+        f"a {type(cnn).__name__} is no CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv or "
+        ".onnx, a LayerTable, a torch.nn.Module or a chainer.Chain."
     )
 
 
@@ -80,8 +80,8 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
 
     if name not in zoo_names():
         raise UnknownCnnError(
-            f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `epochcast cnn list` shows all "
-            f"{len(zoo_names())}; a path must end in .csv (a layer table) or .onnx."
+            f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `epochcast cnn list` shows "
+            f"all {len(zoo_names())}; a path must end in .csv (a layer table) or .onnx."
         )
     return zoo_cnn(name, image_size)
 

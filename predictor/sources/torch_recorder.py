@@ -1,8 +1,8 @@
 """Turns the operators that a PyTorch module runs into the rows of a layer table, one by one.
 
 Called by `predictor.sources.torch_module`, which intercepts the operators; calls `torch_operators` for what
-each of them is. Follows feature maps from row to row by the identity of tensors, through views. PyTorch is not
-imported here: tensors are known by their shapes.
+each of them is. Follows feature maps from row to row by the identity of tensors, through views. PyTorch is
+not imported here: tensors are known by their shapes.
 """
 
 from collections import Counter
