@@ -1,0 +1,53 @@
+"""Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+_TORCHVISION_OPERATORS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
+_OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3": _NO_AUXILIARY}
+
+
+@pytest.fixture(scope="session")
+def torch() -> ModuleType:
+    """PyTorch, or a skip that says that it is missing."""
+    return pytest.importorskip(
+        "torch", reason="PyTorch is not installed here: comparisons with it are skipped"
+    )
+
+
+@pytest.fixture(scope="session")
+def torchvision_models(torch: ModuleType) -> Iterator[ModuleType]:
+    """`torchvision.models` beside a CPU build of PyTorch, for which torchvision has no compiled operators."""
+    library = torch.library.Library("torchvision", "DEF")  # must outlive every use of torchvision
+    for operator in _TORCHVISION_OPERATORS:
+        library.define(operator)
+    yield pytest.importorskip(
+        "torchvision.models", reason="torchvision is not installed: it is compared with"
+    )
+    del library
+
+
+@pytest.fixture(scope="session")
+def torchvision_cnn(torch: ModuleType, torchvision_models: ModuleType) -> Callable[[str], Any]:
+    """Build a CNN of torchvision by its name: shapes without numbers, auxiliary classifiers off."""
+    from torchvision.models.regnet import BlockParams
+
+    widths_of = BlockParams.from_init_params
+
+    def widths_on_cpu(*args: Any, **kwargs: Any) -> Any:
+        with torch.device("cpu"):  # RegNet computes its widths with tensors
+            return widths_of(*args, **kwargs)
+
+    def build(name: str) -> Any:
+        with pytest.MonkeyPatch.context() as patch, torch.device("meta"):
+            patch.setattr(BlockParams, "from_init_params", widths_on_cpu)
+            return getattr(torchvision_models, name)(**_OPTIONS.get(name, {}))
+
+    return build
