@@ -37,8 +37,8 @@ _YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False,
 class Offer:
     """One kind of rented machine at one place; the price is that of the whole machine.
 
-    `gpu` is the GPU's canonical name; `gpu_count` counts chips, as the catalogue does (a K80 card is two), and
-    is a fraction where the machine has a share of one. None or "" where the source does not say.
+    `gpu` is the GPU's canonical name; `gpu_count` counts chips, as the catalogue does (a K80 card is two),
+    and is a fraction where the machine has a share of one. None or "" where the source does not say.
     """
 
     provider: str
@@ -64,8 +64,8 @@ def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
     ----------
     path : path, optional
         A CSV file with the columns `REQUIRED_COLUMNS` and any of `OPTIONAL_COLUMNS` (US$ per hour of the
-        whole machine, GiB, GB); the shipped `offers.csv` if None. A file that has a `retrieved_on` column must
-        date every row that is not historic.
+        whole machine, GiB, GB); the shipped `offers.csv` if None. A file that has a `retrieved_on` column
+        must date every row that is not historic.
 
     Returns
     -------

@@ -16,8 +16,8 @@ __all__ = ["TRAINING_SETS", "TrainingSet", "find_training_set"]
 class TrainingSet:
     """The part of a data set that one epoch of training passes over.
 
-    `resized` tells that the images' sizes vary, and `image_size` is what classification recipes bring them to;
-    else `image_size` is the images' own side.
+    `resized` tells that the images' sizes vary, and `image_size` is what classification recipes bring them
+    to; else `image_size` is the images' own side.
     """
 
     name: str

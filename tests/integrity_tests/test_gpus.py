@@ -1,0 +1,253 @@
+"""Every row of gpus.csv obeys the arithmetic of its own columns, and every figure has a source."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from predictor.errors import UnknownGpuError
+from predictor.gpus import GENERATIONS, Gpu, all_gpus, find_gpu
+
+# CUDA C++ Programming Guide, "Compute Capabilities": FP32 cores per multiprocessor.
+CORES_PER_SM = {
+    **dict.fromkeys((3.0, 3.5, 3.7), 192),
+    **dict.fromkeys((5.0, 5.2, 5.3, 6.1, 6.2), 128),
+    **dict.fromkeys((6.0, 7.0, 7.2, 7.5, 8.0), 64),
+    **dict.fromkeys((8.6, 8.7, 8.9, 9.0, 10.0, 10.3, 12.0, 12.1), 128),
+}
+TENSOR_CORES_PER_SM = {7.0: 8, 7.2: 8, 7.5: 8}  # 4 from 8.0 on
+GENERATION_OF = {
+    **dict.fromkeys((3.0, 3.5, 3.7), "kepler"),
+    **dict.fromkeys((5.0, 5.2, 5.3), "maxwell"),
+    **dict.fromkeys((6.0, 6.1, 6.2), "pascal"),
+    **dict.fromkeys((7.0, 7.2), "volta"),
+    7.5: "turing",
+    **dict.fromkeys((8.0, 8.6, 8.7), "ampere"),
+    8.9: "ada",
+    9.0: "hopper",
+    **dict.fromkeys((10.0, 10.3, 12.0, 12.1), "blackwell"),
+}
+# Gbit/s per pin that the memory's standard and the parts built with it span.
+GBIT_PER_PIN = {
+    "GDDR5": (4.5, 8.1),
+    "GDDR5X": (10.0, 11.5),
+    "GDDR6": (10.0, 20.1),
+    "GDDR6X": (19.0, 23.1),
+    "GDDR7": (24.9, 30.1),
+    "HBM2": (1.4, 2.5),
+    "HBM2e": (2.4, 3.3),
+    "HBM3": (5.0, 6.0),
+    "HBM3e": (6.0, 9.3),
+    "LPDDR4": (3.2, 3.8),
+    "LPDDR4X": (4.2, 4.3),
+    "LPDDR5X": (8.0, 9.6),
+}
+# What a stranger may ask for: each of these means exactly one GPU ...
+RESOLVING = """
+K20; K40; K80; M4; M6; M10; M40; M60; P4; P6; P40; P100 12 GB PCIe; P100 16 GB PCIe; P100 SXM2; V100 16
+GB PCIe; V100 32 GB PCIe; V100 16 GB SXM2; V100 32 GB SXM2; V100 SXM3; V100 SXM2; V100 PCIe; T4; T4G; GTX
+780 Ti; GTX 980; GTX 980 Ti; GTX 1060 3GB; GTX 1060 6GB; GTX 1070; GTX 1070 Ti; GTX 1080; GTX 1080 Ti;
+Titan Black; GRID K520; K520; RTX 2060 Max-Q; RTX 2070 Max-Q; RTX 2080 Max-Q; RTX 2080 Super Max-Q; RTX
+3080 Max-Q; Titan X Maxwell; Titan X Pascal; Titan Xp; Titan V; Titan RTX; RTX 2060; RTX 2060 Super; RTX
+2070; RTX 2070 Super; RTX 2080; RTX 2080 Super; RTX 2080 Ti; RTX 3060; RTX 3060 Ti; RTX 3070; RTX 3070
+Ti; RTX 3080; RTX 3080 Ti; RTX 3090; RTX 3090 Ti; RTX 4060; RTX 4060 Ti; RTX 4070; RTX 4070 Ti; RTX 4080;
+RTX 4090; RTX 5070; RTX 5070 Ti; RTX 5080; RTX 5090; Quadro P2000; Quadro RTX 4000; Quadro RTX 5000;
+Quadro RTX 6000; Quadro RTX 8000; RTX 4000; RTX 5000; RTX 8000; RTX A2000; RTX A4000; RTX A4500; RTX
+A5000; RTX A5500; RTX A6000; A6000; RTX 6000 Ada; A10; A10G; A30; A40; A100 40 GB PCIe; A100 40 GB SXM;
+A100 80 GB PCIe; A100 80 GB SXM; L4; L40; L40S; H100 PCIe; H100 SXM; H100 NVL; H200; NVIDIA H200; B200;
+B300; RTX PRO 6000 Blackwell Server Edition; RTX PRO 6000 Blackwell Workstation Edition; RTX PRO 4500;
+Jetson TX2; Jetson AGX Xavier; AGX Xavier; GH200 96GB; GH200 144GB
+"""
+# ... and each of these several, which the error lists.
+SHARED = {
+    "V100": 5,
+    "V100 32GB": 3,
+    "V100 SXM": 3,
+    "P100": 3,
+    "P100 PCIe": 2,
+    "A100": 4,
+    "A100 SXM4": 2,
+    "A100 80GB": 2,
+    "H100": 3,
+    "H100 80GB": 2,
+    "GH200": 2,
+    "TITAN X": 2,
+    "RTX 6000": 2,
+    "RTX PRO 6000": 3,
+    "GTX 1060": 2,
+}
+# Names that drivers and the published measurements write.
+DRIVER_NAMES = """
+Tesla K40c; Tesla K80; Tesla M40; Tesla M60; Tesla P4; Tesla P100-PCIE-16GB; Tesla T4; Tesla
+V100-PCIE-32GB; Tesla V100-SXM2-16GB; Tesla V100-SXM3-32GB; Tesla V100-32GB; GeForce GTX 1080 Ti; GeForce
+GTX TITAN X; NVIDIA TITAN X (Pascal); NVIDIA TITAN Xp; TITAN V; GeForce RTX 2060 Max-Q; GeForce RTX 2070
+with Max-Q Design; GeForce RTX 2080 Super Max-Q; GeForce RTX 3080 Max-Q; NVIDIA GeForce RTX 3090; GeForce
+RTX 3080; Quadro RTX 6000; RTX A4500; NVIDIA RTX A6000; A100-SXM4-40GB; A100-PCIE-40GB; A100-PCIE-80GB;
+NVIDIA A100 80GB PCIe; A10; H100 PCIe 80GB; NVIDIA H100 80GB HBM3; NVIDIA H100 NVL; NVIDIA GH200 480GB;
+NVIDIA L40S; NVIDIA B200
+"""
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(";")]
+
+
+def every_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    return pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)(test)
+
+
+@every_gpu
+def test_cores_are_multiprocessors_times_the_cores_of_one(gpu: Gpu) -> None:
+    assert gpu.cuda_cores == gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
+
+
+@every_gpu
+def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none(gpu: Gpu) -> None:
+    if gpu.tensor_cores is None:
+        assert gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
+    else:
+        assert gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM.get(gpu.compute_capability, 4)
+
+
+@every_gpu
+def test_peak_fp32_is_two_flops_per_core_and_boost_cycle(gpu: Gpu) -> None:
+    assert gpu.peak_fp32_tflop_per_s == pytest.approx(
+        2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000, rel=0.02
+    )
+
+
+@every_gpu
+def test_boost_clock_is_plausible_and_not_below_the_base_clock(gpu: Gpu) -> None:
+    assert 0.7 <= gpu.boost_clock_ghz <= 2.7
+    assert gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
+
+
+@every_gpu
+def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has(gpu: Gpu) -> None:
+    low, high = GBIT_PER_PIN[gpu.memory_type]
+    assert low <= gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits <= high
+
+
+@every_gpu
+def test_memory_and_cache_are_plausible(gpu: Gpu) -> None:
+    assert 3 <= gpu.memory_gib <= 288
+    assert gpu.l2_mib is None or 0.25 <= gpu.l2_mib <= 128
+    assert gpu.tdp_w is None or 10 <= gpu.tdp_w <= 1400
+
+
+@every_gpu
+def test_generation_follows_from_compute_capability(gpu: Gpu) -> None:
+    assert gpu.generation == GENERATION_OF[gpu.compute_capability]
+    assert gpu.architecture.split()[0].casefold() == gpu.generation
+
+
+@every_gpu
+def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes(gpu: Gpu) -> None:
+    has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
+    assert has_bf16 == (gpu.peak_tf32_tflop_per_s is not None)
+    assert not has_bf16 or gpu.compute_capability >= 8
+    if gpu.peak_fp16_tensor_tflop_per_s is not None:
+        assert gpu.tensor_cores is not None
+        assert has_bf16 == (gpu.compute_capability >= 8)
+
+
+@every_gpu
+def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it(gpu: Gpu) -> None:
+    if gpu.peak_bf16_tensor_tflop_per_s is None or gpu.peak_tf32_tflop_per_s is None:
+        return
+    assert gpu.peak_fp16_tensor_tflop_per_s == gpu.peak_bf16_tensor_tflop_per_s
+    assert gpu.peak_tf32_tflop_per_s == pytest.approx(gpu.peak_bf16_tensor_tflop_per_s / 2, rel=0.005)
+
+
+@every_gpu
+def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost(gpu: Gpu) -> None:
+    """Dense, sums in fp32: GeForce RTX at half rate, and L40, too, by its data sheet."""
+    if gpu.peak_fp16_tensor_tflop_per_s is None:
+        return
+    per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
+    halved = gpu.name.startswith("GeForce RTX") or gpu.name == "NVIDIA L40"
+    flops = per_clock.get(gpu.compute_capability, 1024) * gpu.sm_count * (0.5 if halved else 1)
+    # Hopper and Blackwell data centre parts state their tensor peaks below boost, at 1.54 to 1.86 GHz.
+    lowest = 0.85 if gpu.compute_capability in (9.0, 10.0, 10.3) else 0.99
+    clock = gpu.peak_fp16_tensor_tflop_per_s * 1000 / flops
+    assert lowest * gpu.boost_clock_ghz <= clock <= 1.01 * gpu.boost_clock_ghz
+
+
+@every_gpu
+def test_every_figure_has_a_source_and_a_date(gpu: Gpu) -> None:
+    assert gpu.source
+    assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
+    assert gpu.source_url == "" or gpu.source_url.startswith("https://")
+
+
+@every_gpu
+def test_a_verified_row_says_what_was_verified_and_where(gpu: Gpu) -> None:
+    if gpu.verified:
+        assert gpu.source_url
+        assert "Vendor's text seen for" in gpu.notes
+
+
+@every_gpu
+def test_every_alias_finds_its_own_gpu(gpu: Gpu) -> None:
+    assert {find_gpu(alias).name for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
+
+
+def test_names_and_aliases_are_unique() -> None:
+    labels = Counter(label.casefold() for gpu in all_gpus() for label in (gpu.name, *gpu.aliases))
+    assert [label for label, count in labels.items() if count > 1] == []
+
+
+def test_a_shared_name_is_shared() -> None:
+    bearers = Counter(label for gpu in all_gpus() for label in gpu.shared_names)
+    assert [label for label, count in bearers.items() if count < 2] == []
+
+
+def test_rows_are_sorted_from_the_oldest_generation_on() -> None:
+    order = [GENERATIONS.index(gpu.generation) for gpu in all_gpus()]
+    assert order == sorted(order)
+
+
+def test_only_nvidia_gpus_are_listed() -> None:
+    assert not [gpu.name for gpu in all_gpus() if "radeon" in gpu.name.casefold()]
+
+
+def test_a_card_of_several_chips_is_listed_by_its_chip() -> None:
+    counts = {gpu.name: gpu.chips_per_card for gpu in all_gpus() if gpu.chips_per_card != 1}
+    assert counts == {"GRID K520": 2, "Tesla K80": 2, "Tesla M10": 4, "Tesla M60": 2, "NVIDIA A16": 4}
+
+
+@pytest.mark.parametrize("name", _names(RESOLVING) + _names(DRIVER_NAMES))
+def test_a_name_that_people_or_drivers_write_means_one_gpu(name: str) -> None:
+    assert find_gpu(name) in all_gpus()
+
+
+@pytest.mark.parametrize(("name", "count"), SHARED.items())
+def test_a_name_of_several_gpus_is_refused_with_all_of_them(name: str, count: int) -> None:
+    with pytest.raises(UnknownGpuError, match="fits several GPUs") as caught:
+        find_gpu(name)
+    listed = [gpu.name for gpu in all_gpus() if f"'{gpu.name}'" in str(caught.value)]
+    assert len(listed) == count
+
+
+@pytest.mark.parametrize(
+    ("name", "boost_clock_ghz", "vendor_tflop_per_s"),
+    [
+        ("Tesla K80", 0.875, 8.74 / 2),
+        ("Tesla K40", 0.875, 5.04),
+        ("Tesla P4", 1.063, 5.5),
+        ("Tesla P100-PCIE-16GB", 1.303, 9.3),
+        ("Tesla P100-SXM2-16GB", 1.480, 10.6),
+        ("Tesla V100-SXM2-16GB", 1.530, 15.7),
+        ("Tesla V100-PCIE-16GB", 1.380, 14.0),
+        ("Tesla T4", 1.590, 8.1),
+        ("NVIDIA A100-SXM4-40GB", 1.410, 19.5),
+        ("NVIDIA A10", 1.695, 31.2),
+    ],
+)
+def test_boost_clock_gives_the_peak_that_the_vendor_states(
+    name: str, boost_clock_ghz: float, vendor_tflop_per_s: float
+) -> None:
+    gpu = find_gpu(name)
+    assert gpu.boost_clock_ghz == boost_clock_ghz
+    assert gpu.peak_fp32_tflop_per_s == pytest.approx(vendor_tflop_per_s, rel=0.02)
