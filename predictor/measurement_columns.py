@@ -1,7 +1,6 @@
 """The measurement table's columns: the one place that says what a measurement may hold, and in which unit.
 
-Called by measurements (reading, checking, writing) and by the importers; calls nothing of ours but the words of
-layers and modes.
+Called by measurements (reading, checking, writing); calls nothing of ours but the words of layers and modes.
 """
 
 from dataclasses import dataclass
@@ -25,15 +24,15 @@ SYNONYMS = {
     "float32": "fp32",
     "float16": "fp16",
 }
-"""Other people's words for ours; `fp32_or_tf32` (a source that does not say) stays, because it is ambiguous."""
+"""Other people's words for ours; `fp32_or_tf32` (a source that does not say) stays: it is ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One column of the measurement table.
 
-    `form` is one of text, word (one of `words`), flag (true or false), count (a whole number of at least `least`),
-    amount (a finite number of at least 0) and time (a finite number above 0).
+    `form` is one of text, word (one of `words`), flag (true or false), count (a whole number of at least
+    `least`), amount (a finite number of at least 0) and time (a finite number above 0).
     """
 
     name: str
@@ -111,5 +110,5 @@ _BY_NAME = {entry.name: entry for entry in COLUMNS}
 
 
 def column(name: str) -> Column | None:
-    """The column of this name, or None where the schema has none."""
+    """Find the column of this name; None where the schema has none."""
     return _BY_NAME.get(name)

@@ -1,7 +1,7 @@
-"""Importers of published measurements: other people's tables in our form. Adding one is one file and one line.
+"""Importers of published measurements: other people's tables in our form. Adding one is one file, one line.
 
-Called by the public face (`epochcast data import`), evaluation and fitting; calls measurements. The tables are not
-part of epochcast: they are found through a path, or `$EPOCHCAST_PUBLISHED_DATA`.
+Called by the public face (`epochcast data import`), evaluation and fitting; calls measurements. The tables
+are not part of epochcast: they are found through a path, or `$EPOCHCAST_PUBLISHED_DATA`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def import_measurements(
     """
     if name not in IMPORTERS:
         raise DataError(
-            f"there is no importer {name!r}. Nearest: {nearest(name, IMPORTERS)}; all: {', '.join(IMPORTERS)}."
+            f"there is no importer {name!r}. Nearest: {nearest(name, IMPORTERS)}; "
+            f"all: {', '.join(IMPORTERS)}."
         )
     importer = IMPORTERS[name]
     place = Path(path) if path is not None else published_data_root()
@@ -82,7 +83,7 @@ def import_measurements(
 def load_published(
     folder: str | os.PathLike[str] | None = None, names: Iterable[str] | None = None
 ) -> pd.DataFrame:
-    """Import several published data sets (all of `IMPORTERS` unless `names` are given) into one measurement table."""
+    """Import the published data sets of these names (all unless given) into one measurement table."""
     import pandas as pd
 
     root = published_data_root(folder)

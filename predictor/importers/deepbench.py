@@ -1,6 +1,6 @@
 """Baidu's DeepBench: three passes of 94 convolutions through bare cuDNN.
 
-Called by predictor.importers; calls common.
+Called by predictor.importers; calls common and operators.
 """
 
 from __future__ import annotations
@@ -9,15 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.importers.common import (
-    ImportReport,
-    Importer,
-    Provenance,
-    finish,
-    operator_columns,
-    read_published,
-    reject,
-)
+from predictor.importers.common import Importer, ImportReport, Provenance, finish, read_published, reject
+from predictor.importers.operators import operator_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,8 +24,8 @@ _PASSES = {
 }
 _COLUMNS = (
     "gpu", "framework", "precision", "batch_size", "in_height", "in_width", "in_channels", "out_channels",
-    "kernel_height", "kernel_width", "pad_height", "pad_width", "stride_vertical", "stride_horizontal", *_PASSES,
-    "forward_algorithm",
+    "kernel_height", "kernel_width", "pad_height", "pad_width", "stride_vertical", "stride_horizontal",
+    "forward_algorithm", *_PASSES,
 )  # fmt: skip
 # DeepBench's "mixed": fp16 numbers, products summed in fp32 on Tensor Cores, which is what our amp_fp16 runs.
 _PRECISIONS = {"mixed": "amp_fp16"}
@@ -44,7 +37,7 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
 
     report = ImportReport("deepbench")
     table = reject(read_published(path, _COLUMNS), ("forward_time_ms", "backward_weight_time_ms"), report)
-    long = pd.concat([table.assign(pass_=name, time_ms=table[column]) for column, name in _PASSES.items()])
+    long = pd.concat([table.assign(part=name, time_ms=table[column]) for column, name in _PASSES.items()])
     long = long[long["time_ms"].notna()].sort_index(kind="stable")
     algorithms = {
         name: json.dumps({"conv": {"forward": name}}) for name in long["forward_algorithm"].unique()
@@ -57,12 +50,12 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
             "gpu": long["gpu"],
             "kind": "operator",
             "batch_size": long["batch_size"],
-            "pass": long["pass_"],
+            "pass": long["part"],
             "precision": long["precision"].replace(_PRECISIONS),
             "memory_format": "nchw",
             "n_gpus": 1,
             "iteration_time_ms": long["time_ms"],
-            "conv_algorithms": long["forward_algorithm"].map(algorithms).where(long["pass_"] == "forward"),
+            "conv_algorithms": long["forward_algorithm"].map(algorithms).where(long["part"] == "forward"),
             **operator_columns("deepbench", _shapes(long)),
         },
         report,
@@ -74,8 +67,8 @@ def _oddities(table: pd.DataFrame) -> list[str]:
         table.duplicated([name for name in _COLUMNS if name not in (*_PASSES, "forward_algorithm")]).sum()
     )
     return [
-        f"{int(table['backward_input_time_ms'].isna().sum())} rows have no backward_input time (first layers of a "
-        "network need none): no measurement is made of it",
+        f"{int(table['backward_input_time_ms'].isna().sum())} rows have no backward_input time (the first "
+        "layer of a network needs none): no measurement is made of it",
         f"{int((table['forward_algorithm'] == 'LICIT_PRECOMP_GEMM').sum())} algorithms are called "
         "LICIT_PRECOMP_GEMM, a cut-off IMPLICIT_PRECOMP_GEMM; kept as they are",
         f"{repeated} rows repeat the configuration of an earlier row (run-to-run noise)",
@@ -108,8 +101,8 @@ IMPORTER = Importer(
         project="DeepBench",
         repository="https://github.com/baidu-research/DeepBench",
         licence="Apache-2.0",
-        citation="S. Narang, G. Diamos, DeepBench: an update to our deep learning benchmark, Baidu Research, 2017",
-        measured="forward, backward-data and backward-filter of 94 convolutions through cuDNN with the forward "
-        "algorithm, on M40, TITAN X (Maxwell, Pascal), TITAN Xp, GTX 1080 Ti, P100, T4 and V100",
+        citation="S. Narang, G. Diamos, An update to DeepBench with a focus on deep learning inference, 2017",
+        measured="forward, backward-data and backward-filter of 94 convolutions through cuDNN with the "
+        "forward algorithm, on M40, TITAN X (Maxwell, Pascal), TITAN Xp, GTX 1080 Ti, P100, T4 and V100",
     ),
 )

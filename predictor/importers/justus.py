@@ -1,6 +1,6 @@
 """Justus et al. 2018: 175,000 random single convolutions on six GPUs, forward only or one training step.
 
-Called by predictor.importers; calls common.
+Called by predictor.importers; calls common and operators.
 """
 
 from __future__ import annotations
@@ -8,15 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.importers.common import (
-    ImportReport,
-    Importer,
-    Provenance,
-    finish,
-    operator_columns,
-    read_published,
-    reject,
-)
+from predictor.importers.common import Importer, ImportReport, Provenance, finish, read_published, reject
+from predictor.importers.operators import operator_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["IMPORTER"]
 
 _COLUMNS = (
-    "gpu", "framework", "precision", "batch_size", "in_size", "in_channels", "out_channels", "kernel_size", "stride",
-    "padding", "activation", "use_bias", "optimizer", "time_ms_median",
+    "gpu", "framework", "precision", "batch_size", "in_size", "in_channels", "out_channels", "kernel_size",
+    "stride", "padding", "activation", "use_bias", "optimizer", "time_ms_median",
 )  # fmt: skip
 
 
@@ -36,12 +29,12 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
     versions = table["framework"].str.partition("-")
     alone = table["optimizer"] == "none"
     shapes = operator_columns("justus", _shapes(table))
-    unpadded = int(shapes["padding_height"].isna().sum())
+    unpadded = [value != value for value in shapes["padding_height"]]
     report.oddities += [
-        "a training step (optimizer given) also updates the input image and the target, which are variables here: "
-        "longer than the layer's own training",
-        f"{unpadded} of {len(table)} rows pad one side more than the other ('same' padding): padding unknown, the "
-        "output size is given",
+        "a training step (optimizer given) also updates the input image and the target, which are variables "
+        "here: longer than the layer's own training",
+        f"{sum(unpadded)} of {len(table)} rows pad one side more than the other ('same' padding): padding "
+        "unknown, the output size is given",
         f"{int((table['activation'] != 'none').sum())} rows run an activation with the convolution "
         "(activation_kind)",
         "times hold a median, a least and a greatest value, no quartiles",
@@ -92,9 +85,9 @@ IMPORTER = Importer(
         project="ml-performance-prediction",
         repository="https://github.com/CDECatapult/ml-performance-prediction",
         licence="see its repository",
-        citation="D. Justus, J. Brennan, S. Bonner, A. S. McGough, Predicting the computational cost of deep learning "
-        "models, IEEE Big Data 2018, arXiv:1811.11880",
-        measured="single convolutions of random shape at batch 1 to 64 on V100, P100, K80, K40, M60 and GTX 1080 Ti, "
-        "TensorFlow 1.10, fp32, forward or one training step",
+        citation="D. Justus, J. Brennan, S. Bonner, A. S. McGough, Predicting the computational cost of deep "
+        "learning models, IEEE Big Data 2018, arXiv:1811.11880",
+        measured="single convolutions of random shape at batch 1 to 64 on V100, P100, K80, K40, M60 and GTX "
+        "1080 Ti, TensorFlow 1.10, fp32, forward or one training step",
     ),
 )

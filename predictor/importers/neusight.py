@@ -1,6 +1,6 @@
 """NeuSight: forward passes of single 3x3 convolutions, with the kernel that ran.
 
-Called by predictor.importers; calls common.
+Called by predictor.importers; calls common and operators.
 """
 
 from __future__ import annotations
@@ -9,15 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.importers.common import (
-    ImportReport,
-    Importer,
-    Provenance,
-    finish,
-    operator_columns,
-    read_published,
-    reject,
-)
+from predictor.importers.common import Importer, ImportReport, Provenance, finish, read_published, reject
+from predictor.importers.operators import operator_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["IMPORTER"]
 
 _COLUMNS = (
-    "gpu", "framework", "precision", "batch_size", "in_size", "in_channels", "out_channels", "kernel_size", "stride",
-    "padding", "forward_time_ms", "kernel_name",
+    "gpu", "framework", "precision", "batch_size", "in_size", "in_channels", "out_channels", "kernel_size",
+    "stride", "padding", "forward_time_ms", "kernel_name",
 )  # fmt: skip
 
 
@@ -37,8 +30,8 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
     versions = table["framework"].str.partition("-")
     algorithms = {name: json.dumps({"conv": {"forward": name}}) for name in table["kernel_name"].unique()}
     report.oddities += [
-        f"{table['kernel_name'].nunique()} different kernels; none of them is a TF32 kernel, so fp32 is strict on "
-        "Ampere as well"
+        f"{table['kernel_name'].nunique()} different kernels; none is a TF32 kernel, so fp32 is strict on "
+        "Ampere, too"
         if not table["kernel_name"].str.contains("tf32|1688|tensorop").any()
         else "some kernels are TF32 kernels though precision says fp32",
         "whether the convolutions have a bias is not stated: parameters are unknown",
@@ -86,9 +79,9 @@ IMPORTER = Importer(
         project="NeuSight",
         repository="https://github.com/sitar-lab/NeuSight",
         licence="see its repository",
-        citation="S. Lee, A. Phanishayee, D. Mahajan, Forecasting GPU performance for deep learning training and "
-        "inference, ASPLOS 2025, arXiv:2407.13853",
-        measured="forward passes of single 3x3 convolutions and the kernel chosen, on P4, P100, V100, T4 and A100, "
-        "PyTorch 2.1, fp32",
+        citation="S. Lee, A. Phanishayee, D. Mahajan, Forecasting GPU performance for deep learning training "
+        "and inference, ASPLOS 2025, arXiv:2407.13853",
+        measured="forward passes of single 3x3 convolutions and the kernel chosen, on P4, P100, V100, T4 and "
+        "A100, PyTorch 2.1, fp32",
     ),
 )

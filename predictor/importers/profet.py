@@ -1,7 +1,7 @@
 """PROFET: training of 12 Keras CNNs on four cloud GPUs, the widest published grid of image and batch sizes.
 
-Called by predictor.importers; calls common. The layer tables are converted in profet_layers, the operator profiles
-in profet_profiles.
+Called by predictor.importers; calls common. Layer tables are converted in profet_layers, operator profiles in
+profet_profiles.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.importers.common import ImportReport, Importer, Provenance, finish, read_published, reject
+from predictor.importers.common import Importer, ImportReport, Provenance, finish, read_published, reject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +22,8 @@ _TIMES = ("iteration_time_s", "epoch_time_s")
 VALIDATION_SAMPLES = {50_000: 10_000, 5_000: 1_000, 2_000: 500}
 """Images of the validation pass at the end of each epoch, by training images.
 
-PROFET's data_generation/workload: dataset_info.py gives the numbers, profile_workload.py passes validation_data to
-Keras' fit and stops the epoch's clock in on_epoch_end, which Keras calls after validation.
+PROFET's data_generation/workload: dataset_info.py has the numbers, profile_workload.py passes validation_data
+to Keras' fit and stops the epoch's clock in on_epoch_end, which Keras calls after validation.
 """
 
 
@@ -70,12 +70,12 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     sizes = seconds.size()
     notes = [
         "epoch_time_s includes a validation pass (validation_samples images, forward only)",
-        f"{int((spread > 0.25).sum())} of {len(spread)} configurations spread by more than 25 % over their repeats; "
-        f"worst {worst['gpu']}, {worst['cnn']}, {worst['image_size']} px, batch {worst['batch_size']}: "
-        f"{spread.iloc[-1]:.0%} of the median",
+        f"{int((spread > 0.25).sum())} of {len(spread)} configurations spread by more than 25 % over their "
+        f"repeats; worst {worst['gpu']}, {worst['cnn']}, {worst['image_size']} px, "
+        f"batch {worst['batch_size']}: {spread.iloc[-1]:.0%} of the median",
         "TensorFlow's layout in memory is not stated: memory_format is unknown",
     ]
-    if sizes.nunique() > 1:
+    if sizes.min() < sizes.max():
         notes.append(f"configurations have {sizes.min()} to {sizes.max()} repeats")
     return notes
 
@@ -87,9 +87,10 @@ IMPORTER = Importer(
         project="PROFET",
         repository="https://github.com/ddps-lab/profet",
         licence="MIT",
-        citation="S. Lee et al., PROFET: PROFiling-based CNN Training Latency ProphET for GPU Cloud Instances, "
-        "arXiv:2208.05130, 2022",
-        measured="iteration and epoch times of 12 Keras CNNs x 5 image sizes x 5 batch sizes, nine repeats, on Tesla "
-        "K80, M60, T4 and V100 (AWS p2, g3s, g4dn, p3), TensorFlow 2.5, fp32, SGD; layer tables; operator profiles",
+        citation="S. Lee et al., PROFET: PROFiling-based CNN Training Latency ProphET for GPU Cloud "
+        "Instances, arXiv:2208.05130, 2022",
+        measured="iteration and epoch times of 12 Keras CNNs x 5 image sizes x 5 batch sizes, nine repeats, "
+        "on Tesla K80, M60, T4 and V100 (AWS p2, g3s, g4dn, p3), TensorFlow 2.5, fp32, SGD; layer tables; "
+        "operator profiles",
     ),
 )

@@ -1,17 +1,19 @@
 """PROFET's layer tables in our conventions: one row per operator that runs, trainable parameters only.
 
-Called by published_cnns; calls common for paddings. What the published table leaves out (pool sizes, activations
-inside a Keras layer) is taken from the scripts that built the CNNs, data_generation/workload/model_info.py of PROFET
-and keras.applications, and accepted only where the table's own shapes agree.
+Called by published_cnns; calls common and operators. What the published table leaves out (pool sizes,
+activations inside a Keras layer) is taken from the scripts that built the CNNs, PROFET's
+data_generation/workload/model_info.py and keras.applications, pools only where the table's shapes agree.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from predictor.errors import SchemaError
-from predictor.importers.common import published_file, read_published, smallest_padding
+from predictor.importers.common import published_file, read_published
+from predictor.importers.operators import smallest_padding
 from predictor.layers import IMAGE, Layer, LayerTable
 
 __all__ = ["PROFET_LAYERS", "profet_layer_tables"]
@@ -31,11 +33,13 @@ _POOLS_OF_3 = ("ResNetSmall", "ResNet18", "ResNet50", "InceptionResNetV2")
 
 def profet_layer_tables(folder: Path) -> dict[tuple[str, int], LayerTable]:
     """Layer tables of PROFET's CNNs by (`profet/<cnn>`, image size)."""
-    rows = read_published(published_file(folder, PROFET_LAYERS), _COLUMNS)
-    return {
-        (f"profet/{cnn}", int(size)): _layer_table(str(cnn), int(size), group.to_dict("records"))
-        for (cnn, size), group in rows.groupby(["cnn", "image_size"], sort=False)
-    }
+    table = read_published(published_file(folder, PROFET_LAYERS), _COLUMNS)
+    cnns: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in table.to_dict("records"):
+        cnns.setdefault((str(row["cnn"]), int(row["image_size"])), []).append(
+            {str(k): v for k, v in row.items()}
+        )
+    return {(f"profet/{cnn}", size): _layer_table(cnn, size, rows) for (cnn, size), rows in cnns.items()}
 
 
 def _layer_table(cnn: str, image_size: int, rows: list[dict[str, Any]]) -> LayerTable:
@@ -48,8 +52,6 @@ def _layer_table(cnn: str, image_size: int, rows: list[dict[str, Any]]) -> Layer
 
 
 def _with_input(layer: Layer) -> Layer:
-    from dataclasses import replace
-
     return replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,))
 
 
@@ -101,7 +103,7 @@ def _window(cnn: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pool(row: dict[str, Any], kernel: int, stride: int) -> dict[str, Any]:
-    """The pool of the script that built the CNN, or nothing where the published shapes contradict it."""
+    """Take the pool of the script that built the CNN, or nothing where the published shapes contradict it."""
     window = _checked_window(row, (kernel, kernel), (stride, stride))
     same = all(row[f"out_{part}"] == -(-row[f"in_{part}"] // stride) for part in ("height", "width"))
     return window if same or window["padding_height"] is not None else {}
@@ -133,8 +135,8 @@ def _trainable(row: dict[str, Any]) -> int:
     trainable = int(row["parameters"]) - 2 * int(row["in_channels"])
     if trainable not in (int(row["in_channels"]), 2 * int(row["in_channels"])):
         raise SchemaError(
-            f"batch norm {row['name']!r} of {row['cnn']} has {row['parameters']} parameters for {row['in_channels']} "
-            "channels. Valid: 3 (no scale) or 4 per channel."
+            f"batch norm {row['name']!r} of {row['cnn']} has {row['parameters']} parameters for "
+            f"{row['in_channels']} channels. Valid: 3 (no scale) or 4 per channel."
         )
     return trainable
 

@@ -33,8 +33,8 @@ def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
     -------
     DataFrame
         gpu, cnn (`profet/...`), image_size, batch_size, operator (TensorFlow's name; IDLE is waiting),
-        device_time_ms, host_time_ms; an operator that ran on neither has no row, and one never seen on a side is
-        missing there.
+        device_time_ms, host_time_ms; an operator that ran on neither has no row, and a side on which the
+        profiler never saw it is missing.
     """
     table = read_published(
         published_file(Path(path), PROFET_PROFILES), (*_KEYS, "step_ms", "device_total_ms")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from predictor.importers.common import ImportReport, Importer, Provenance, finish, read_published, reject
+from predictor.importers.common import Importer, ImportReport, Provenance, finish, read_published, reject
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,15 +61,15 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
 def _oddities(table: pd.DataFrame) -> list[str]:
     copied = table["notes"].str.contains("h2d_copy_in_time=1", regex=False)
     real = table["input_data"] != "synthetic"
-    small = table["pass"] == "forward_backward"
+    small = table["pass"].eq("forward_backward")
     return [
         f"{int(copied.sum())} rows include the copy of the images to the GPU",
-        f"{int(small.sum())} rows are forward and backward without optimizer; those at batch 12 are host-bound on "
-        "fast GPUs: give them little weight",
+        f"{int(small.sum())} rows are forward and backward without optimizer at batch 12, which is "
+        "host-bound on fast GPUs: give them little weight",
         f"{int(real.sum())} rows read real images, so that the loader may be in the time",
         f"{int((table['source'] == 'sia').sum())} rows include gradient statistics (AdaScale)",
-        "spread_ms means something else in each project and is left out; n_samples counts machines, not repeats, "
-        "for pytorch/lambda",
+        "spread_ms means something else in each project and is left out; n_samples counts machines, not "
+        "repeats, for pytorch/lambda",
     ]
 
 
@@ -78,12 +78,13 @@ IMPORTER = Importer(
     read=read,
     provenance=Provenance(
         project="Lambda deep learning benchmark; Sia; pytorch-gpu-benchmark",
-        repository="https://github.com/lambdal/deeplearning-benchmark, https://github.com/siasosp23/artifacts, "
-        "https://github.com/lamikr/pytorch-gpu-benchmark",
+        repository="https://github.com/lambdal/deeplearning-benchmark, "
+        "https://github.com/siasosp23/artifacts, https://github.com/lamikr/pytorch-gpu-benchmark",
         licence="none stated (facts only); see its repository; MIT",
-        citation="Lambda Labs, deeplearning-benchmark; S. Jayaram Subramanya et al., Sia: Heterogeneity-aware, "
-        "goodput-optimized ML-cluster scheduling, SOSP 2023; pytorch-gpu-benchmark contributors",
-        measured="ResNet-50 at one batch size per GPU and precision in NGC containers; batch curves of ResNet-50 and "
-        "CIFAR ResNet-18 on T4 and A100; about 30 torchvision CNNs at batch 12, forward and backward",
+        citation="Lambda Labs, deeplearning-benchmark; S. Jayaram Subramanya et al., Sia: "
+        "Heterogeneity-aware, goodput-optimized ML-cluster scheduling, SOSP 2023; pytorch-gpu-benchmark "
+        "contributors",
+        measured="ResNet-50 at one batch size per GPU and precision in NGC containers; batch curves of "
+        "ResNet-50 and CIFAR ResNet-18 on T4 and A100; about 30 torchvision CNNs at batch 12, forward and backward",
     ),
 )
