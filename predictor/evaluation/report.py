@@ -1,0 +1,103 @@
+"""Puts an evaluation on paper: CSV files, a text table, and plots.
+
+Called by the command and benchmarks; calls `predictor.evaluation.plots`.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from predictor.evaluation.plots import write_plots
+from predictor.evaluation.scenarios import SCENARIOS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.evaluation.run import EvaluationResult
+
+__all__ = ["percent", "scenario_text", "write_report"]
+
+_PERCENT_COLUMNS = ("mape", "median", "p90", "worst_mape", "coverage", "worst_coverage")
+_HEADINGS = ("predictor", "MAPE", "median", "p90", "n", "worst group", "coverage", "worst group")
+
+
+def write_report(result: EvaluationResult, folder: str | PathLike[str], plots: bool = True) -> list[Path]:
+    """Write an evaluation into a folder, made if it is missing.
+
+    Parameters
+    ----------
+    result : EvaluationResult
+    folder : path
+    plots : bool
+        Whether to draw PNG files too; needs matplotlib.
+
+    Returns
+    -------
+    list of Path
+        `summary.csv` (the table of every scenario), `predictions.csv` (every tested row),
+        `not_applicable.csv` (what was not answered and why), then three plots per scenario that has answers.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If plots are wanted and matplotlib is not installed; the CSV files are written before.
+    """
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    tables = {
+        "summary.csv": result.table(),
+        "predictions.csv": result.predictions,
+        "not_applicable.csv": result.not_applicable,
+    }
+    for name, table in tables.items():
+        table.to_csv(path / name, index=False)
+    return [path / name for name in tables] + (write_plots(result, path) if plots else [])
+
+
+def percent(fraction: float | None) -> str:
+    """Write a fraction as percent with one digit, ``-`` where it is unknown."""
+    return "-" if fraction is None or fraction != fraction else f"{100 * fraction:.1f} %"
+
+
+def scenario_text(result: EvaluationResult, scenario: str) -> str:
+    """One scenario's table as plain text: its question, start, goal and noise, then a line per predictor."""
+    about, table = SCENARIOS[scenario], result.table(scenario)
+    answered = table[table["n"] > 0]
+    head = [
+        f"{about.title} [{about.name}]",
+        about.question,
+        f"start {percent(about.start)}, goal {percent(about.goal)}, "
+        f"noise of the data (median IQR of repeats) {percent(result.noise.get(scenario))}",
+    ]
+    lines = _aligned([list(_HEADINGS), *(_cells(row) for row in answered.to_dict("records"))])
+    refused = table[table["not_applicable"] != ""]
+    notes = [f"  {name}: not applicable: {why}" for name, why in _reasons(refused)]
+    return "\n".join([*head, *(lines if len(answered) else []), *notes])
+
+
+def _reasons(refused: pd.DataFrame) -> list[tuple[str, str]]:
+    return [(str(row["predictor"]), str(row["not_applicable"])) for row in refused.to_dict("records")]
+
+
+def _cells(row: dict[Any, Any]) -> list[str]:
+    shown = {column: percent(row[column]) for column in _PERCENT_COLUMNS}
+    return [
+        str(row["predictor"]),
+        shown["mape"],
+        shown["median"],
+        shown["p90"],
+        str(row["n"]),
+        f"{shown['worst_mape']} {row['worst_mape_group']}".strip(),
+        shown["coverage"],
+        f"{shown['worst_coverage']} {row['worst_coverage_group']}".strip(),
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

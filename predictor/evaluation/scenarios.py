@@ -1,0 +1,246 @@
+"""The questions that predictors are judged on: what each may know, what it is tested on, what is aimed at.
+
+Called by `predictor.evaluation.run`, the command and benchmarks; calls scenario_splits.
+docs/evaluation.md says for each scenario why it is split so. A new one is one entry in `SCENARIOS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from predictor.errors import DataError, nearest
+from predictor.evaluation import scenario_splits
+from predictor.evaluation.scenario_splits import N_PROXIES
+from predictor.evaluation.splits import Fold, Positions, target_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["SCENARIOS", "Scenario", "find_scenario"]
+
+_WAITS = "needs measurements/ that are not here yet"
+
+Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One question put to predictors, with its split.
+
+    `sources` are the published data sets that it is defined on; on a table without published data, such as a
+    user's own, it takes every row. `group` is the column whose worst value is reported. `goal` and `start`
+    (best figure known before this project) are MAPE as fractions, None where nobody has set one. `answer` is
+    the column that is predicted; `known` names measured columns that predictors may read. Without
+    `proxies_known`, the proxies' times are hidden. With `needs_operators`, only predictors that read single
+    layers apply. With `per_image`, times are reported divided by the batch size. `predictors` are the
+    registered names that apply, all where it is empty. `status` says why a scenario cannot run yet, and is
+    empty where it can.
+    """
+
+    name: str
+    title: str
+    question: str
+    sources: tuple[str, ...]
+    group: str
+    goal: float | None
+    start: float | None
+    split: Split | None = None
+    answer: str = "iteration_time_ms"
+    known: tuple[str, ...] = ()
+    per_image: bool = False
+    needs_operators: bool = False
+    proxies_known: bool = True
+    predictors: tuple[str, ...] = ()
+    status: str = ""
+
+    def rows(self, features: pd.DataFrame) -> Positions:
+        """Positions of the target rows that the scenario is about."""
+        published = {source for scenario in SCENARIOS.values() for source in scenario.sources}
+        if "source" in features and features["source"].isin(published).any():
+            return target_rows(features, self.sources)
+        return target_rows(features)
+
+    def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
+        """Split a feature table in the scenario's way, the same for the same table and seed.
+
+        Raises
+        ------
+        DataError
+            If the scenario waits for measurements, or the table cannot be split in its way.
+        """
+        if self.split is None:
+            raise DataError(f"{self.name}: {self.status}.")
+        rows = self.rows(features)
+        found = [fold for fold in self.split(features, rows, seed) if fold.train.size and fold.test.size]
+        if not found:
+            raise DataError(
+                f"{self.name}: the table's {rows.size} rows of CNNs cannot be split in its way. "
+                "It needs at least two groups of those that it holds out (docs/evaluation.md)."
+            )
+        return found
+
+
+def find_scenario(name: str) -> Scenario:
+    """Find the scenario of that name; a DataError with the nearest names if there is none."""
+    if name not in SCENARIOS:
+        raise DataError(
+            f"no scenario is called {name!r}. Nearest: {nearest(name, SCENARIOS)}; "
+            f"known: {', '.join(SCENARIOS)}."
+        )
+    return SCENARIOS[name]
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "problem-scaling": Scenario(
+        name="problem-scaling",
+        title="Problem scaling: an unseen batch size",
+        question="How long does an iteration take at a batch size between those that were measured?",
+        sources=("profet",),
+        group="cnn",
+        goal=0.019,
+        start=0.025,
+        split=scenario_splits.problem_scaling,
+    ),
+    "problem-scaling-fine-grid": Scenario(
+        name="problem-scaling-fine-grid",
+        title="Problem scaling on a fine grid of batch sizes",
+        question="With five batch sizes of the CNN and its layers at all, how long do the others take?",
+        sources=("h200",),
+        group="cnn",
+        goal=0.010,
+        start=0.035,
+        status=_WAITS,
+    ),
+    "unseen-cnn-layers-measured": Scenario(
+        name="unseen-cnn-layers-measured",
+        title="An unseen CNN whose layers were measured on the GPU",
+        question="How long does a CNN take whose single layers, but not itself, were measured?",
+        sources=("h200",),
+        group="cnn",
+        goal=0.015,
+        start=0.025,
+        status=_WAITS,
+    ),
+    "unseen-cnn-general-library": Scenario(
+        name="unseen-cnn-general-library",
+        title="An unseen CNN, only the general library of layers measured",
+        question="How long does a CNN take some of whose layer shapes were never measured?",
+        sources=("h200",),
+        group="cnn",
+        goal=0.030,
+        start=0.057,
+        status=_WAITS,
+    ),
+    "unseen-cnn": Scenario(
+        name="unseen-cnn",
+        title="An unseen CNN, only other CNNs measured on the GPU",
+        question="How long does a CNN take that nobody ran, on GPUs where other CNNs ran?",
+        sources=("profet",),
+        group="cnn",
+        goal=0.06,
+        start=0.087,
+        split=scenario_splits.unseen_cnn,
+    ),
+    "unseen-cnn-one-run": Scenario(
+        name="unseen-cnn-one-run",
+        title="An unseen CNN with one run of it at a middle batch size",
+        question="How much does one run of the CNN on that GPU, at batch 64, help for its other batch sizes?",
+        sources=("profet",),
+        group="cnn",
+        goal=None,
+        start=0.056,
+        split=scenario_splits.unseen_cnn_one_run,
+    ),
+    "unseen-gpu-specs": Scenario(
+        name="unseen-gpu-specs",
+        title="An unseen GPU from its specifications (S), 4 GPUs, 12 CNNs",
+        question="How long does a CNN, measured elsewhere, take on a GPU known by its data sheet only?",
+        sources=("profet",),
+        group="gpu",
+        goal=0.12,
+        start=0.164,
+        split=scenario_splits.unseen_gpu,
+        proxies_known=False,
+    ),
+    "unseen-gpu-specs-lambda": Scenario(
+        name="unseen-gpu-specs-lambda",
+        title="An unseen GPU from its specifications (S), 14 GPUs, 6 CNNs, time per image",
+        question="How long does a CNN, measured elsewhere, take on a chip known by its data sheet only?",
+        sources=("lambda-tf",),
+        group="gpu",
+        goal=0.07,
+        start=0.084,
+        split=scenario_splits.unseen_gpu,
+        proxies_known=False,
+        per_image=True,
+    ),
+    "unseen-gpu-anchored": Scenario(
+        name="unseen-gpu-anchored",
+        title="An unseen GPU, the CNN measured on other GPUs (A), 4 GPUs, 12 CNNs",
+        question="How long does a CNN new to the fit take on a new GPU, given its runs on other GPUs?",
+        sources=("profet",),
+        group="gpu",
+        goal=0.08,
+        start=0.112,
+        split=scenario_splits.unseen_gpu_anchored,
+        proxies_known=False,
+    ),
+    "unseen-gpu-anchored-lambda": Scenario(
+        name="unseen-gpu-anchored-lambda",
+        title="An unseen GPU, the CNN measured on other GPUs (A), 14 GPUs, 6 CNNs, time per image",
+        question="How long does a CNN new to the fit take on a new chip, given its runs on other chips?",
+        sources=("lambda-tf",),
+        group="gpu",
+        goal=0.06,
+        start=0.089,
+        split=scenario_splits.unseen_gpu_anchored,
+        proxies_known=False,
+        per_image=True,
+    ),
+    "unseen-gpu-proxies": Scenario(
+        name="unseen-gpu-proxies",
+        title=f"An unseen GPU with {N_PROXIES} convolutions measured on it (P)",
+        question=f"How much do {N_PROXIES} convolutions, timed alone on the new GPU, tell about whole CNNs?",
+        sources=("profet",),
+        group="gpu",
+        goal=0.10,
+        start=0.158,
+        split=scenario_splits.unseen_gpu_proxies,
+        needs_operators=True,
+    ),
+    "hardware-scaling": Scenario(
+        name="hardware-scaling",
+        title="Hardware scaling: from one GPU to another where other CNNs were measured",
+        question="A CNN ran on the first GPU, other CNNs on both: how long does it take on the second?",
+        sources=("profet",),
+        group="gpu",
+        goal=0.05,
+        start=0.071,
+        split=scenario_splits.hardware_scaling,
+    ),
+    "problem-and-hardware-scaling": Scenario(
+        name="problem-and-hardware-scaling",
+        title="Problem and hardware scaling: an unseen GPU at an unseen batch size",
+        question="How long does a CNN take on a new GPU at a batch size that was measured nowhere?",
+        sources=("profet",),
+        group="gpu",
+        goal=0.12,
+        start=None,
+        split=scenario_splits.problem_and_hardware_scaling,
+        proxies_known=False,
+    ),
+    "epoch-time": Scenario(
+        name="epoch-time",
+        title="Epoch time from iteration time",
+        question="Given an iteration's time, how long is an epoch on an unseen GPU, or of an unseen CNN?",
+        sources=("profet",),
+        group="cnn",
+        goal=0.03,
+        start=0.07,
+        split=scenario_splits.epoch_time,
+        answer="epoch_time_s",
+        known=("iteration_time_ms",),
+    ),
+}

@@ -1,0 +1,71 @@
+"""Tests of what an evaluation leaves on paper."""
+
+import sys
+
+import pandas as pd
+import pytest
+
+from predictor.errors import BackendUnavailableError
+from predictor.evaluation.report import percent, scenario_text, write_report
+from predictor.evaluation.run import evaluate
+
+
+@pytest.fixture
+def result(features, world):
+    predictors = {"law": world.lawful_with_interval(1.1), "refusing": world.refusing()}
+    return evaluate(features, ["unseen-cnn", "unseen-cnn-general-library"], predictors)
+
+
+def test_a_report_has_three_tables_and_three_plots_per_answered_scenario(result, tmp_path):
+    pytest.importorskip("matplotlib")
+    names = [path.name for path in write_report(result, tmp_path / "new folder")]
+    assert names[:3] == ["summary.csv", "predictions.csv", "not_applicable.csv"]
+    assert names[3:] == [
+        "unseen-cnn-predicted-vs-measured.png",
+        "unseen-cnn-error-by-batch-size.png",
+        "unseen-cnn-time-vs-batch-size.png",
+    ]
+
+
+def test_every_file_of_a_report_is_there_and_the_plots_are_png(result, tmp_path):
+    pytest.importorskip("matplotlib")
+    for path in write_report(result, tmp_path):
+        assert path.suffix == ".csv" or path.read_bytes().startswith(b"\x89PNG"), path
+
+
+def test_the_summary_file_reads_back_as_the_table(result, tmp_path):
+    path = write_report(result, tmp_path, plots=False)[0]
+    assert pd.read_csv(path)["mape"].tolist() == pytest.approx(result.table()["mape"].tolist(), nan_ok=True)
+
+
+def test_without_matplotlib_the_tables_are_written_and_the_next_step_is_named(result, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[plots\]'"):
+        write_report(result, tmp_path)
+    assert (tmp_path / "summary.csv").is_file()
+
+
+def test_the_text_shows_error_start_goal_and_noise(result):
+    text = scenario_text(result, "unseen-cnn")
+    assert "start 8.7 %, goal 6.0 %" in text
+    assert "noise of the data (median IQR of repeats) 2.0 %" in text
+    assert "law        10.0 %" in text
+
+
+def test_the_text_gives_the_reason_of_what_is_not_applicable(result):
+    assert "refusing: not applicable: 20 rows: profet/Cnn0 is not for me" in scenario_text(
+        result, "unseen-cnn"
+    )
+
+
+def test_a_waiting_scenario_is_one_line_under_its_question(result):
+    text = scenario_text(result, "unseen-cnn-general-library")
+    assert "needs measurements/ that are not here yet" in text
+    assert "MAPE" not in text
+
+
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(0.1234, "12.3 %"), (None, "-"), (float("nan"), "-"), (25.0, "2500.0 %")]
+)
+def test_fractions_are_written_as_percent(fraction, text):
+    assert percent(fraction) == text

@@ -1,0 +1,250 @@
+"""Tests of running predictors through scenarios."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+
+from predictor.errors import DataError, EpochcastError
+from predictor.evaluation.run import EvaluationResult, evaluate, registered_predictors
+from predictor.evaluation.scenarios import SCENARIOS
+
+
+class Spy(RegressorMixin, BaseEstimator):
+    """Answers 1 ms and keeps what it was shown, in a list that clones share."""
+
+    shown: tuple[tuple[str, pd.DataFrame, Any], ...] = ()
+
+    def fit(self, X, _y):
+        type(self).shown += (("fit", X, None),)
+        return self
+
+    def predict(self, X, anchors=None):
+        type(self).shown += (("predict", X, anchors),)
+        return np.ones(len(X))
+
+
+@pytest.fixture
+def spy() -> Spy:
+    Spy.shown = ()
+    return Spy()
+
+
+class WithAnchors(Spy):
+    uses_anchors = True
+
+
+class WithOperators(Spy):
+    uses_operators = True
+
+
+def test_an_error_of_a_tenth_is_reported_as_a_tenth(features, world):
+    result = evaluate(features, ["unseen-cnn"], {"tenth": world.lawful(1.1)})
+    row = result.table("unseen-cnn").iloc[0]
+    assert row[["mape", "median", "p90"]].tolist() == pytest.approx([0.1, 0.1, 0.1])
+    assert row["n"] == len(features)
+
+
+def test_start_goal_and_noise_stand_beside_the_error(features, world):
+    row = evaluate(features, ["unseen-cnn"], {"law": world.lawful()}).table("unseen-cnn").iloc[0]
+    scenario = SCENARIOS["unseen-cnn"]
+    assert (row["start"], row["goal"]) == (scenario.start, scenario.goal)
+    assert row["noise"] == pytest.approx(0.02)
+
+
+def test_the_best_predictor_comes_first(features, world):
+    predictors = {"worse": world.lawful(1.5), "better": world.lawful(1.01)}
+    assert evaluate(features, ["unseen-cnn"], predictors).table()["predictor"].tolist() == ["better", "worse"]
+
+
+def test_coverage_is_the_share_of_truths_inside_the_interval(features, world):
+    predictors = {"inside": world.lawful_with_interval(1.05), "outside": world.lawful_with_interval(1.3)}
+    table = evaluate(features, ["unseen-cnn"], predictors).table().set_index("predictor")
+    assert table["coverage"].to_dict() == {"inside": 1.0, "outside": 0.0}
+
+
+def test_the_group_with_the_lowest_coverage_is_named(features, world):
+    features.loc[features["cnn"] == "profet/Cnn2", "iteration_time_ms"] *= 2
+    row = evaluate(features, ["unseen-cnn"], {"law": world.lawful_with_interval()}).table().iloc[0]
+    assert (row["worst_coverage_group"], row["worst_coverage"]) == ("profet/Cnn2", 0.0)
+    assert row["worst_mape_group"] == "profet/Cnn2"
+
+
+def test_a_predictor_without_intervals_has_no_coverage(features, world):
+    row = evaluate(features, ["unseen-cnn"], {"law": world.lawful()}).table().iloc[0]
+    assert np.isnan(row["coverage"])
+
+
+def test_a_refusal_is_reported_with_its_reason_and_the_rest_is_answered(features, world):
+    result = evaluate(features, ["unseen-cnn"], {"refusing": world.refusing()})
+    row = result.table("unseen-cnn").iloc[0]
+    assert row["not_applicable"] == "20 rows: profet/Cnn0 is not for me"
+    assert row["n"] == len(features) * 5 // 6
+
+
+def test_a_refused_cnn_does_not_silence_the_others_of_its_fold(features, world):
+    result = evaluate(features, ["unseen-gpu-specs"], {"refusing": world.refusing()})
+    assert result.table().iloc[0]["n"] == len(features) * 5 // 6
+    assert result.not_applicable["n_rows"].tolist() == [5, 5, 5, 5]
+
+
+def test_a_time_that_is_not_above_zero_is_counted_and_said(features, world):
+    row = evaluate(features, ["unseen-cnn"], {"negative": world.lawful(-1.0)}).table().iloc[0]
+    assert row["mape"] == pytest.approx(2.0)
+    assert row["not_applicable"] == "120 rows: predicted time not above 0 (counted)"
+
+
+def test_a_predictor_that_refuses_every_fold_keeps_its_line(features):
+    result = evaluate(features, ["unseen-cnn"], ["line"])
+    row = result.table("unseen-cnn").iloc[0]
+    assert row["n"] == 0
+    assert row["not_applicable"].startswith("120 rows: Line has no two batch sizes of profet/Cnn0")
+    assert row["not_applicable"].endswith("23 more reasons in not_applicable")
+
+
+def test_an_unexpected_error_is_not_swallowed(features):
+    class Broken(Spy):
+        def predict(self, _X):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        evaluate(features, ["unseen-cnn"], {"broken": Broken()})
+
+
+def test_a_prediction_that_is_no_number_is_counted_apart(features):
+    class Blank(Spy):
+        def predict(self, X):
+            return np.where(X["batch_size"] == 16, np.nan, 1.0)
+
+    row = evaluate(features, ["unseen-cnn"], {"blank": Blank()}).table().iloc[0]
+    assert row["not_applicable"] == "24 rows: no finite prediction"
+    assert row["n"] == 96
+
+
+def test_predictions_of_the_wrong_shape_are_refused(features):
+    class Short(Spy):
+        def predict(self, _X):
+            return np.ones(1)
+
+    row = evaluate(features, ["unseen-cnn"], {"short": Short()}).table().iloc[0]
+    assert "gave an answer of shape (1,) for 5 rows" in row["not_applicable"]
+
+
+def test_waiting_scenarios_are_reported_in_one_line(features, world):
+    table = evaluate(features, ["unseen-cnn-general-library"], {"law": world.lawful()}).table()
+    assert table["not_applicable"].tolist() == [
+        "unseen-cnn-general-library: needs measurements/ that are not here yet."
+    ]
+
+
+def test_no_measured_column_is_shown(features, spy):
+    evaluate(features, ["unseen-cnn"], {"spy": spy})
+    measured = {"iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s"}
+    assert not any(measured & set(X) for _, X, _ in spy.shown)
+
+
+def test_proxies_of_an_unseen_gpu_are_not_shown(features, spy):
+    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["unseen-gpu-specs"], {"spy": spy})
+    assert not any("proxy_epoch_time_s_16_64_64" in X for _, X, _ in spy.shown)
+
+
+def test_proxies_of_a_known_gpu_are_shown(features, spy):
+    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["hardware-scaling"], {"spy": spy})
+    assert all("proxy_epoch_time_s_16_64_64" in X for _, X, _ in spy.shown)
+
+
+def test_single_layers_are_kept_from_predictors_that_do_not_ask_for_them(features_with_operators, spy):
+    evaluate(features_with_operators, ["unseen-cnn"], {"spy": spy})
+    assert all(set(X["kind"]) == {"target"} for _, X, _ in spy.shown)
+
+
+def test_single_layers_are_given_to_predictors_that_ask_for_them(features_with_operators, spy):
+    evaluate(features_with_operators, ["unseen-cnn"], {"spy": WithOperators()})
+    fitted = [X for step, X, _ in WithOperators.shown if step == "fit"]
+    assert all("operator" in set(X["kind"]) for X in fitted)
+
+
+def test_the_scenario_with_convolutions_is_not_for_those_who_cannot_read_them(features_with_operators, spy):
+    table = evaluate(features_with_operators, ["unseen-gpu-proxies"], {"spy": spy}).table()
+    assert table["not_applicable"].tolist() == [
+        "120 rows: it reads no single layers, so that it answers as in unseen-gpu-specs"
+    ]
+
+
+def test_anchors_come_with_their_times_without_showing_them_in_the_table(features, spy):
+    evaluate(features, ["unseen-gpu-anchored"], {"spy": WithAnchors()})
+    anchors = [anchors for step, _, anchors in WithAnchors.shown if step == "predict"]
+    assert all(len(X) == len(y) == 15 and "iteration_time_ms" not in X for X, y in anchors)
+
+
+def test_folds_that_train_on_the_same_rows_share_one_fit(features, spy):
+    evaluate(features, ["unseen-cnn-one-run"], {"spy": spy})
+    assert sum(step == "fit" for step, _, _ in spy.shown) == 6
+    assert sum(step == "predict" for step, _, _ in spy.shown) == 24
+
+
+def test_times_per_image_are_reported_where_batch_sizes_differ(features, world):
+    table = features.assign(source="lambda-tf")
+    rows = evaluate(table, ["unseen-gpu-specs-lambda"], {"law": world.lawful()}).predictions
+    expected = table.loc[rows["row"], "iteration_time_ms"].to_numpy() / rows["batch_size"]
+    assert rows["measured"].tolist() == pytest.approx(expected.tolist())
+    assert rows["predicted"].tolist() == pytest.approx(expected.tolist())
+
+
+def test_the_same_seed_repeats_to_the_last_digit(features, world):
+    first, second = (
+        evaluate(features, ["unseen-cnn"], {"mean": world.noisy_mean()}, seed=5) for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(first.predictions, second.predictions, check_exact=True)
+
+
+def test_another_seed_reaches_the_predictors(features, world):
+    first, second = (evaluate(features, ["unseen-cnn"], {"mean": world.noisy_mean()}, seed=s) for s in (1, 2))
+    assert not first.predictions["predicted"].equals(second.predictions["predicted"])
+
+
+def test_two_jobs_give_the_same_digits_as_one(features):
+    scenarios, predictors = ["problem-scaling", "hardware-scaling"], ["line"]
+    one, two = (evaluate(features, scenarios, predictors, seed=5, n_jobs=jobs) for jobs in (1, 2))
+    pd.testing.assert_frame_equal(one.predictions, two.predictions, check_exact=True)
+    pd.testing.assert_frame_equal(one.not_applicable, two.not_applicable)
+
+
+def test_the_plain_product_misses_the_overhead_that_the_fit_finds(features, world):
+    table = evaluate(features, ["epoch-time"], {"law": world.lawful()}).table().set_index("predictor")
+    assert table.loc["measured iteration", "mape"] > 0.05
+    assert table.loc["measured iteration + overhead", "mape"] < 0.005
+    assert table.loc["law + overhead", "mape"] < 0.005
+
+
+def test_every_scenario_has_a_table_by_its_name(features, world):
+    result = evaluate(features, predictors={"law": world.lawful()})
+    assert list(result.tables()) == list(SCENARIOS)
+    assert set(result.table()["scenario"]) == set(SCENARIOS)
+
+
+def test_every_registered_predictor_answers_or_says_why_not(features):
+    result = evaluate(features, ["hardware-scaling"])
+    table = result.table("hardware-scaling")
+    assert set(table["predictor"]) == set(registered_predictors())
+    assert ((table["n"] > 0) | (table["not_applicable"] != "")).all()
+
+
+def test_an_unknown_predictor_is_refused(features):
+    with pytest.raises(EpochcastError, match="'lines'"):
+        evaluate(features, ["unseen-cnn"], ["lines"])
+
+
+def test_an_empty_table_is_refused():
+    with pytest.raises(DataError, match="no rows to evaluate on"):
+        evaluate(pd.DataFrame({"iteration_time_ms": []}))
+
+
+def test_a_result_of_nothing_has_no_tables():
+    nothing = EvaluationResult(
+        pd.DataFrame({"scenario": []}),
+        pd.DataFrame({"scenario": [], "predictor": [], "n_rows": [], "reason": []}),
+    )
+    assert nothing.tables() == {}

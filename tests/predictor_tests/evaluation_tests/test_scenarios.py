@@ -1,0 +1,198 @@
+"""Tests that no scenario lets a predictor see what it is tested on."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.errors import DataError
+from predictor.evaluation.scenario_splits import N_PROXIES
+from predictor.evaluation.scenarios import SCENARIOS, find_scenario
+from predictor.evaluation.splits import chips, series_of
+
+RUNNABLE = [name for name, scenario in SCENARIOS.items() if scenario.split is not None]
+WAITING = [name for name in SCENARIOS if name not in RUNNABLE]
+OF_UNSEEN_GPU = [name for name in RUNNABLE if name.startswith(("unseen-gpu", "problem-and-hardware"))]
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "evaluation.md"
+
+
+def _for(name: str, features: pd.DataFrame) -> pd.DataFrame:
+    return features.assign(source=features["source"].replace("profet", SCENARIOS[name].sources[0]))
+
+
+def _folds(name: str, features: pd.DataFrame):
+    table = _for(name, features)
+    return [(fold, table) for fold in SCENARIOS[name].folds(table, seed=3)]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_scenario_is_filed_under_its_own_name_and_described(name):
+    scenario = SCENARIOS[name]
+    assert scenario.name == name
+    assert scenario.question.endswith("?")
+    assert f"`{name}`" in DOCS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_scenario_without_measurements_says_what_it_waits_for(name, features):
+    with pytest.raises(DataError, match="needs measurements/ that are not here yet"):
+        SCENARIOS[name].folds(features)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_no_fold_tests_what_it_trains_on_or_knows(name, features_with_operators):
+    for fold, _ in _folds(name, features_with_operators):
+        assert not set(fold.test) & (set(fold.train) | set(fold.anchors)), fold.name
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_only_whole_cnns_are_tested(name, features_with_operators):
+    for fold, table in _folds(name, features_with_operators):
+        assert set(table.iloc[fold.test]["kind"]) == {"target"}
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_the_same_seed_gives_the_same_folds(name, features_with_operators):
+    first, second = _folds(name, features_with_operators), _folds(name, features_with_operators)
+    assert [fold.name for fold, _ in first] == [fold.name for fold, _ in second]
+    for (a, _), (b, _) in zip(first, second, strict=True):
+        assert np.array_equal(a.train, b.train)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RUNNABLE if name not in ("hardware-scaling", "epoch-time")]
+)
+def test_no_row_is_tested_twice(name, features_with_operators):
+    tested = [row for fold, _ in _folds(name, features_with_operators) for row in fold.test]
+    assert len(tested) == len(set(tested))
+
+
+@pytest.mark.parametrize(
+    "name", ["unseen-cnn", "unseen-cnn-one-run", "unseen-gpu-anchored", "unseen-gpu-anchored-lambda"]
+)
+def test_the_tested_cnn_is_never_fitted_on(name, features_with_operators):
+    for fold, table in _folds(name, features_with_operators):
+        assert not set(table.iloc[fold.test]["cnn"]) & set(table.iloc[fold.train]["cnn"]), fold.name
+
+
+@pytest.mark.parametrize("name", [name for name in OF_UNSEEN_GPU if name != "unseen-gpu-proxies"])
+def test_nothing_of_the_tested_chip_is_fitted_on_or_known(name, features_with_operators):
+    for fold, table in _folds(name, features_with_operators):
+        seen = chips(table)[np.concatenate([fold.train, fold.anchors])]
+        assert not set(chips(table)[fold.test]) & set(seen), fold.name
+
+
+@pytest.mark.parametrize("name", ["unseen-gpu-specs-lambda", "unseen-gpu-anchored-lambda"])
+def test_cards_with_the_same_chip_are_held_out_together(name, features):
+    sister = features[features["gpu"] == "Tesla T4"].assign(gpu="GeForce RTX 2080 Super")
+    for fold, table in _folds(name, pd.concat([features, sister], ignore_index=True)):
+        gpus = set(table.iloc[fold.train]["gpu"]) & {"Tesla T4", "GeForce RTX 2080 Super"}
+        assert len(gpus) in (0, 2)
+
+
+def test_unseen_cnn_tests_every_row(features):
+    tested = [row for fold, _ in _folds("unseen-cnn", features) for row in fold.test]
+    assert sorted(tested) == list(range(len(features)))
+
+
+def test_one_run_is_the_one_of_the_tested_series_nearest_to_batch_64(features):
+    for fold, table in _folds("unseen-cnn-one-run", features):
+        assert table.iloc[fold.anchors]["batch_size"].tolist() == [64]
+        assert len(set(series_of(table)[np.concatenate([fold.anchors, fold.test])])) == 1
+
+
+def test_anchors_of_an_unseen_gpu_are_the_tested_cnn_on_every_other_gpu(features):
+    for fold, table in _folds("unseen-gpu-anchored", features):
+        (cnn,) = set(table.iloc[fold.test]["cnn"])
+        assert set(table.iloc[fold.anchors]["cnn"]) == {cnn}
+        assert table.iloc[fold.anchors]["gpu"].nunique() == 3
+
+
+def test_problem_scaling_tests_each_interior_batch_size_once(features):
+    tested = np.concatenate([fold.test for fold, _ in _folds("problem-scaling", features)])
+    assert set(features.iloc[tested]["batch_size"]) == {32, 64, 128}
+    assert len(tested) == (features["batch_size"].isin((32, 64, 128))).sum()
+
+
+def test_problem_scaling_keeps_the_held_out_batch_size_of_a_series_out_of_the_fit(features):
+    keys = ["gpu", "cnn", "image_size", "batch_size"]
+    for fold, table in _folds("problem-scaling", features):
+        train, test = (set(map(tuple, table.iloc[rows][keys].to_numpy())) for rows in (fold.train, fold.test))
+        assert not train & test
+
+
+def test_problem_and_hardware_scaling_never_saw_the_batch_size_of_that_cnn_on_any_gpu(features):
+    keys = ["cnn", "image_size", "batch_size"]
+    for fold, table in _folds("problem-and-hardware-scaling", features):
+        seen = np.concatenate([fold.train, fold.anchors])
+        train, test = (set(map(tuple, table.iloc[rows][keys].to_numpy())) for rows in (seen, fold.test))
+        assert not train & test
+
+
+def test_twenty_convolutions_of_the_new_gpu_and_nothing_else_of_it_are_known(features_with_operators):
+    for fold, table in _folds("unseen-gpu-proxies", features_with_operators):
+        (chip,) = set(chips(table)[fold.test])
+        known = table.iloc[fold.train[chips(table)[fold.train] == chip]]
+        assert set(known["kind"]) == {"operator"}
+        assert len(known) == N_PROXIES
+
+
+def test_another_seed_draws_other_convolutions(features_with_operators):
+    scenario = SCENARIOS["unseen-gpu-proxies"]
+    first, second = (scenario.folds(features_with_operators, seed)[0].train for seed in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+def test_too_few_convolutions_are_refused_with_their_number(features):
+    with pytest.raises(DataError, match=r"GK210 has 0 convolutions timed alone.*needs 20"):
+        SCENARIOS["unseen-gpu-proxies"].folds(features)
+
+
+def test_hardware_scaling_goes_from_every_gpu_to_every_other(features):
+    pairs = {fold.name.split(" | ")[0] for fold, _ in _folds("hardware-scaling", features)}
+    assert len(pairs) == 2 * len(list(combinations(features["gpu"].unique(), 2)))
+
+
+def test_hardware_scaling_knows_the_tested_cnns_on_the_first_gpu_alone(features):
+    for fold, table in _folds("hardware-scaling", features):
+        first, second = fold.name.split(" | ")[0].split(" -> ")
+        test, train = table.iloc[fold.test], table.iloc[fold.train]
+        assert set(test["gpu"]) == {second}
+        assert set(train["gpu"]) == {first, second}
+        assert set(test["cnn"]) <= set(train.loc[train["gpu"] == first, "cnn"])
+        assert not set(test["cnn"]) & set(train.loc[train["gpu"] == second, "cnn"])
+
+
+def test_epoch_time_holds_out_each_gpu_and_each_cnn(features):
+    for fold, table in _folds("epoch-time", features):
+        column = fold.name.split(" ")[0]
+        assert not set(table.iloc[fold.test][column]) & set(table.iloc[fold.train][column])
+
+
+def test_epochs_that_were_not_timed_are_left_out(features):
+    features.loc[0, "epoch_time_s"] = np.nan
+    folds = SCENARIOS["epoch-time"].folds(features)
+    assert not any(0 in np.concatenate([fold.train, fold.test]) for fold in folds)
+
+
+def test_a_table_of_ones_own_takes_part_in_every_scenario_that_its_rows_allow(features):
+    own = features.assign(source="my lab")
+    assert SCENARIOS["unseen-cnn"].rows(own).size == len(own)
+    assert SCENARIOS["unseen-gpu-specs-lambda"].rows(own).size == len(own)
+
+
+def test_a_published_table_takes_part_in_its_own_scenarios_alone(features):
+    assert SCENARIOS["unseen-gpu-specs-lambda"].rows(features).size == 0
+
+
+def test_a_table_that_cannot_be_split_is_refused_with_the_reason(features):
+    one_cnn = features[features["cnn"] == "profet/Cnn0"].reset_index(drop=True)
+    with pytest.raises(DataError, match=r"unseen-cnn: the table's 20 rows of CNNs cannot be split"):
+        SCENARIOS["unseen-cnn"].folds(one_cnn)
+
+
+def test_an_unknown_scenario_names_the_nearest():
+    with pytest.raises(DataError, match=r"no scenario is called 'unseen-cpu'. Nearest: 'unseen-cnn'"):
+        find_scenario("unseen-cpu")

@@ -1,0 +1,120 @@
+"""Tests of the ways to split a feature table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.errors import SchemaError, UnknownGpuError
+from predictor.evaluation.splits import (
+    Fold,
+    chips,
+    deal_into_groups,
+    interior_rows,
+    leave_one_out,
+    middle_rows,
+    operator_configurations,
+    series_of,
+    target_rows,
+)
+
+
+def _series(**batch_sizes: list[int]) -> pd.DataFrame:
+    rows = [
+        {"gpu": "Tesla T4", "cnn": cnn, "image_size": 32, "batch_size": b}
+        for cnn, bs in batch_sizes.items()
+        for b in bs
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_fold_refuses_to_test_what_it_trains_on():
+    with pytest.raises(SchemaError, match=r"fold 'x' tests 1 rows that are in its train, e.g. 2"):
+        Fold("x", np.array([1, 2]), np.array([], dtype=int), np.array([2, 3]))
+
+
+def test_a_fold_refuses_to_test_its_anchors():
+    with pytest.raises(SchemaError, match="in its anchors"):
+        Fold("x", np.array([1]), np.array([3]), np.array([2, 3]))
+
+
+def test_cards_with_the_same_chip_are_one_chip():
+    table = pd.DataFrame({"gpu": ["GeForce RTX 2080 Ti", "Quadro RTX 8000", "Tesla T4"]})
+    first, second, third = chips(table)
+    assert first == second != third
+
+
+def test_a_cpu_is_its_own_chip():
+    assert list(chips(pd.DataFrame({"gpu": ["cpu:Xeon"]}))) == ["cpu:Xeon"]
+
+
+def test_an_unknown_gpu_has_no_chip():
+    with pytest.raises(UnknownGpuError):
+        chips(pd.DataFrame({"gpu": ["Voodoo 3"]}))
+
+
+def test_target_rows_leave_operators_and_other_sources_out(features_with_operators):
+    rows = target_rows(features_with_operators, ("profet",))
+    assert set(features_with_operators.iloc[rows]["kind"]) == {"target"}
+    assert target_rows(features_with_operators, ("elsewhere",)).size == 0
+
+
+def test_rows_without_a_kind_are_targets():
+    assert target_rows(_series(a=[1, 2])).tolist() == [0, 1]
+
+
+def test_series_differ_in_gpu_cnn_image_size_and_mode_but_not_in_batch_size():
+    table = _series(a=[16, 32], b=[16])
+    table = pd.concat([table, table.assign(xla=True)], ignore_index=True)
+    assert len(set(series_of(table))) == 4
+
+
+def test_interior_rows_number_the_batch_sizes_between_the_ends_of_each_series():
+    table = _series(a=[16, 32, 64, 128], b=[8, 64, 256], c=[16, 32])
+    held_out = interior_rows(table, np.arange(len(table)))
+    assert {k: table.iloc[rows]["batch_size"].tolist() for k, rows in held_out.items()} == {
+        1: [32, 64],
+        2: [64],
+    }
+
+
+@given(st.lists(st.sets(st.integers(1, 512), min_size=1, max_size=7), min_size=1, max_size=5))
+def test_interior_rows_are_every_row_but_the_ends_once(batch_sizes):
+    table = _series(**{f"cnn{i}": sorted(bs) for i, bs in enumerate(batch_sizes)})
+    held_out = interior_rows(table, np.arange(len(table)))
+    rows = [row for each in held_out.values() for row in each]
+    assert len(rows) == len(set(rows)) == sum(max(0, len(bs) - 2) for bs in batch_sizes)
+
+
+def test_the_middle_row_is_the_nearest_to_batch_64_by_ratio():
+    table = _series(a=[16, 32, 128, 256], b=[8, 16], c=[50, 64, 80])
+    middle = middle_rows(table, np.arange(len(table)))
+    assert table.iloc[middle]["batch_size"].tolist() == [32, 16, 64]
+
+
+def test_leave_one_out_gives_every_group_once_and_the_rest_beside_it():
+    groups, rows = np.array(["b", "a", "b", "c"]), np.array([0, 1, 2])
+    found = [(name, test.tolist(), rest.tolist()) for name, test, rest in leave_one_out(groups, rows)]
+    assert found == [("a", [1], [0, 2]), ("b", [0, 2], [1])]
+
+
+@given(st.sets(st.text("abc", min_size=1, max_size=4), min_size=1), st.integers(1, 6), st.integers(0, 9))
+def test_dealing_splits_the_names_evenly_and_repeats_with_the_seed(names, n_groups, seed):
+    groups = deal_into_groups(sorted(names), n_groups, seed)
+    assert sorted(name for group in groups for name in group) == sorted(names)
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+    assert groups == deal_into_groups(sorted(names, reverse=True), n_groups, seed)
+
+
+def test_the_passes_of_one_convolution_stay_together_and_forward_alone_is_left_out():
+    table = pd.DataFrame(
+        {
+            "gpu": "Tesla T4",
+            "cnn": ["x", "x", "y", "z"],
+            "batch_size": 8,
+            "pass": ["forward", "backward_weight", "forward", "training"],
+        }
+    )
+    found = operator_configurations(table, np.arange(4))
+    assert [rows.tolist() for rows in found] == [[0, 1], [3]]
