@@ -5,7 +5,7 @@ Called through `predictor.predictors.PREDICTORS`; calls base.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ __all__ = ["FlopsRatio"]
 
 _COLUMNS = (
     "gpu",
+    "gpu_name",
     "cnn",
     "image_size",
     "batch_size",
@@ -27,7 +28,14 @@ _COLUMNS = (
     "training_flops_per_image",
 )
 _SERIES = ("cnn", "image_size", "precision")
-_CELL = (*_SERIES, "batch_size")
+_LIKENESS = (  # what a training row shares with the row asked about, closest first
+    ("gpu_name", *_SERIES, "batch_size"),
+    ("gpu_name", *_SERIES),
+    (*_SERIES, "batch_size"),
+    _SERIES,
+)
+
+Anchors = tuple[pd.DataFrame, ArrayLike]
 
 
 class FlopsRatio(FeatureTablePredictor):
@@ -35,19 +43,19 @@ class FlopsRatio(FeatureTablePredictor):
 
     Attributes
     ----------
-    cells_ : dict of (cnn, image_size, precision, batch_size) -> float
-        Median of time x peak over the training rows, in 10^9 FLOP.
-    series_ : dict of (cnn, image_size, precision) -> float
-        The same per image.
-    precisions_ : dict of (precision,) -> float
-        Median of time x peak / FLOPs, the inverse of the share of the peak that is reached.
+    per_image_ : dict of str -> float
+        Median of time x peak / batch size, in 10^9 FLOP, over the training rows alike in the columns named.
+    per_flop_ : dict of str -> float
+        Median of time x peak / training FLOPs by precision: the inverse of the share of the peak reached.
 
     Notes
     -----
-    X is a feature table, y is `iteration_time_ms`. The CNN timed on GPU a at this batch size: t = t_a peak_a
-    / peak, the median over all a. Timed at other batch sizes only: the same, in proportion to the batch.
-    Never timed: training FLOPs / (median share of the peak at this precision x peak).
+    X is a feature table, y is `iteration_time_ms`. What is known of the CNN on this GPU goes with the batch
+    size: t = t_a batch / batch_a. Known on other GPUs only: t = t_a peak_a / peak, at the same batch size if
+    there is one. The median is taken over all a. Never timed: FLOPs / (median share of the peak x peak).
     """
+
+    uses_anchors: ClassVar[bool] = True
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> FlopsRatio:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
@@ -58,19 +66,20 @@ class FlopsRatio(FeatureTablePredictor):
             If a column is missing, a GPU has no peak rate at the row's precision, or a time is not above 0.
         """
         table = self._checked(X, _COLUMNS)
-        times = times_of(y, len(table), "iteration_time_ms")
-        batch_size = numbers_of(table, "batch_size", SchemaError)
-        reached = times * numbers_of(table, "peak_tflop_per_s", SchemaError)
-        flops_per_image = table["training_flops_per_image"].to_numpy(
-            dtype=float
-        )  # NaN: no layer table, left out
-        self.cells_ = _medians(table, _CELL, reached)
-        self.series_ = _medians(table, _SERIES, reached / batch_size)
-        self.precisions_ = _medians(table, ("precision",), reached / batch_size / flops_per_image)
+        per_image = _reached_per_image(table, y)
+        flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
+        self.per_image_ = _medians_by_likeness(table, per_image)
+        self.per_flop_ = _medians(table, ("precision",), per_image / flops_per_image)
         return self
 
-    def predict(self, X: pd.DataFrame) -> Floats:
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
+
+        Parameters
+        ----------
+        X : DataFrame of n rows
+        anchors : (DataFrame of m rows, array of shape (m,)), optional
+            More measurements of the CNNs asked about, with their times in milliseconds.
 
         Raises
         ------
@@ -78,47 +87,53 @@ class FlopsRatio(FeatureTablePredictor):
             If a GPU has no peak rate at the row's precision (it is named), or if a CNN without layer table,
             or a precision, was not in the training rows.
         """
-        self._check_fitted("cells_")
+        self._check_fitted("per_image_")
         table = self._checked(X, _COLUMNS)
-        batch_size = numbers_of(table, "batch_size", OutOfRangeError)
         peak = numbers_of(table, "peak_tflop_per_s", OutOfRangeError)
+        known = self.per_image_ | self._medians_of(anchors)
         flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
-        same_batch = _looked_up(table, _CELL, self.cells_)
-        other_batch = _looked_up(table, _SERIES, self.series_) * batch_size
-        never_timed = _looked_up(table, ("precision",), self.precisions_) * batch_size * flops_per_image
-        work = np.where(
-            np.isnan(same_batch), np.where(np.isnan(other_batch), never_timed, other_batch), same_batch
-        )
-        _refuse_unknown(table, work)
-        return np.asarray(work / peak, dtype=float)
+        per_image = _looked_up(table, ("precision",), self.per_flop_) * flops_per_image
+        for columns in reversed(_LIKENESS):
+            closer = _looked_up(table, columns, known)
+            per_image = np.where(np.isnan(closer), per_image, closer)
+        _refuse_unknown(table, per_image)
+        return np.asarray(per_image * numbers_of(table, "batch_size", OutOfRangeError) / peak, dtype=float)
 
     def coefficients(self) -> dict[str, float]:
-        """Medians under `precision`, `cnn@image_size precision` (per image) and the same with `batch b`."""
-        self._check_fitted("cells_")
-        medians = self.precisions_ | self.series_ | self.cells_
-        return {_label(key): value for key, value in medians.items()}
+        """Every median by the values that its rows share."""
+        self._check_fitted("per_image_")
+        return self.per_flop_ | self.per_image_
+
+    def _medians_of(self, anchors: Anchors | None) -> dict[str, float]:
+        if anchors is None or not len(anchors[0]):
+            return {}
+        table = self._checked(anchors[0], _COLUMNS)
+        return _medians_by_likeness(table, _reached_per_image(table, anchors[1]))
 
 
-def _label(key: tuple[str, ...]) -> str:
-    if len(key) == 1:
-        return key[0]
-    cnn, image_size, precision, *batch_size = key
-    return f"{cnn}@{image_size} {precision}" + "".join(f" batch {size}" for size in batch_size)
+def _reached_per_image(table: pd.DataFrame, y: ArrayLike) -> Floats:
+    """Time x peak / batch size: the FLOPs per image that the peak would have done, in 10^9."""
+    times = times_of(y, len(table), "iteration_time_ms")
+    peak = numbers_of(table, "peak_tflop_per_s", SchemaError)
+    return times * peak / numbers_of(table, "batch_size", SchemaError)
 
 
-def _medians(table: pd.DataFrame, columns: tuple[str, ...], values: Floats) -> dict[tuple[str, ...], float]:
-    words = mode_words(table, columns)
-    medians = words.assign(value=values).dropna().groupby(list(columns))["value"].median()
-    return {_as_tuple(key): float(value) for key, value in medians.items()}
+def _medians_by_likeness(table: pd.DataFrame, values: Floats) -> dict[str, float]:
+    return {key: median for columns in _LIKENESS for key, median in _medians(table, columns, values).items()}
 
 
-def _as_tuple(key: Any) -> tuple[str, ...]:
-    return key if isinstance(key, tuple) else (key,)
+def _medians(table: pd.DataFrame, columns: tuple[str, ...], values: Floats) -> dict[str, float]:
+    known = pd.Series(values, index=_labels(table, columns)).dropna()  # NaN: a CNN without layer table
+    return {str(key): float(median) for key, median in known.groupby(level=0).median().items()}
 
 
-def _looked_up(table: pd.DataFrame, columns: tuple[str, ...], known: dict[tuple[str, ...], float]) -> Floats:
-    keys = mode_words(table, columns).itertuples(index=False, name=None)
-    return np.array([known.get(key, np.nan) for key in keys], dtype=float)
+def _looked_up(table: pd.DataFrame, columns: tuple[str, ...], known: dict[str, float]) -> Floats:
+    return np.array([known.get(label, np.nan) for label in _labels(table, columns)], dtype=float)
+
+
+def _labels(table: pd.DataFrame, columns: tuple[str, ...]) -> list[str]:
+    rows = mode_words(table, columns).itertuples(index=False, name=None)
+    return [", ".join(f"{column} {word}" for column, word in zip(columns, row, strict=True)) for row in rows]
 
 
 def _refuse_unknown(table: pd.DataFrame, work: Floats) -> None:
