@@ -7,6 +7,7 @@ and what the others ask for is asked here of a feature table.
 import inspect
 import pickle
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -70,6 +71,12 @@ def test_scikit_learns_check_without_data_holds(name, check):
 @pytest.mark.parametrize("name", sorted(PREDICTORS))
 def test_every_entry_of_the_registry_loads(name):
     assert predictor_class(name)()
+
+
+@pytest.mark.parametrize("name", sorted(PREDICTORS))
+def test_every_predictor_is_documented(name):
+    text = (Path(__file__).parents[3] / "docs" / "predictors.md").read_text(encoding="utf-8")
+    assert any(line.startswith("|") and f"`{name}`" in line for line in text.splitlines())
 
 
 def test_an_unknown_predictor_names_the_nearest():
