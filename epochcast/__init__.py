@@ -1,0 +1,31 @@
+"""How long one epoch of a CNN takes on a GPU, what it costs, whether it fits, and how sure the answer is.
+
+>>> import epochcast
+>>> answer = epochcast.predict("resnet50", gpu="V100-SXM2-16GB", batch_size=[32, 64], data_set="imagenet")
+>>> list(answer["batch_size"])
+[32, 64]
+
+Everything here loads when it is first used, so that `import epochcast` and `epochcast --help` are instant.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from epochcast.frames import compare, evaluate, fit, load_measurements, predict
+
+__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict"]
+
+_HOME = dict.fromkeys(__all__, "epochcast.frames")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'epochcast' has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

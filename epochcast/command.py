@@ -1,0 +1,50 @@
+"""The `epochcast` command: it parses and renders, nothing else.
+
+Every command lies in `epochcast.commands` and imports what it needs when it runs, so that `--help` is
+instant.
+"""
+
+import os
+import sys
+
+import typer
+
+from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, offer, predict
+from predictor.errors import EpochcastError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="epochcast",
+    help="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("predict")(predict.predict_command)
+app.command("compare")(compare.compare_command)
+app.command("evaluate")(evaluate.evaluate_command)
+app.command("fit")(fit.fit_command)
+app.add_typer(data.app, name="data")
+app.add_typer(gpu.app, name="gpu")
+app.add_typer(offer.app, name="offer")
+app.add_typer(cnn.app, name="cnn")
+
+
+def main() -> None:
+    """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
+    try:
+        app()
+    except EpochcastError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader has gone (`| head`); the interpreter must not complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror}. Check the path.")
+
+
+def _fail(message: str) -> None:
+    typer.secho(f"Error: {' '.join(message.split())}", fg=typer.colors.RED, err=True)
+    sys.exit(2)

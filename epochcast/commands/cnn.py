@@ -1,0 +1,133 @@
+"""`epochcast cnn`: the zoo, and any CNN's layer table."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, Record, number, print_records, print_table
+
+if TYPE_CHECKING:
+    from predictor.layers import Layer, LayerTable
+
+__all__ = ["app"]
+
+app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_command(output: o.OutputFormat = Format.table) -> None:
+    """List the CNNs that need no framework, with what one image costs at their usual size."""
+    from predictor.work import cnn_flops
+    from predictor.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+
+    records = [
+        {
+            "cnn": name,
+            "image_size": usual_image_size(name),
+            "minimum_image_size": minimum_image_size(name),
+            "layers": len(table := zoo_cnn(name)),
+            "parameters": table.parameters,
+            "training_flops_per_image": cnn_flops(table, 1),
+        }
+        for name in zoo_names()
+    ]
+    if output is Format.table:
+        print_table(records, _zoo_columns(), f"{len(records)} CNNs")
+    else:
+        print_records(records, output, records[0])
+
+
+@app.command("show")
+def show_command(
+    cnn: Annotated[str, typer.Argument(help="A zoo name, a layer-table CSV or an ONNX file.")],
+    image_size: o.ImageSize = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Images per mini-batch.")] = 1,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Show a CNN's layers, with the work of a training pass."""
+    from predictor.inputs import MAX_BATCH_SIZE, whole_number
+    from predictor.sources import resolve_cnn
+
+    size = whole_number("batch_size", batch_size, high=MAX_BATCH_SIZE)
+    table = resolve_cnn(cnn, image_size)
+    records = [_layer_record(layer, size) for layer in table]
+    if output is not Format.table:
+        print_records(
+            records, output, records[0], cnn=table.cnn, image_size=table.image_size, batch_size=size
+        )
+        return
+    print_table(records, _layer_columns(), _title(table, size), _notes(table, records))
+
+
+def _layer_record(layer: "Layer", batch_size: int) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from predictor.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
+
+    return {
+        **asdict(layer),
+        "forward_flops": layer_flops(layer, "forward", batch_size),
+        "training_flops": sum(layer_flops(layer, each, batch_size) for each in PASSES),
+        "training_bytes": sum(layer_bytes(layer, each, batch_size) for each in PASSES),
+        "forward_arithmetic_intensity": arithmetic_intensity(layer, "forward", batch_size),
+    }
+
+
+def _title(table: "LayerTable", batch_size: int) -> str:
+    side = table.image_size
+    size = f"{len(table)} layers, {table.parameters:,} parameters"
+    return f"{table.cnn}, {side} x {side} px, batch {batch_size}: {size}"
+
+
+def _notes(table: "LayerTable", records: list[dict[str, Any]]) -> list[str]:
+    flops = sum(record["training_flops"] for record in records)
+    forward = sum(record["forward_flops"] for record in records)
+    moved = sum(record["training_bytes"] for record in records)
+    return [
+        f"Forward {number(forward / 1e9)} GFLOP (a multiply-add counts as 2), training "
+        f"{number(flops / 1e9)} GFLOP and {number(moved / 1e9)} GB read and written in fp32.",
+        *(f"Beware: {warning}" for warning in table.warnings),
+    ]
+
+
+def _zoo_columns() -> list[Column]:
+    return [
+        Column("CNN", lambda r: r["cnn"], left=True),
+        Column("usual px", lambda r: str(r["image_size"])),
+        Column("least px", lambda r: str(r["minimum_image_size"])),
+        Column("layers", lambda r: str(r["layers"]), rank=1),
+        Column("parameters", lambda r: f"{r['parameters']:,}"),
+        Column("training GFLOP/image", lambda r: number(r["training_flops_per_image"] / 1e9)),
+    ]
+
+
+def _layer_columns() -> list[Column]:
+    return [
+        Column("#", lambda r: str(r["index"])),
+        Column("name", lambda r: r["name"], left=True, rank=2),
+        Column("type", lambda r: r["kind"] or r["type"], left=True),
+        Column("in", lambda r: _shape(r, "in"), left=True),
+        Column("out", lambda r: _shape(r, "out"), left=True),
+        Column("kernel", _kernel, left=True),
+        Column("stride", lambda r: _pair(r, "stride"), left=True, rank=1),
+        Column("groups", lambda r: str(r["groups"]) if (r["groups"] or 1) > 1 else "", rank=1),
+        Column("parameters", lambda r: f"{r['parameters']:,}" if r["parameters"] else "", rank=1),
+        Column("MFLOP", lambda r: number(r["training_flops"] / 1e6)),
+        Column("MB", lambda r: number(r["training_bytes"] / 1e6)),
+        Column("FLOP/byte", lambda r: number(r["forward_arithmetic_intensity"]), rank=3),
+    ]
+
+
+def _shape(record: Record, side: str) -> str:
+    sizes = [record[f"{side}_{what}"] for what in ("channels", "height", "width")]
+    return "" if None in sizes else "x".join(str(size) for size in sizes)
+
+
+def _kernel(record: Record) -> str:
+    return _pair(record, "kernel")
+
+
+def _pair(record: Record, what: str) -> str:
+    height, width = record[f"{what}_height"], record[f"{what}_width"]
+    return "" if height is None else f"{height}x{width}"

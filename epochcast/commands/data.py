@@ -1,0 +1,81 @@
+"""`epochcast data`: other people's measurements in our form, and what a measurement table holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, Record, number, print_records, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Measurement tables: import published ones, show what one holds.", no_args_is_help=True
+)
+
+
+@app.command("import")
+def import_command(
+    name: Annotated[
+        str, typer.Argument(help="profet, justus, neusight, deepbench, lambda-tf, timm or pytorch.")
+    ],
+    path: Annotated[Path, typer.Argument(help="The published table, or the folder that holds it.")],
+    out: Annotated[
+        Path | None, typer.Option(help="CSV file to write (.gz: gzipped).", show_default=False)
+    ] = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Turn published measurements into a measurement table and report what became of every row."""
+    from predictor.importers import import_measurements
+    from predictor.measurements import write_measurements
+
+    frame, report = import_measurements(name, path)
+    if out is not None:
+        write_measurements(frame, out)
+    if output is Format.table:
+        typer.echo(str(report) + (f"\nWrote {out}." if out else "\nNothing written: pass --out FILE."))
+        return
+    rejected = [{"line": line, "reason": reason} for line, reason in report.rejected]
+    counts = {"read": report.n_read, "kept": report.n_kept, "measurements": report.n_measurements}
+    print_records(
+        rejected, output, ("line", "reason"), source=report.source, **counts, oddities=report.oddities
+    )
+
+
+@app.command("show")
+def show_command(
+    path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Show what a measurement table holds, after checking it."""
+    from predictor.measurements import read_measurements, summary
+
+    table = summary(read_measurements(path))
+    table = table.astype(object).where(table.notna(), None)
+    records = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    if output is Format.table:
+        print_table(
+            records, _columns(), f"{path.name}: {sum(r['measurements'] for r in records):,} measurements"
+        )
+    else:
+        print_records(records, output, [str(name) for name in table.columns])
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("source", lambda r: r["source"] or "", left=True, rank=1),
+        Column("framework", lambda r: r["framework"] or "", left=True, rank=3),
+        Column("kind", lambda r: r["kind"] or "", left=True, rank=2),
+        Column("pass", lambda r: r["pass"] or "", left=True, rank=2),
+        Column("precision", lambda r: r["precision"], left=True),
+        Column("GPU", lambda r: r["gpu"], left=True),
+        Column("rows", lambda r: f"{r['measurements']:,}"),
+        Column("CNNs", lambda r: f"{r['cnns']:,}", rank=1),
+        Column("batch", lambda r: f"{r['smallest_batch_size']}-{r['largest_batch_size']}", rank=1),
+        Column("iteration ms", _times, rank=1),
+    ]
+
+
+def _times(record: Record) -> str:
+    return f"{number(record['shortest_iteration_time_ms'])}-{number(record['longest_iteration_time_ms'])}"

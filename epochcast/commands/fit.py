@@ -1,0 +1,39 @@
+"""`epochcast fit`: a model of one's own measurements, or the shipped one again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, print_records, print_table
+
+__all__ = ["fit_command"]
+
+
+def fit_command(
+    measurements: Annotated[
+        Path | None, typer.Argument(help="A measurement table (CSV).", show_default=False)
+    ] = None,
+    published: Annotated[
+        Path | None, typer.Option(help="Or a folder of published measurements.", show_default=False)
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.", show_default=False)] = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Fit the model that predict and compare use, and write it as JSON for their --model."""
+    from epochcast.frames import fit
+    from predictor.errors import SchemaError
+
+    if out is None:
+        raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
+    model = fit(measurements, published, out)
+    card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
+    if output is Format.table:
+        columns = [
+            Column("field", lambda r: r["field"], left=True),
+            Column("value", lambda r: str(r["value"])[:200], left=True),
+        ]
+        print_table(card, columns)
+    else:
+        print_records(card, output, ("field", "value"))

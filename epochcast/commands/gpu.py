@@ -1,0 +1,81 @@
+"""`epochcast gpu`: the catalogue of GPUs."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, number, print_records, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_command(
+    generation: Annotated[
+        str | None, typer.Option(help="Only one, such as turing or hopper.", show_default="all")
+    ] = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """List every GPU that can be predicted."""
+    from predictor.errors import SchemaError, nearest
+    from predictor.gpus import GENERATIONS, all_gpus
+
+    if generation is not None and generation.casefold() not in GENERATIONS:
+        raise SchemaError(
+            f"no generation is called {generation!r}. Nearest: {nearest(generation, GENERATIONS)}; "
+            f"known: {', '.join(GENERATIONS)}."
+        )
+    chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
+    records = [asdict(gpu) for gpu in chosen]
+    if output is Format.table:
+        print_table(records, _columns(), f"{len(records)} GPUs; a card with several chips counts as one chip")
+    else:
+        print_records(records, output, records[0])
+
+
+@app.command("show")
+def show_command(
+    name: Annotated[str, typer.Argument(help="Any name that people and drivers write.")],
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Show all that is known of one GPU."""
+    from predictor.gpus import find_gpu, precisions_of
+
+    gpu = find_gpu(name)
+    record = {**asdict(gpu), "precisions": precisions_of(gpu)}
+    if output is not Format.table:
+        print_records([record], output, record)
+        return
+    fields = [{"field": key, "value": _text(value)} for key, value in record.items()]
+    print_table(
+        fields,
+        [
+            Column("field", lambda r: r["field"], left=True),
+            Column("value", lambda r: r["value"], left=True),
+        ],
+    )
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("GPU", lambda r: r["name"], left=True),
+        Column("generation", lambda r: r["generation"], left=True),
+        Column("chip", lambda r: r["chip"], left=True, rank=3),
+        Column("SMs", lambda r: str(r["sm_count"]), rank=2),
+        Column("GHz", lambda r: f"{r['boost_clock_ghz']:.3f}", rank=2),
+        Column("fp32 TFLOP/s", lambda r: number(r["peak_fp32_tflop_per_s"])),
+        Column("fp16 tensor", lambda r: number(r["peak_fp16_tensor_tflop_per_s"]), rank=1),
+        Column("GB/s", lambda r: number(r["memory_bandwidth_gb_per_s"])),
+        Column("GiB", lambda r: number(r["memory_gib"])),
+        Column("released", lambda r: r["released"], left=True, rank=4),
+    ]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(str(each) for each in value)
+    return "not given by the vendor" if value is None else str(value)

@@ -1,0 +1,62 @@
+"""`epochcast offer`: what GPUs cost to rent."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, number, print_records, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Cloud offers and their prices.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Cloud offers and their prices."""
+
+
+@app.command("list")
+def list_command(
+    gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only offers of this GPU.")] = None,
+    historic: Annotated[bool, typer.Option("--historic", help="Show the historic offers, too.")] = False,
+    offers: o.Offers = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """List what GPUs cost to rent, cheapest first."""
+    from predictor.gpus import find_gpu
+    from predictor.offers import load_offers
+
+    wanted = None if gpu is None else find_gpu(gpu).name
+    chosen = [
+        offer
+        for offer in load_offers(offers)
+        if (historic or not offer.historic) and wanted in (None, offer.gpu)
+    ]
+    records = sorted(
+        (asdict(offer) for offer in chosen), key=lambda r: (r["usd_per_hour"] is None, r["usd_per_hour"])
+    )
+    if output is not Format.table:
+        print_records(records, output, records[0] if records else ())
+    elif records:
+        print_table(records, _columns(), f"{len(records)} offers; US$ per hour of the whole instance")
+    else:
+        typer.echo(f"No offer of {wanted}. --historic shows old ones; --offers FILE reads your own.")
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("provider", lambda r: r["provider"], left=True),
+        Column("instance", lambda r: r["instance"], left=True),
+        Column("GPU", lambda r: r["gpu"], left=True),
+        Column("GPUs", lambda r: f"{r['gpu_count']:g}"),
+        Column("US$/h", lambda r: number(r["usd_per_hour"])),
+        Column("spot", lambda r: number(r["spot_usd_per_hour"]), rank=1),
+        Column("vCPUs", lambda r: number(r["vcpus"]), rank=3),
+        Column("GiB", lambda r: number(r["memory_gib"]), rank=3),
+        Column("region", lambda r: r["region"] or "", left=True, rank=4),
+        Column("date", lambda r: str(r["retrieved_on"]), left=True, rank=2),
+        Column("historic", lambda r: "historic" if r["historic"] else "", left=True, rank=2),
+    ]

@@ -1,0 +1,217 @@
+"""`epochcast predict`: the time, cost and memory of training CNNs on GPUs."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import (
+    Column,
+    Format,
+    Record,
+    duration,
+    number,
+    print_notes,
+    print_records,
+    print_table,
+    span,
+)
+
+if TYPE_CHECKING:
+    from predictor.prediction_rows import PredictionRow
+
+__all__ = ["legend", "predict_command", "reason_letters", "table_gpu_name"]
+
+
+def predict_command(
+    cnn: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Zoo names (epochcast cnn list), layer-table CSVs or ONNX files.", show_default=False
+        ),
+    ] = None,
+    gpu: Annotated[
+        list[str] | None, typer.Option("--gpu", "-g", help="GPU by any of its names; repeat it, or `all`.")
+    ] = None,
+    batch_size: o.BatchSizes = None,
+    image_size: o.ImageSize = None,
+    dataset: o.DataSet = None,
+    samples: o.Samples = None,
+    validation_samples: o.ValidationSamples = 0,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="Predict every row of this CSV instead.", rich_help_panel="Many at once"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the answers to --rows go.", rich_help_panel="Many at once")
+    ] = None,
+    precision: o.Precision = "fp32",
+    memory_format: o.MemoryFormat = "nchw",
+    framework: o.Framework = "pytorch",
+    autotune: o.Autotune = False,
+    capture: o.Capture = "eager",
+    optimizer: o.Optimizer = "momentum",
+    host: o.Host = None,
+    offers: o.Offers = None,
+    spot: o.AllowSpot = False,
+    anchor_gpu: o.AnchorGpu = None,
+    anchor_batch_size: o.AnchorBatchSize = None,
+    anchor_iteration_time_ms: o.AnchorIterationTime = None,
+    anchor_epoch_time_s: o.AnchorEpochTime = None,
+    anchor_samples: o.AnchorSamples = None,
+    anchor_throughput: o.AnchorThroughput = None,
+    method: o.Method = "auto",
+    model: o.ModelFile = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
+    if rows is not None or out is not None:
+        _predict_file(rows, out, model, bool(cnn or gpu or batch_size))
+        return
+    from predictor.coverage import coverage_of
+    from predictor.errors import SchemaError
+    from predictor.predict import predict
+    from predictor.questions import load_model
+
+    for name, given in (("CNN", cnn), ("--gpu", gpu), ("--batch-size", batch_size)):
+        if not given:
+            raise SchemaError(
+                f"{name} is missing. "
+                "Try: epochcast predict resnet50 --gpu T4 --batch-size 64 --dataset imagenet"
+            )
+    question: dict[str, Any] = {
+        "image_size": image_size,
+        "samples": samples,
+        "data_set": dataset,
+        "validation_samples": validation_samples,
+        "precision": precision,
+        "memory_format": memory_format,
+        "framework": framework,
+        "autotune": autotune,
+        "capture": capture,
+        "optimizer": optimizer,
+        "anchors": o.anchors_from(
+            anchor_gpu,
+            anchor_batch_size,
+            anchor_iteration_time_ms,
+            anchor_epoch_time_s,
+            anchor_samples,
+            anchor_throughput,
+        ),
+        "method": method,
+        "host": host,
+        "offers": offers,
+        "spot": spot,
+        "model": load_model(model),
+    }
+    found = predict(cnn, gpu, batch_size or (), **question)
+    _show(found, output, coverage_of(**question), dataset or (f"{samples:,} samples" if samples else None))
+
+
+def reason_letters(reasons_by_row: Sequence[tuple[str, ...]]) -> dict[str, str]:
+    """Give each distinct reason why rows extrapolate a letter, for a narrow column with a legend."""
+    distinct = dict.fromkeys(reason for reasons in reasons_by_row for reason in reasons)
+    return {reason: _letter(i) for i, reason in enumerate(distinct)}
+
+
+def legend(letters: dict[str, str]) -> list[str]:
+    """Explain `reason_letters` in notes."""
+    return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
+
+
+def table_gpu_name(name: str) -> str:
+    """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
+    return name.removeprefix("NVIDIA ")
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"
+
+
+def _predict_file(rows: Path | None, out: Path | None, model: Path | None, other: bool) -> None:
+    from predictor.bulk import predict_rows
+    from predictor.errors import SchemaError
+    from predictor.questions import load_model
+
+    if rows is None or out is None or other:
+        raise SchemaError(
+            "--rows and --out go together, without CNN, --gpu and --batch-size: the file has them. "
+            "Try: epochcast predict --rows rows.csv --out predictions.csv"
+        )
+    failed = predict_rows(rows, out, load_model(model))
+    typer.echo(
+        f"Wrote {out}." + (f" {failed} rows failed: see its column error." if failed else ""), err=True
+    )
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(found: "list[PredictionRow]", output: Format, covers: str, data: str | None) -> None:
+    from dataclasses import asdict
+
+    records = [asdict(row) for row in found]
+    if output is not Format.table:
+        print_records(records, output, records[0], covers=covers)
+        return
+    letters = reason_letters([row.extrapolates for row in found])
+    methods = {row.method for row in found}
+    for (cnn, image_size), group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
+        some = list(group)
+        title = f"{cnn}, {image_size} x {image_size} px" + (f", {data}" if data else "")
+        print_table(
+            some,
+            _columns(letters, len(methods) > 1),
+            title,
+            (),
+            group="GPU",
+            strong=lambda r: bool(r["best_batch"]),
+        )
+        print()
+    print_notes(_notes(found, letters, methods, covers))
+
+
+def _columns(letters: dict[str, str], several_methods: bool) -> list[Column]:
+    return [
+        Column("GPU", lambda r: table_gpu_name(r["gpu"]), left=True),
+        Column("batch", lambda r: f"{r['batch_size']}{'*' if r['best_batch'] else ' '}"),
+        Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
+        Column("90 % ms", lambda r: f"{number(r['low_ms'])}-{number(r['high_ms'])}", rank=4),
+        Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
+        Column("90 %", lambda r: span(r["epoch_low_s"], r["epoch_high_s"], r["epoch_time_s"]), rank=1),
+        Column("US$/epoch", _cost, rank=1),
+        Column(
+            "GiB", lambda r: f"{number(r['peak_memory_gib'])}{' ' if r['fits_in_memory'] else '!'}", rank=3
+        ),
+        Column("method", lambda r: r["method"] if several_methods else "", left=True, rank=2),
+        Column(
+            "extr.", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True, rank=1
+        ),
+    ]
+
+
+def _cost(record: Record) -> str:
+    if record["epoch_time_s"] is None:
+        return ""
+    return "no offer" if record["cost_usd"] is None else number(record["cost_usd"])
+
+
+def _notes(
+    found: "list[PredictionRow]", letters: dict[str, str], methods: set[str], covers: str
+) -> list[str]:
+    notes = [f"Method: {', '.join(sorted(methods))}; intervals hold the truth nine times out of ten."]
+    notes += legend(letters)
+    if any(row.best_batch for row in found):
+        notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
+    if not all(row.fits_in_memory for row in found):
+        notes.append("! more memory than the GPU has, by the estimate")
+    if any(row.cost_usd is not None for row in found):
+        dates = sorted({row.priced_on for row in found if row.priced_on})
+        when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+        notes.append(
+            f"Cost: the whole instance of the cheapest offer with that GPU (one GPU used), prices of {when}; "
+            "`epochcast compare` names the offers."
+        )
+    return [*notes, covers]

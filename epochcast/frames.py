@@ -1,0 +1,244 @@
+"""The Python face: the core's answers as pandas data frames.
+
+Loaded lazily by `epochcast`; calls predict, compare, evaluation, fitting and measurements of the core. The
+commands give the same numbers, since both call the same functions.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from predictor.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from predictor.model import Model
+
+__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict"]
+
+
+def predict(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
+
+    Parameters
+    ----------
+    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
+        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
+    gpu : str or list of str
+        Any name that drivers and people write; ``"all"`` for the whole catalogue.
+    batch_size : int, str, or a list of them
+    **options
+        `image_size`, `samples` or `data_set`, `validation_samples`, `precision`, `memory_format`,
+        `framework`, `autotune`, `capture`, `optimizer`, `anchors`, `method`, `host`, `offers`, `spot`,
+        `model`: see
+        `predictor.predict.predict`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU and batch size with the columns of `predictor.predict.PredictionRow`; times in
+        milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; the message names the next step.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> gpus = ["T4", "V100-SXM2-16GB"]
+    >>> answer = epochcast.predict("vgg_cifar", gpu=gpus, batch_size=128, data_set="cifar100")
+    >>> answer[["gpu", "batch_size", "iterations_per_epoch"]]
+                          gpu  batch_size  iterations_per_epoch
+    0                Tesla T4         128                   391
+    1    Tesla V100-SXM2-16GB         128                   391
+    >>> t4, v100 = answer["epoch_time_s"]
+    >>> bool(v100 < t4)
+    True
+    """
+    import pandas as pd
+
+    from predictor.coverage import coverage_of
+    from predictor.predict import predict as predict_rows
+    from predictor.prediction_rows import PredictionRow
+    from predictor.questions import load_model
+
+    options["model"] = load_model(options.get("model"))
+    rows = predict_rows(cnn, gpu, batch_size, **options)
+    frame = pd.DataFrame([asdict(row) for row in rows], columns=list(PredictionRow.__slots__))
+    frame.attrs["covers"] = coverage_of(**options)
+    return frame
+
+
+def compare(
+    cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
+) -> "pd.DataFrame":
+    """Time and cost of training one CNN on every GPU for rent, ranked, with the Pareto front marked.
+
+    Parameters
+    ----------
+    cnn, batch_size, gpu
+        As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU that has an offer.
+    **options
+        `epochs`, `budget_usd`, `deadline_h`, `setup_minutes`, `relative_to`, `rank_by`, `all_offers`, and
+        those of `predict`; `samples` or `data_set` is needed. See `predictor.compare.compare`.
+
+    Returns
+    -------
+    DataFrame
+        Best first, with the columns of `predictor.compare.ComparisonRow`; `attrs["covers"]` as for `predict`.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ranking = epochcast.compare("resnet50", 64, gpu=["T4", "H100 PCIe"], data_set="imagenet", epochs=90)
+    >>> sorted(ranking["rank"])
+    [1, 2]
+    >>> ranking["total_cost_usd"].is_monotonic_increasing
+    True
+    """
+    import pandas as pd
+
+    from predictor.compare import compare as compare_rows
+    from predictor.comparison_rows import ComparisonRow
+    from predictor.coverage import coverage_of
+    from predictor.questions import load_model
+
+    options["model"] = load_model(options.get("model"))
+    rows = compare_rows(cnn, batch_size, gpu, **options)
+    frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
+    frame.attrs["covers"] = coverage_of(**options)
+    return frame
+
+
+def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
+    """Read a measurement table and check it, or bring published measurements into its form.
+
+    Parameters
+    ----------
+    path : path
+        A CSV with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
+    source : str, optional
+        Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing, a time is 0 or NaN, or the table is of another format version.
+
+    Examples
+    --------
+    >>> import epochcast, tempfile, pathlib
+    >>> table = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
+    >>> columns = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
+    >>> lines = [columns, "Tesla T4,resnet50,224,32,fp32,310.5"]
+    >>> _ = table.write_text(chr(10).join(lines))
+    >>> float(epochcast.load_measurements(table)["iteration_time_ms"].iloc[0])
+    310.5
+    """
+    if source is not None:
+        from predictor.importers import import_measurements
+
+        return import_measurements(source, path)[0]
+    from predictor.measurements import read_measurements
+
+    return read_measurements(path)
+
+
+def evaluate(
+    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    published: str | PathLike[str] | None = None,
+    scenarios: Sequence[str] | None = None,
+    predictors: Sequence[str] | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> "pd.DataFrame":
+    """Errors of every predictor on measurements that its fit never saw, per scenario.
+
+    Parameters
+    ----------
+    measurements : DataFrame or path, optional
+        A measurement table; by default the published measurements.
+    published : path, optional
+        Folder of the published measurements; `$EPOCHCAST_PUBLISHED_DATA` if not given.
+    scenarios, predictors : list of str, optional
+        All that apply by default.
+    seed, n_jobs : int
+        The same seed gives the same digits, whatever the number of processes.
+
+    Returns
+    -------
+    DataFrame
+        `scenario, predictor, mape, median, p90, n, ...`; errors are fractions.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.evaluate(scenarios=["unseen-gpu"], published="/no/such/folder")
+    Traceback (most recent call last):
+        ...
+    predictor.errors.DataError: /no/such/folder is not a folder. ...
+    """
+    table: pd.DataFrame = evaluation(measurements, published, scenarios, predictors, seed, n_jobs).table()
+    return table
+
+
+def fit(
+    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    published: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+) -> "Model":
+    """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
+
+    Returns
+    -------
+    Model
+        Pass it, or the path of `out`, as `model` to `predict` and `compare`.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.fit()
+    Traceback (most recent call last):
+        ...
+    predictor.errors.SchemaError: fit needs measurements ...
+    """
+    from predictor.fitting import fit_default, fit_measurements
+
+    if (measurements is None) == (published is None):
+        raise SchemaError("fit needs measurements or a folder of published ones. Pass one of the two.")
+    model = fit_default(published) if measurements is None else fit_measurements(_measured(measurements))
+    if out is not None:
+        model.save(out)
+    return model
+
+
+def evaluation(
+    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    published: str | PathLike[str] | None,
+    scenarios: Sequence[str] | None,
+    predictors: Sequence[str] | None,
+    seed: int,
+    n_jobs: int,
+) -> Any:
+    """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
+    from predictor.data_files import published_data_root
+    from predictor.evaluation.published import published_features
+    from predictor.evaluation.run import evaluate as run_evaluation
+    from predictor.features import feature_table
+
+    if measurements is None:
+        features = published_features(published_data_root(published))
+    else:
+        features = feature_table(_measured(measurements))
+    return run_evaluation(features, scenarios, predictors, seed, n_jobs)
+
+
+def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
+    if isinstance(measurements, str | PathLike):
+        return load_measurements(measurements)
+    return measurements

@@ -1,0 +1,189 @@
+"""Tables on terminals and pipes, and the same records as JSON or CSV.
+
+Called by the commands; calls nothing of ours. On a terminal too narrow for a table, the columns that matter
+least are left out and named below it; a pipe gets every column, unwrapped.
+"""
+
+import csv
+import json
+import math
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = [
+    "Column",
+    "Format",
+    "Record",
+    "duration",
+    "json_ready",
+    "number",
+    "print_notes",
+    "print_records",
+    "print_table",
+    "span",
+]
+
+Record = Mapping[str, Any]
+"""One line of a table, by field."""
+
+
+class Format(StrEnum):
+    """What a command prints."""
+
+    table = "table"
+    json = "json"
+    csv = "csv"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its header, how a record's cell reads, and its rank (0 stays; the highest goes first)."""
+
+    header: str
+    text: Callable[[Record], str]
+    left: bool = False
+    rank: int = 0
+
+
+def print_records(records: Sequence[Record], how: Format, fields: Iterable[str], **about: object) -> None:
+    """Print records as JSON (an object with `about` and ``rows``) or as CSV (the rows alone) to stdout."""
+    if how is Format.json:
+        rows = [json_ready(record) for record in records]
+        print(json.dumps({**about, "rows": rows}, indent=2, allow_nan=False))
+        return
+    writer = csv.DictWriter(sys.stdout, fieldnames=list(fields), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in record.items()} for record in records)
+
+
+def print_table(
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    title: str | None = None,
+    notes: Iterable[str] = (),
+    group: str | None = None,
+    strong: Callable[[Record], bool] | None = None,
+) -> None:
+    """Print records as a table that fits where it goes.
+
+    Parameters
+    ----------
+    records : list of mapping
+    columns : list of Column
+    title : str, optional
+        A line above.
+    notes : list of str
+        Paragraphs below, wrapped.
+    group : str, optional
+        Header of a column whose repeated cells are left blank.
+    strong : callable
+        Whether a record's line stands out.
+    """
+    console, width = _console()
+    cells = [[column.text(record) for record in records] for column in columns]
+    shown = _fitting(columns, cells, width)
+    if title:
+        console.print(title, style="bold", highlight=False, markup=False, soft_wrap=True)
+    picked = [(columns[i], cells[i]) for i in shown]
+    _print_rows(console, picked, group, [strong is not None and strong(record) for record in records])
+    hidden = [column.header for i, column in enumerate(columns) if i not in shown and any(cells[i])]
+    if hidden:
+        notes = [*notes, f"Left out for lack of width: {', '.join(hidden)}. --format csv has all."]
+    print_notes(notes)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print paragraphs, each wrapped to at most 100 columns."""
+    console, width = _console()
+    for note in notes:
+        text = textwrap.fill(note, min(width, 100), subsequent_indent="  ", break_on_hyphens=False)
+        console.print(text, highlight=False, markup=False, style="dim", soft_wrap=True)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """`value` with so many significant digits, without exponent; empty for None and NaN."""
+    if value is None or not math.isfinite(value):
+        return ""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{decimals}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``12.3 s``, ``4.56 min`` or ``7.89 h``; empty for None."""
+    if seconds is None:
+        return ""
+    unit, size = _unit(seconds)
+    return f"{number(seconds / size)} {unit}"
+
+
+def span(low: float | None, high: float | None, like: float | None) -> str:
+    """Write an interval in seconds in the unit that `duration` gives `like`; empty for None."""
+    if low is None or high is None or like is None:
+        return ""
+    unit, size = _unit(like)
+    return f"{number(low / size)}-{number(high / size)} {unit}"
+
+
+def json_ready(value: Any) -> Any:
+    """`value` with tuples as lists and NaN as null."""
+    if isinstance(value, Mapping):
+        return {key: json_ready(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    return ("s", 1.0) if seconds < 120 else ("min", 60.0) if seconds < 7200 else ("h", 3600.0)
+
+
+def _cell(value: Any) -> Any:
+    return "; ".join(str(each) for each in value) if isinstance(value, list | tuple) else value
+
+
+def _console() -> "tuple[Console, int]":
+    from rich.console import Console
+
+    console = Console()
+    if console.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return console, console.width
+    return Console(width=10_000), 10_000
+
+
+def _fitting(columns: Sequence[Column], cells: list[list[str]], width: int) -> list[int]:
+    """Choose which columns are shown: empty ones never, the least important not if too wide."""
+    shown = [i for i in range(len(columns)) if any(cells[i]) or not columns[i].rank]
+    widths = [max([len(column.header), *map(len, cells[i])]) + 2 for i, column in enumerate(columns)]
+    for i in sorted(shown, key=lambda i: -columns[i].rank):
+        if columns[i].rank and sum(widths[j] for j in shown) - 2 > width:
+            shown.remove(i)
+    return shown
+
+
+def _print_rows(
+    console: "Console", columns: list[tuple[Column, list[str]]], group: str | None, strong: Sequence[bool]
+) -> None:
+    widths = [max([len(column.header), *map(len, cells)]) for column, cells in columns]
+    blank = [_without_repeats(cells) if column.header == group else cells for column, cells in columns]
+    lines = [tuple(column.header for column, _ in columns), *zip(*blank, strict=True)]
+    for line, stands_out in zip(lines, (True, *strong), strict=True):
+        padded = [
+            cell.ljust(width) if column.left else cell.rjust(width)
+            for cell, width, (column, _) in zip(line, widths, columns, strict=True)
+        ]
+        text = "  ".join(padded).rstrip()
+        console.print(text, style="bold" if stands_out else "", highlight=False, markup=False, soft_wrap=True)
+
+
+def _without_repeats(cells: Sequence[str]) -> list[str]:
+    return ["" if i and cell == cells[i - 1] else cell for i, cell in enumerate(cells)]

@@ -1,0 +1,59 @@
+"""What an answer covers and what it leaves out, in sentences that go with every prediction.
+
+Called by the public face; calls modes.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from predictor.modes import Mode
+
+if TYPE_CHECKING:
+    from predictor.model import Model
+
+__all__ = ["coverage", "coverage_of"]
+
+_MODE_OPTIONS = ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
+
+
+def coverage(
+    mode: Mode, model: "Model", host: str | None = None, validation_samples: int = 0, epochs: bool = True
+) -> str:
+    """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
+
+    Parameters
+    ----------
+    mode : Mode
+    model : Model
+        Its card names the training data and the reference host.
+    host : str, optional
+        The host that was asked for.
+    validation_samples : int
+        Samples of the validation pass that the epoch time contains.
+    epochs : bool
+        Whether epoch times were asked for.
+    """
+    card = model.card
+    extras = [word for word, on in (("autotune", mode.autotune), ("XLA", mode.xla)) if on]
+    how = ", ".join(
+        [mode.framework, mode.precision, mode.memory_format, mode.capture, mode.optimizer, *extras]
+    )
+    sentences = [
+        "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
+        f"Mode: {how}. Host: {host or card.get('reference_host', 'reference host')}.",
+        f"Model: {card.get('name', 'unnamed')}, fitted on {card.get('trained_on', 'unknown data')}.",
+    ]
+    if epochs and validation_samples:
+        sentences.append(
+            f"Epochs hold an approximated forward pass over {validation_samples:,} validation samples."
+        )
+    elif epochs:
+        sentences.append("Epochs hold no validation pass.")
+    sentences.append("Peak memory is an estimate that no measurement has validated.")
+    return " ".join(sentences)
+
+
+def coverage_of(model: "Model", **options: Any) -> str:
+    """`coverage` of a call of `predict` or `compare` with these options; other options do not matter."""
+    mode = Mode(**{name: options[name] for name in _MODE_OPTIONS if name in options})
+    asked = options.get("samples") is not None or options.get("data_set") is not None
+    return coverage(mode, model, options.get("host"), options.get("validation_samples", 0), asked)

@@ -1,0 +1,252 @@
+"""The main question: how long an epoch of a CNN takes on a GPU, what it costs, whether it fits.
+
+Called by compare and the public face; calls questions, sources, memory, offers and the served model. numpy
+alone: neither pandas nor scikit-learn is imported on this path.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.gpus import Gpu
+from predictor.inputs import MAX_IMAGE_SIZE, batch_sizes_of, texts_of, whole_number
+from predictor.layers import LayerTable
+from predictor.memory import MEMORY_ESTIMATE_VALIDATED, peak_memory_gib
+from predictor.modes import Mode
+from predictor.offers import Offer, cheapest_offer, load_offers
+from predictor.prediction_rows import PredictionRow, mark_best
+from predictor.questions import anchors_of, data_image_size, gpus_of, load_model, samples_of
+from predictor.sources import resolve_cnn
+
+if TYPE_CHECKING:
+    from predictor.model import Anchor, IterationForecast, Model
+
+__all__ = ["FORWARD_SHARE", "epoch_times_s", "offers_of", "predict"]
+
+FORWARD_SHARE = 1.0 / 3.0
+"""Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
+
+_Floats = NDArray[np.float64]
+
+
+def predict(
+    cnn: object,
+    gpus: object,
+    batch_sizes: int | str | Iterable[object],
+    *,
+    image_size: int | None = None,
+    samples: int | None = None,
+    data_set: str | None = None,
+    validation_samples: int = 0,
+    precision: str = "fp32",
+    memory_format: str = "nchw",
+    framework: str = "pytorch",
+    autotune: bool = False,
+    capture: str = "eager",
+    optimizer: str = "momentum",
+    anchors: "Iterable[Anchor | Mapping[str, Any]]" = (),
+    method: str = "auto",
+    host: str | None = None,
+    offers: str | PathLike[str] | Sequence[Offer] | None = None,
+    spot: bool = False,
+    model: "Model | str | None" = None,
+) -> list[PredictionRow]:
+    """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
+
+    Parameters
+    ----------
+    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
+        What is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself.
+    gpus : str, Gpu, or a list of them
+        Names as drivers and people write them; ``"all"`` for the whole catalogue.
+    batch_sizes : int, str, or a list of them
+    image_size : int, optional
+        Side of the square images in pixels; the data set's, else the CNN's usual one.
+    samples, data_set : int, str, optional
+        Training samples per epoch, or a known data set. Without either there are no epoch times.
+    validation_samples : int
+        Samples of a forward-only pass after each epoch, counted at `FORWARD_SHARE` of a training iteration.
+    precision, memory_format, framework, autotune, capture, optimizer
+        How it is trained; see `predictor.modes.Mode`.
+    anchors : list of Anchor or dict
+        Measurements of this CNN in this mode; see `predictor.questions.anchors_of`.
+    method : str
+        ``"auto"``, or the name of a predictor.
+    host : str, optional
+        The machine around the GPU; a reference host by default.
+    offers : path or list of Offer, optional
+        Prices; the shipped ones by default.
+    spot : bool
+        Use spot prices.
+    model : Model or path, optional
+
+    Returns
+    -------
+    list of PredictionRow
+        In the order of `cnn`, then `gpus`, then ascending batch sizes.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; nothing is answered then.
+    """
+    mode = Mode(framework, precision, memory_format, autotune, capture, optimizer)
+    sizes, chosen = batch_sizes_of(batch_sizes), gpus_of(gpus, precision)
+    n_samples = samples_of(samples, data_set)
+    n_validation = _validation_of(validation_samples, n_samples)
+    served, prices = load_model(model), offers_of(offers)
+    known = anchors_of(anchors, served, mode)
+    rows: list[PredictionRow] = []
+    for each in texts_of(cnn):
+        table = _layer_table(each, image_size, data_set)
+        memory = [peak_memory_gib(table, size, mode) for size in sizes]
+        for gpu in chosen:
+            forecast = served.forecast(table, gpu, mode, sizes, known, method, host)
+            epochs = _epochs(forecast, n_samples, n_validation, sizes, served, mode)
+            offer = cheapest_offer(prices, gpu.name, 1, spot)
+            rows += mark_best(_rows(table, gpu, mode, sizes, forecast, epochs, memory, offer, spot))
+    return rows
+
+
+def offers_of(offers: str | PathLike[str] | Sequence[Offer] | None) -> tuple[Offer, ...]:
+    """Return the offers themselves, those of a price file, or the shipped ones."""
+    if offers is None or isinstance(offers, str | PathLike):
+        return load_offers(offers)
+    return tuple(offers)
+
+
+def epoch_times_s(
+    iteration_time_ms: _Floats,
+    batch_sizes: Sequence[int] | NDArray[np.int64],
+    samples: int | NDArray[np.int64],
+    validation_samples: int,
+    model: "Model",
+    mode: Mode,
+) -> _Floats:
+    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass if asked.
+
+    Notes
+    -----
+    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
+    approximation, see `FORWARD_SHARE`.
+    """
+    sizes = np.asarray(batch_sizes)
+    iterations = -(-samples // sizes)
+    training = model.epoch_time_s(iterations, iteration_time_ms, mode)
+    validation = -(-validation_samples // sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
+    return np.asarray(training + validation, dtype=np.float64)
+
+
+def _layer_table(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:
+    if image_size is not None:
+        return resolve_cnn(cnn, whole_number("image_size", image_size, high=MAX_IMAGE_SIZE))
+    return resolve_cnn(cnn, data_image_size(data_set, cnn))
+
+
+def _validation_of(validation_samples: object, samples: int | None) -> int:
+    count = whole_number("validation_samples", validation_samples, low=0)
+    if count and samples is None:
+        raise SchemaError(
+            f"validation_samples {count} needs an epoch to follow. Pass samples or a data set, too."
+        )
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class _Epochs:
+    """Per batch size: iterations per epoch, and seconds per epoch with their interval."""
+
+    iterations: list[int]
+    times_s: list[float]
+    low_s: list[float]
+    high_s: list[float]
+
+
+def _epochs(
+    forecast: "IterationForecast",
+    samples: int | None,
+    validation_samples: int,
+    sizes: list[int],
+    model: "Model",
+    mode: Mode,
+) -> _Epochs | None:
+    if samples is None:
+        return None
+
+    def seconds(time_ms: _Floats) -> list[float]:
+        epochs = epoch_times_s(time_ms, sizes, samples, validation_samples, model, mode)
+        return [float(epoch) for epoch in epochs]
+
+    iterations = [math.ceil(samples / size) for size in sizes]
+    times, low, high = forecast.iteration_time_ms, forecast.low_ms, forecast.high_ms
+    return _Epochs(iterations, seconds(times), seconds(low), seconds(high))
+
+
+def _rows(
+    table: LayerTable,
+    gpu: Gpu,
+    mode: Mode,
+    sizes: list[int],
+    forecast: "IterationForecast",
+    epochs: _Epochs | None,
+    memory: list[float],
+    offer: Offer | None,
+    spot: bool,
+) -> list[PredictionRow]:
+    per_hour = _usd_per_hour(offer, spot)
+    return [
+        PredictionRow(
+            cnn=table.cnn,
+            image_size=table.image_size,
+            gpu=gpu.name,
+            batch_size=size,
+            precision=mode.precision,
+            memory_format=mode.memory_format,
+            framework=mode.framework,
+            iterations_per_epoch=epochs.iterations[i] if epochs else None,
+            iteration_time_ms=_checked_time(forecast.iteration_time_ms[i], table, gpu, size),
+            low_ms=float(forecast.low_ms[i]),
+            high_ms=float(forecast.high_ms[i]),
+            gpu_time_ms=float(forecast.gpu_time_ms[i]),
+            host_time_ms=float(forecast.host_time_ms[i]),
+            epoch_time_s=epochs.times_s[i] if epochs else None,
+            epoch_low_s=epochs.low_s[i] if epochs else None,
+            epoch_high_s=epochs.high_s[i] if epochs else None,
+            throughput_samples_per_s=1000.0 * size / float(forecast.iteration_time_ms[i]),
+            cost_usd=epochs.times_s[i] * per_hour / 3600.0 if epochs and per_hour is not None else None,
+            offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
+            offer_gpu_count=offer.gpu_count if offer else None,
+            gpus_used=1,
+            priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
+            peak_memory_gib=memory[i],
+            fits_in_memory=gpu.memory_gib is not None and memory[i] <= gpu.memory_gib,
+            memory_estimate_validated=MEMORY_ESTIMATE_VALIDATED,
+            best_batch=False,
+            method=forecast.method,
+            trained_on=forecast.trained_on,
+            extrapolates=tuple(forecast.extrapolates[i]),
+        )
+        for i, size in enumerate(sizes)
+    ]
+
+
+def _usd_per_hour(offer: Offer | None, spot: bool) -> float | None:
+    if offer is None:
+        return None
+    return offer.spot_usd_per_hour if spot else offer.usd_per_hour
+
+
+def _checked_time(time_ms: float, table: LayerTable, gpu: Gpu, batch_size: int) -> float:
+    """Rule one: a model that answers nonsense is an error, not an answer."""
+    if not (math.isfinite(time_ms) and time_ms > 0):
+        raise OutOfRangeError(
+            f"the model gives {time_ms} ms for {table.cnn} on {gpu.name} at batch_size {batch_size}, "
+            "which is no time. Try a batch size nearer to 64, or another method."
+        )
+    return float(time_ms)
