@@ -68,7 +68,7 @@ def yes_or_no(name: str, text: str) -> bool:
 
 def batch_sizes_of(values: int | str | Iterable[object]) -> list[int]:
     """Distinct checked batch sizes in ascending order, from one or many; a text may hold several."""
-    many = [values] if isinstance(values, int | float | str) else list(values)
+    many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
     if not parts:
         raise SchemaError("no batch_size is given. Pass at least one, such as 64.")
