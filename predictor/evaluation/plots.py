@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["write_plots"]
 
 _N_SERIES = 6
+_MOST_LABELS = 8
 _LARGEST_ERROR_SHOWN = 1.0  # plain least squares can be off by thousands of percent
 _SERIES = ["gpu", "cnn", "image_size", "precision"]
 
@@ -84,7 +85,7 @@ def _draw_error_by_batch_size(figure: Any, answers: pd.DataFrame, scenario: Scen
         axes.plot(mean.index, mean, marker="o", markersize=3, label=name)
     if scenario.goal is not None:
         axes.axhline(100 * scenario.goal, color="black", linewidth=0.8, linestyle="--", label="goal")
-    axes.set_xscale("log", base=2)
+    _scale_batch_sizes(axes, errors["batch_size"])
     axes.set(title=scenario.title, xlabel="batch size")
     axes.set_ylabel(f"mean absolute error (%), each at most {100 * _LARGEST_ERROR_SHOWN:.0f}")
     axes.legend(fontsize=8)
@@ -99,13 +100,20 @@ def _draw_time_vs_batch_size(figure: Any, answers: pd.DataFrame, scenario: Scena
         axes.plot(each["batch_size"], each["measured"], "o", color="black", markersize=4, label="measured")
         axes.plot(each["batch_size"], each["predicted"], "-x", label=best)
         axes.fill_between(each["batch_size"], each["low"], each["high"], alpha=0.25, label="90 % interval")
-        axes.set_xscale("log", base=2)
+        _scale_batch_sizes(axes, each["batch_size"])
         axes.set_title(f"{series[1]} {series[2]} px\n{series[0]}", fontsize=8)
         axes.tick_params(labelsize=7)
     figure.supxlabel("batch size")
     figure.supylabel(_unit(scenario))
     figure.suptitle(scenario.title)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right", fontsize=8, ncols=3)
+
+
+def _scale_batch_sizes(axes: Any, batch_sizes: pd.Series[int]) -> None:
+    axes.set_xscale("log", base=2)
+    measured = sorted(set(batch_sizes))
+    if len(measured) <= _MOST_LABELS:
+        axes.set_xticks(measured, labels=[str(batch_size) for batch_size in measured])
 
 
 def _spread_series(rows: pd.DataFrame) -> list[tuple[Any, pd.DataFrame]]:

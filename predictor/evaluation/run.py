@@ -6,6 +6,7 @@ seed give the same numbers to the last digit, whatever the number of jobs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,9 @@ def _run(
 
     answered: list[pd.DataFrame] = []
     refused: list[_Refusal] = []
-    with threadpool_limits(limits=1):
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # Said in the table: how many predicted times are not above zero.
+        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
         model = clone(estimator)
         if "random_state" in model.get_params():
             model.set_params(random_state=seed)
