@@ -175,13 +175,12 @@ def _check_version(frame: pd.DataFrame, rows: Rows) -> None:
     """Look at the version first: another version may have other columns."""
     if "format_version" not in frame:
         return
-    for position, version in enumerate(
-        frame["format_version"].astype(str).str.strip().str.removesuffix(".0")
-    ):
+    for position, given in enumerate(frame["format_version"]):
+        version = str(given).strip().removesuffix(".0")
         if version not in ("", "nan", "None", "<NA>", str(FORMAT_VERSION)):
             raise SchemaError(
-                f"{rows.name(position)}: a measurement table of format version {version!r}; this "
-                f"epochcast reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import the data again."
+                f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
+                f"reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import again."
             )
 
 
@@ -203,7 +202,7 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
     """Accept a column of one's own, unless it looks like one of ours spelt wrongly, or comes twice."""
     if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
         raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
-    near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.88)
+    near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
     if column(name) is None and near:
         raise SchemaError(
             f"{label} has a column {name!r}: did you mean {near[0]!r}? Rename it, or remove it."

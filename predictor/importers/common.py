@@ -116,11 +116,13 @@ def read_published(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
     return table
 
 
-def reject(table: pd.DataFrame, times: tuple[str, ...], report: ImportReport) -> pd.DataFrame:
+def reject(
+    table: pd.DataFrame, times: tuple[str, ...], report: ImportReport, optional: tuple[str, ...] = ()
+) -> pd.DataFrame:
     """Keep the rows that can be used, and put the others into the report with their line and the reason.
 
-    A row is refused when a time in `times` is not a finite number above 0, or when the catalogue knows none or
-    several by the name of its GPU.
+    A row is refused when a time in `times` is not a finite number above 0, or when its GPU's name means none
+    or several of the catalogue. Times in `optional` may be missing, but not wrong.
 
     Raises
     ------
@@ -129,11 +131,11 @@ def reject(table: pd.DataFrame, times: tuple[str, ...], report: ImportReport) ->
     """
     report.n_read = len(table)
     reasons = _unknown_gpus(table)
-    for name in times:
-        for line, reason in _bad_times(table[name]).items():
-            reasons.setdefault(line, reason)
+    for name in (*times, *optional):
+        given = table[name].dropna() if name in optional else table[name]
+        reasons = _bad_times(given) | reasons
     report.rejected += sorted(reasons.items())
-    kept = table.drop(index=list(reasons))
+    kept = table.drop(index=list(reasons)).astype(dict.fromkeys((*times, *optional), float))
     report.n_kept = len(kept)
     if kept.empty:
         line, reason = report.rejected[0]

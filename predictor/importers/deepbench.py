@@ -27,6 +27,7 @@ _COLUMNS = (
     "kernel_height", "kernel_width", "pad_height", "pad_width", "stride_vertical", "stride_horizontal",
     "forward_algorithm", *_PASSES,
 )  # fmt: skip
+_ALWAYS, _NOT_ALWAYS = ("forward_time_ms", "backward_weight_time_ms"), ("backward_input_time_ms",)
 # DeepBench's "mixed": fp16 numbers, products summed in fp32 on Tensor Cores, which is what our amp_fp16 runs.
 _PRECISIONS = {"mixed": "amp_fp16"}
 
@@ -36,7 +37,7 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
     import pandas as pd
 
     report = ImportReport("deepbench")
-    table = reject(read_published(path, _COLUMNS), ("forward_time_ms", "backward_weight_time_ms"), report)
+    table = reject(read_published(path, _COLUMNS), _ALWAYS, report, optional=_NOT_ALWAYS)
     long = pd.concat([table.assign(part=name, time_ms=table[column]) for column, name in _PASSES.items()])
     long = long[long["time_ms"].notna()].sort_index(kind="stable")
     algorithms = {

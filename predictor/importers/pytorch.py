@@ -85,6 +85,7 @@ IMPORTER = Importer(
         "Heterogeneity-aware, goodput-optimized ML-cluster scheduling, SOSP 2023; pytorch-gpu-benchmark "
         "contributors",
         measured="ResNet-50 at one batch size per GPU and precision in NGC containers; batch curves of "
-        "ResNet-50 and CIFAR ResNet-18 on T4 and A100; about 30 torchvision CNNs at batch 12, forward and backward",
+        "ResNet-50 and CIFAR ResNet-18 on T4 and A100; about 30 torchvision CNNs at batch 12, forward and "
+        "backward",
     ),
 )

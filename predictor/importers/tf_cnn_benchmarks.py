@@ -20,7 +20,7 @@ __all__ = ["TF_CNNS", "tf_cnn"]
 _CLASSES = 1001
 
 # A module is a list of branches; a branch is steps "channels HxW" with "/2" for stride 2 and "!" for no
-# padding (a stride of 2 is never padded), or a pool; "|" ends a branch in several convolutions of the same input.
+# padding (a stride of 2 is never padded), or a pool; "|" ends a branch in several convolutions of one input.
 _V3_A = ("64 1x1", "48 1x1 > 64 5x5", "64 1x1 > 96 3x3 > 96 3x3", "avg > {0} 1x1")
 _V3_B = ("384 3x3/2", "64 1x1 > 96 3x3 > 96 3x3/2", "max/2")
 _V3_C = (
