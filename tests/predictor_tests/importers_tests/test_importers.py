@@ -179,3 +179,13 @@ class TestTrainedCnns:
         assert frame["pass"].tolist() == ["training", "forward_backward"]
         assert frame["cnn"].tolist() == ["pytorch/resnet50", "pytorch/vgg11"]
         assert frame["autotune"].isna().tolist() == [True, False]
+
+
+def test_the_data_readme_names_every_source_and_column() -> None:
+    from predictor.measurements import COLUMNS
+
+    text = (Path(__file__).parents[3] / "datasets" / "README.md").read_text()
+    missing = [
+        name for name in (*IMPORTERS, *(entry.name for entry in COLUMNS)) if f"| `{name}` |" not in text
+    ]
+    assert not missing
