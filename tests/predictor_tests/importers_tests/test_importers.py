@@ -10,6 +10,7 @@ import pytest
 
 from predictor.errors import DataError, SchemaError
 from predictor.importers import IMPORTERS, PROVENANCE, import_measurements, load_published
+from predictor.measurements import COLUMNS
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
@@ -182,8 +183,6 @@ class TestTrainedCnns:
 
 
 def test_the_data_readme_names_every_source_and_column() -> None:
-    from predictor.measurements import COLUMNS
-
     text = (Path(__file__).parents[3] / "datasets" / "README.md").read_text()
     missing = [
         name for name in (*IMPORTERS, *(entry.name for entry in COLUMNS)) if f"| `{name}` |" not in text
