@@ -1,6 +1,6 @@
 """A PyTorch module as a layer table: run once without data, its operators taken where they happen.
 
-Called by `predictor.sources.resolve_cnn` and by tests; calls `torch_recorder`. The module is copied to
+Called by `predictor.sources.resolve_cnn` and by tests; calls `recorder`. The module is copied to
 PyTorch's *meta* device, which computes shapes alone, so that a CNN of any size takes milliseconds and no
 memory. Operators are intercepted at dispatch, below modules and functions, so functional ones count, too.
 """
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
 from predictor.layers import LayerTable
-from predictor.sources.torch_operators import RULES
-from predictor.sources.torch_recorder import Recorder
+from predictor.sources.operators import RULES
+from predictor.sources.recorder import Recorder
 
 if TYPE_CHECKING:
     import torch

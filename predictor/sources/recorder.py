@@ -1,8 +1,8 @@
-"""Turns the operators that a PyTorch module runs into the rows of a layer table, one by one.
+"""Turns the operators that a CNN runs into the rows of a layer table, one by one, whatever the framework.
 
-Called by `predictor.sources.torch_module`, which intercepts the operators; calls `torch_operators` for what
-each of them is. Follows feature maps from row to row by the identity of tensors, through views. PyTorch is
-not imported here: tensors are known by their shapes.
+Called by the sources (`torch_module`, `onnx_file`, `chainer_chain`), which name operators in PyTorch's words;
+calls `operators` for what each of them is. Follows feature maps from row to row by the identity of tensors,
+through views. No framework is imported here: a tensor is anything with `shape`, `ndim` and `is_contiguous()`.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from predictor.layers import IMAGE, Layer
-from predictor.sources.torch_operators import CREATIONS, RANDOM, RULES, Call, Columns
+from predictor.sources.operators import CREATIONS, RANDOM, RULES, Call, Columns
 
 __all__ = ["Recorder"]
 
@@ -30,7 +30,7 @@ class _Map:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects rows; `path` is the module that runs at the moment, as the hooks of `torch_module` say."""
+    """Collects rows; `path` is the module that runs at the moment, as the source says."""
 
     batch_size: int
     path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
@@ -43,10 +43,10 @@ class Recorder:
     _names: Counter[str] = field(default_factory=Counter)
     _alive: list[Any] = field(default_factory=list)  # keeps ids unique; tensors on meta hold no memory
 
-    def image(self, tensor: Any) -> None:
-        """Take `tensor` for the CNN's input."""
+    def image(self, tensor: Any, channel_dim: int = 1) -> None:
+        """Take `tensor` for the CNN's input; its channels lie in dimension 1, or -1 for channels last."""
         self._keep(tensor)
-        self._maps[id(tensor)] = _Map(IMAGE)
+        self._maps[id(tensor)] = _Map(IMAGE, channel_dim)
 
     def parameter(self, tensor: Any) -> None:
         """Take `tensor` for trainable numbers, counted in the first row that reads them."""
@@ -72,9 +72,10 @@ class Recorder:
         Parameters
         ----------
         operator : str
-            PyTorch's name without the underscore of in-place forms, such as ``convolution``.
+            PyTorch's name without the underscore of in-place forms, such as ``convolution``; any other name
+            makes a row of type `other`.
         arguments : dict
-            By the names of PyTorch's own signature, defaults filled in.
+            By the names of PyTorch's signature, those that the operator's rule asks for and all tensors.
         result : tensor or tensors
         is_view : bool
             Whether the result shares its memory with an argument.
@@ -143,13 +144,12 @@ class Recorder:
         source, out = maps[0], outputs[0]
         channel_dim = self._maps[id(source)].channel_dim
         in_dim, out_dim = _channel_dims(operator, channel_dim)
-        noise = [prod(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
+        noise = [tuple(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
         call = Call(
             operator,
             arguments,
             self._shape(source, in_dim),
             self._shape(out, out_dim),
-            self.batch_size,
             channel_dim,
             noise[0] if noise else None,
         )

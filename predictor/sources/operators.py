@@ -1,12 +1,12 @@
-"""What each PyTorch operator is in the words of a layer table: one rule per operator, in one dict.
+"""What each operator is in the words of a layer table: one rule per operator, in one dict.
 
-Called by `predictor.sources.torch_recorder` for every operator that a module runs; calls nothing of ours but
-the error tree. Knows PyTorch's operators by name only: PyTorch itself is not imported here.
+Called by `predictor.sources.recorder` for every operator that a CNN runs; calls nothing of ours but the error
+tree. Operators and their arguments go by PyTorch's names, whatever the source; PyTorch is not imported here.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 from predictor.errors import SchemaError
@@ -37,9 +37,8 @@ class Call:
     arguments: dict[str, Any]
     in_shape: tuple[int, int, int]
     out_shape: tuple[int, int, int]
-    batch_size: int
     channel_dim: int  # of the first feature map that it reads: 1, or -1 for channels last
-    noise_size: int | None = None  # elements of the random factor, if one is read
+    noise_shape: tuple[int, ...] | None = None  # of the random factor, if one is read
 
 
 def _convolution(call: Call) -> Columns:
@@ -126,9 +125,9 @@ def _dropout(call: Call) -> Columns:
 
 
 def _times(call: Call) -> Columns:
-    if call.noise_size is None:
+    if call.noise_shape is None:
         return {"type": "multiply"}
-    per_sample = call.noise_size in (1, call.batch_size)
+    per_sample = prod(call.noise_shape[1:]) == 1
     return {"type": "stochastic_depth" if per_sample else "dropout"}
 
 
