@@ -6,6 +6,7 @@ Called by `predictor.evaluation.report`; calls summary. matplotlib is imported i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def write_plots(result: EvaluationResult, folder: Path) -> list[Path]:
     for name, answers in result.predictions.groupby("scenario", sort=False):
         for kind, draw in drawings.items():
             drawing = figure(figsize=(8, 6), layout="constrained")
-            draw(drawing, answers, SCENARIOS[str(name)])
+            draw(drawing, answers, replace(SCENARIOS[str(name)], goal=result.start_and_goal(str(name))[1]))
             written.append(folder / f"{name}-{kind}.png")
             drawing.savefig(written[-1], dpi=110, metadata={"Software": None})
     return written

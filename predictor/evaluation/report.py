@@ -13,8 +13,6 @@ from predictor.evaluation.plots import write_plots
 from predictor.evaluation.scenarios import SCENARIOS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from predictor.evaluation.run import EvaluationResult
 
 __all__ = ["percent", "scenario_text", "write_report"]
@@ -64,21 +62,18 @@ def percent(fraction: float | None) -> str:
 def scenario_text(result: EvaluationResult, scenario: str) -> str:
     """One scenario's table as plain text: its question, start, goal and noise, then a line per predictor."""
     about, table = SCENARIOS[scenario], result.table(scenario)
+    start, goal = result.start_and_goal(scenario)
     answered = table[table["n"] > 0]
     head = [
         f"{about.title} [{about.name}]",
         about.question,
-        f"start {percent(about.start)}, goal {percent(about.goal)}, "
+        f"start {percent(start)}, goal {percent(goal)}, "
         f"noise of the data (median IQR of repeats) {percent(result.noise.get(scenario))}",
     ]
     lines = _aligned([list(_HEADINGS), *(_cells(row) for row in answered.to_dict("records"))])
-    refused = table[table["not_applicable"] != ""]
-    notes = [f"  {name}: not applicable: {why}" for name, why in _reasons(refused)]
+    noted = table[table["notes"] != ""]
+    notes = [f"  {row['predictor']}: {row['notes']}" for row in noted.to_dict("records")]
     return "\n".join([*head, *(lines if len(answered) else []), *notes])
-
-
-def _reasons(refused: pd.DataFrame) -> list[tuple[str, str]]:
-    return [(str(row["predictor"]), str(row["not_applicable"])) for row in refused.to_dict("records")]
 
 
 def _cells(row: dict[Any, Any]) -> list[str]:

@@ -46,6 +46,7 @@ N_PROXIES = 20
 """Convolutions timed alone on the new GPU in the scenario with proxies."""
 
 _N_CNN_GROUPS = 4
+_EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
 _NOTHING = np.empty(0, dtype=np.intp)
 
 
@@ -113,7 +114,7 @@ def unseen_gpu_proxies(features: pd.DataFrame, rows: Positions, seed: int) -> It
         measured = operator_configurations(features, convolutions[chip_of[convolutions] == chip])
         if len(measured) < N_PROXIES:
             raise DataError(
-                f"{chip} has {len(measured)} convolutions timed alone, forward and backward; this scenario "
+                f"{chip} has {len(measured)} convolutions timed alone; this scenario "
                 f"needs {N_PROXIES} on every chip. Add operator rows to the table."
             )
         chosen = np.random.default_rng([seed, number]).choice(len(measured), N_PROXIES, replace=False)
@@ -149,9 +150,9 @@ def problem_and_hardware_scaling(features: pd.DataFrame, rows: Positions, _seed:
 
 def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Hold out one chip, then one CNN, among the rows whose epoch was timed."""
-    if "epoch_time_s" not in features:
+    if not set(_EPOCH_COLUMNS) <= set(features.columns):
         return
-    rows = rows[features["epoch_time_s"].notna().to_numpy()[rows]]
+    rows = rows[features[_EPOCH_COLUMNS].notna().all(axis=1).to_numpy()[rows]]
     for column, groups in (("gpu", chips(features)), ("cnn", _column(features, "cnn"))):
         for name, test, rest in leave_one_out(groups, rows):
             yield Fold(f"{column} {name}", rest, _NOTHING, test)

@@ -18,7 +18,7 @@ from predictor.evaluation.splits import Fold, Positions, target_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SCENARIOS", "Scenario", "find_scenario"]
+__all__ = ["SCENARIOS", "Scenario", "find_scenario", "holds_published_rows"]
 
 _WAITS = "needs measurements/ that are not here yet"
 
@@ -55,12 +55,14 @@ class Scenario:
     predictors: tuple[str, ...] = ()
     status: str = ""
 
+    @property
+    def for_any_table(self) -> bool:
+        """Whether it asks something of any table; the others wait, or ask the same of another data set."""
+        return self.split is not None and not self.per_image
+
     def rows(self, features: pd.DataFrame) -> Positions:
         """Positions of the target rows that the scenario is about."""
-        published = {source for scenario in SCENARIOS.values() for source in scenario.sources}
-        if "source" in features and features["source"].isin(published).any():
-            return target_rows(features, self.sources)
-        return target_rows(features)
+        return target_rows(features, self.sources if holds_published_rows(features) else ())
 
     def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
         """Split a feature table in the scenario's way, the same for the same table and seed.
@@ -80,6 +82,12 @@ class Scenario:
                 "It needs at least two groups of those that it holds out (docs/evaluation.md)."
             )
         return found
+
+
+def holds_published_rows(features: pd.DataFrame) -> bool:
+    """Whether a feature table holds any of the published data that scenarios are defined on."""
+    published = {source for scenario in SCENARIOS.values() for source in scenario.sources}
+    return "source" in features and bool(features["source"].isin(published).any())
 
 
 def find_scenario(name: str) -> Scenario:
@@ -155,7 +163,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "unseen-gpu-specs": Scenario(
         name="unseen-gpu-specs",
-        title="An unseen GPU from its specifications (S), 4 GPUs, 12 CNNs",
+        title="An unseen GPU from its specifications (S)",
         question="How long does a CNN, measured elsewhere, take on a GPU known by its data sheet only?",
         sources=("profet",),
         group="gpu",
@@ -166,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "unseen-gpu-specs-lambda": Scenario(
         name="unseen-gpu-specs-lambda",
-        title="An unseen GPU from its specifications (S), 14 GPUs, 6 CNNs, time per image",
+        title="An unseen GPU from its specifications (S), 14 GPUs, time per image",
         question="How long does a CNN, measured elsewhere, take on a chip known by its data sheet only?",
         sources=("lambda-tf",),
         group="gpu",
@@ -178,7 +186,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "unseen-gpu-anchored": Scenario(
         name="unseen-gpu-anchored",
-        title="An unseen GPU, the CNN measured on other GPUs (A), 4 GPUs, 12 CNNs",
+        title="An unseen GPU, the CNN measured on other GPUs (A)",
         question="How long does a CNN new to the fit take on a new GPU, given its runs on other GPUs?",
         sources=("profet",),
         group="gpu",
@@ -189,7 +197,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "unseen-gpu-anchored-lambda": Scenario(
         name="unseen-gpu-anchored-lambda",
-        title="An unseen GPU, the CNN measured on other GPUs (A), 14 GPUs, 6 CNNs, time per image",
+        title="An unseen GPU, the CNN measured on other GPUs (A), 14 GPUs, time per image",
         question="How long does a CNN new to the fit take on a new chip, given its runs on other chips?",
         sources=("lambda-tf",),
         group="gpu",

@@ -49,7 +49,6 @@ _OPERATOR_COLUMNS = (
     "activation_kind",
     "parameters",
 )
-_TRAINING_PASSES = ("training", "forward_backward", "backward_weight")
 _MIDDLE_BATCH_SIZE = 64
 
 
@@ -89,14 +88,14 @@ def operator_rows(features: pd.DataFrame) -> Positions:
 
 
 def operator_configurations(features: pd.DataFrame, rows: Positions) -> list[Positions]:
-    """Rows of one and the same layer, pass by pass, together; layers timed forward only are left out."""
+    """Rows of one and the same layer, pass by pass, together; whole training steps of it are left out."""
     columns = [column for column in _OPERATOR_COLUMNS if column in features]
     chosen = features.iloc[rows]
     number = chosen.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
-    trained = np.ones(rows.size, dtype=bool)
-    if "pass" in chosen:
-        trained = chosen["pass"].isin(_TRAINING_PASSES).to_numpy()
-    return [rows[number == each] for each in np.unique(number[trained])]
+    alone = np.ones(rows.size, dtype=bool)
+    if "pass" in chosen:  # a training step of a single layer also updates what it should only read
+        alone = ~chosen["pass"].isin(("training",)).to_numpy()
+    return [rows[alone & (number == each)] for each in np.unique(number[alone])]
 
 
 def _kind(features: pd.DataFrame) -> NDArray[np.str_]:

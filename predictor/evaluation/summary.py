@@ -44,20 +44,15 @@ def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
     answers = result.predictions[result.predictions["scenario"] == scenario.name]
     refused = result.not_applicable[result.not_applicable["scenario"] == scenario.name]
     names = list(dict.fromkeys([*answers["predictor"], *refused["predictor"]]))
-    beside = {
-        "noise": result.noise.get(scenario.name, np.nan),
-        "start": scenario.start,
-        "goal": scenario.goal,
-    }
+    start, goal = result.start_and_goal(scenario.name)
+    beside = {"noise": result.noise.get(scenario.name, np.nan), "start": start, "goal": goal}
     rows = [
         {
             "scenario": scenario.name,
             "predictor": name,
             **_errors(answers[answers["predictor"] == name], scenario.group),
             **beside,
-            "not_applicable": _reasons(
-                answers[answers["predictor"] == name], refused[refused["predictor"] == name]
-            ),
+            "notes": _notes(answers[answers["predictor"] == name], refused[refused["predictor"] == name]),
         }
         for name in names
     ]
@@ -89,14 +84,14 @@ def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> t
     return float(means[worst]), worst
 
 
-def _reasons(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
+def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     """Say in one line what was not answered and why, and what was answered that no time can be."""
     parts: list[str] = []
     if len(refused):
         first, n_rows = str(refused["reason"].iloc[0]), int(refused["n_rows"].sum())
-        parts.append(f"{n_rows} rows: {first}" if n_rows else first)
+        parts.append(f"not applicable to {n_rows} rows: {first}" if n_rows else first)
         others = refused["reason"].nunique() - 1
-        parts += [f"{others} more reasons in not_applicable"] * bool(others)
+        parts += [f"{others} more reasons"] * bool(others)
     n_missing = int(absolute_error(answers).isna().sum())
     n_impossible = int((answers["predicted"].astype(float) <= 0).sum())
     parts += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)

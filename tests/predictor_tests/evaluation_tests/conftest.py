@@ -46,7 +46,7 @@ def operator_table() -> pd.DataFrame:
         for (gpu, rate), i in product(GPU_RATES.items(), range(1, 31))
     ]
     return pd.DataFrame(rows).assign(
-        source="justus", kind="operator", precision="fp32", type="conv2d", **{"pass": "training"}
+        source="justus", kind="operator", precision="fp32", type="conv2d", **{"pass": "forward"}
     )
 
 

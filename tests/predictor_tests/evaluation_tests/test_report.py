@@ -53,7 +53,7 @@ def test_the_text_shows_error_start_goal_and_noise(result):
 
 
 def test_the_text_gives_the_reason_of_what_is_not_applicable(result):
-    assert "refusing: not applicable: 20 rows: profet/Cnn0 is not for me" in scenario_text(
+    assert "refusing: not applicable to 20 rows: profet/Cnn0 is not for me" in scenario_text(
         result, "unseen-cnn"
     )
 

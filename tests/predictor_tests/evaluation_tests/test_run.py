@@ -80,7 +80,7 @@ def test_a_predictor_without_intervals_has_no_coverage(features, world):
 def test_a_refusal_is_reported_with_its_reason_and_the_rest_is_answered(features, world):
     result = evaluate(features, ["unseen-cnn"], {"refusing": world.refusing()})
     row = result.table("unseen-cnn").iloc[0]
-    assert row["not_applicable"] == "20 rows: profet/Cnn0 is not for me"
+    assert row["notes"] == "not applicable to 20 rows: profet/Cnn0 is not for me"
     assert row["n"] == len(features) * 5 // 6
 
 
@@ -93,15 +93,15 @@ def test_a_refused_cnn_does_not_silence_the_others_of_its_fold(features, world):
 def test_a_time_that_is_not_above_zero_is_counted_and_said(features, world):
     row = evaluate(features, ["unseen-cnn"], {"negative": world.lawful(-1.0)}).table().iloc[0]
     assert row["mape"] == pytest.approx(2.0)
-    assert row["not_applicable"] == "120 rows: predicted time not above 0 (counted)"
+    assert row["notes"] == "120 rows: predicted time not above 0 (counted)"
 
 
 def test_a_predictor_that_refuses_every_fold_keeps_its_line(features):
     result = evaluate(features, ["unseen-cnn"], ["line"])
     row = result.table("unseen-cnn").iloc[0]
     assert row["n"] == 0
-    assert row["not_applicable"].startswith("120 rows: Line has no two batch sizes of profet/Cnn0")
-    assert row["not_applicable"].endswith("23 more reasons in not_applicable")
+    assert row["notes"].startswith("not applicable to 120 rows: Line has no two batch sizes of profet/Cnn0")
+    assert row["notes"].endswith("23 more reasons")
 
 
 def test_an_unexpected_error_is_not_swallowed(features):
@@ -119,7 +119,7 @@ def test_a_prediction_that_is_no_number_is_counted_apart(features):
             return np.where(X["batch_size"] == 16, np.nan, 1.0)
 
     row = evaluate(features, ["unseen-cnn"], {"blank": Blank()}).table().iloc[0]
-    assert row["not_applicable"] == "24 rows: no finite prediction"
+    assert row["notes"] == "24 rows: no finite prediction"
     assert row["n"] == 96
 
 
@@ -129,20 +129,28 @@ def test_predictions_of_the_wrong_shape_are_refused(features):
             return np.ones(1)
 
     row = evaluate(features, ["unseen-cnn"], {"short": Short()}).table().iloc[0]
-    assert "gave an answer of shape (1,) for 5 rows" in row["not_applicable"]
+    assert "gave an answer of shape (1,) for 5 rows" in row["notes"]
 
 
 def test_waiting_scenarios_are_reported_in_one_line(features, world):
     table = evaluate(features, ["unseen-cnn-general-library"], {"law": world.lawful()}).table()
-    assert table["not_applicable"].tolist() == [
+    assert table["notes"].tolist() == [
         "unseen-cnn-general-library: needs measurements/ that are not here yet."
     ]
 
 
-def test_no_measured_column_is_shown(features, spy):
+def test_the_answer_is_never_shown(features, spy):
     evaluate(features, ["unseen-cnn"], {"spy": spy})
-    measured = {"iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s"}
-    assert not any(measured & set(X) for _, X, _ in spy.shown)
+    answers = {"iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s"}
+    assert not any(answers & set(X) for _, X, _ in spy.shown)
+
+
+@pytest.mark.parametrize(
+    "column", ["gpu_time_ms", "host_time_ms", "conv_algorithms", "kernel_time_ms_conv2d"]
+)
+def test_what_else_was_measured_is_there_to_learn_from_but_not_of_the_tested_rows(column, features, spy):
+    evaluate(features.assign(**{column: 1.0}), ["unseen-cnn"], {"spy": spy})
+    assert all((column in X) == (step == "fit") for step, X, _ in spy.shown)
 
 
 def test_proxies_of_an_unseen_gpu_are_not_shown(features, spy):
@@ -168,8 +176,8 @@ def test_single_layers_are_given_to_predictors_that_ask_for_them(features_with_o
 
 def test_the_scenario_with_convolutions_is_not_for_those_who_cannot_read_them(features_with_operators, spy):
     table = evaluate(features_with_operators, ["unseen-gpu-proxies"], {"spy": spy}).table()
-    assert table["not_applicable"].tolist() == [
-        "120 rows: it reads no single layers, so that it answers as in unseen-gpu-specs"
+    assert table["notes"].tolist() == [
+        "not applicable to 120 rows: it reads no single layers, so that it answers as in unseen-gpu-specs"
     ]
 
 
@@ -229,7 +237,13 @@ def test_every_registered_predictor_answers_or_says_why_not(features):
     result = evaluate(features, ["hardware-scaling"])
     table = result.table("hardware-scaling")
     assert set(table["predictor"]) == set(registered_predictors())
-    assert ((table["n"] > 0) | (table["not_applicable"] != "")).all()
+    assert ((table["n"] > 0) | (table["notes"] != "")).all()
+
+
+def test_a_table_of_ones_own_has_no_start_and_no_goal_and_runs_no_question_twice(features, world):
+    result = evaluate(features.assign(source="my lab"), predictors={"law": world.lawful()})
+    assert result.table()["goal"].isna().all()
+    assert result.scenarios() == [name for name, scenario in SCENARIOS.items() if scenario.for_any_table]
 
 
 def test_an_unknown_predictor_is_refused(features):

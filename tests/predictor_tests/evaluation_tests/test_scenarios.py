@@ -146,7 +146,7 @@ def test_another_seed_draws_other_convolutions(features_with_operators):
 
 
 def test_too_few_convolutions_are_refused_with_their_number(features):
-    with pytest.raises(DataError, match=r"GK210 has 0 convolutions timed alone.*needs 20"):
+    with pytest.raises(DataError, match=r"GK210 has 0 convolutions timed alone; .*needs 20"):
         SCENARIOS["unseen-gpu-proxies"].folds(features)
 
 
@@ -175,6 +175,12 @@ def test_epochs_that_were_not_timed_are_left_out(features):
     features.loc[0, "epoch_time_s"] = np.nan
     folds = SCENARIOS["epoch-time"].folds(features)
     assert not any(0 in np.concatenate([fold.train, fold.test]) for fold in folds)
+
+
+@pytest.mark.parametrize("column", ["epoch_time_s", "samples_per_epoch"])
+def test_epochs_cannot_be_judged_without_their_time_and_samples(column, features):
+    with pytest.raises(DataError, match=r"epoch-time: .* cannot be split"):
+        SCENARIOS["epoch-time"].folds(features.drop(columns=column))
 
 
 def test_a_table_of_ones_own_takes_part_in_every_scenario_that_its_rows_allow(features):
