@@ -193,7 +193,8 @@ class Recorder:
     def _name(self, operator: str, type_: str) -> str:
         path, leaf = self.path[-1] if self.path else ("", False)
         operator = operator.strip("_")
-        name = path if leaf and path and type_ != "other" else f"{path}.{operator}".strip(".")
+        is_whole = leaf and path and type_ != "other" and (type_ != "flatten" or path.endswith(type_))
+        name = path if is_whole else f"{path}.{operator}".strip(".")
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}_{self._names[name] - 1}"
 
