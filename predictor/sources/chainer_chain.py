@@ -64,7 +64,7 @@ def from_chainer(
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(chain).__name__
     copy = deepcopy(chain)
-    copy.to_cpu()
+    copy.to_device("@numpy")
     image = chainer.Variable(np.zeros((batch, in_channels, image_size, image_size), np.float32))
     ran, _result = _run(copy, image, chainer, name)  # what nobody holds, Chainer forgets
     recorder = _record(ran, copy, image, batch, name)

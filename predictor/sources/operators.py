@@ -186,4 +186,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
     "group_norm": _fixed("other"),
     "instance_norm": _fixed("other"),
     "scaled_dot_product_attention": _fixed("other"),
+    "upsample_bicubic2d": _fixed("other"),
+    "upsample_bilinear2d": _fixed("other"),
+    "upsample_nearest2d": _fixed("other"),
 }

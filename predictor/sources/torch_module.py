@@ -131,7 +131,8 @@ def _run(module: Any, image: Any, recorder: Recorder, name: str) -> None:
         with torch.inference_mode(), _intercepting(recorder):
             module(image)
     except EpochcastError as error:
-        raise type(error)(f"{name}, {recorder.path[-1][0] if recorder.path else name!r}: {error}") from error
+        where = recorder.path[-1][0] if recorder.path else ""
+        raise type(error)(f"{name}, module {where!r}: {error}") from error
     except Exception as error:  # the user's own code may raise anything
         size = "x".join(map(str, image.shape))
         text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
@@ -191,7 +192,7 @@ def _all_on_meta(args: Any, torch: Any) -> Any:
     if devices <= {"meta"} or "meta" not in devices:
         return args
     moved = [
-        torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) and value.ndim else value
+        torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) and value.is_cpu else value
         for value in flat
     ]
     return torch.utils._pytree.tree_unflatten(moved, spec)
