@@ -9,9 +9,14 @@ HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] ==
 
 .PHONY: predict setup test lint bench model clean apt
 
+# Ten GPUs from Kepler to Hopper at five batch sizes: what the shipped model says without any measurement of yours.
+DEMO_GPUS := --gpu K80 --gpu M60 --gpu P100-PCIE-16GB --gpu V100-SXM2-16GB --gpu T4 --gpu "RTX 2080 Ti" \
+  --gpu "RTX 3090" --gpu A100-SXM4-40GB --gpu "H100 PCIe" --gpu H200
+
 predict: $(VENV)/.core
-	$(BIN)/epochcast predict vgg_cifar --dataset cifar100 --gpu-set demo --batch-size 32 --batch-size 64 --batch-size 128 --batch-size 256 --batch-size 512
-	$(BIN)/epochcast predict resnet50 --dataset imagenet --gpu-set demo --batch-size 16 --batch-size 32 --batch-size 64 --batch-size 128 --batch-size 256
+	@$(BIN)/epochcast predict vgg_cifar --dataset cifar100 $(DEMO_GPUS) --batch-size 32,64,128,256,512
+	@echo
+	@$(BIN)/epochcast predict resnet50 --dataset imagenet $(DEMO_GPUS) --batch-size 16,32,64,128,256
 
 setup: $(VENV)/.dev
 

@@ -34,7 +34,7 @@ app.add_typer(cnn.app, name="cnn")
 def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
     try:
-        app()
+        app(prog_name="epochcast")
     except EpochcastError as error:
         _fail(str(error))
     except BrokenPipeError:

@@ -207,10 +207,10 @@ def fit(
         ...
     predictor.errors.SchemaError: fit needs measurements ...
     """
-    from predictor.fitting import fit_default, fit_measurements
-
     if (measurements is None) == (published is None):
         raise SchemaError("fit needs measurements or a folder of published ones. Pass one of the two.")
+    from predictor.fitting import fit_default, fit_measurements
+
     model = fit_default(published) if measurements is None else fit_measurements(_measured(measurements))
     if out is not None:
         model.save(out)
@@ -232,7 +232,7 @@ def evaluation(
     from predictor.features import feature_table
 
     if measurements is None:
-        features = published_features(published_data_root(published))
+        features = published_features(published_data_root(published), seed=seed)
     else:
         features = feature_table(_measured(measurements))
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)

@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -135,11 +136,13 @@ def span(low: float | None, high: float | None, like: float | None) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """`value` with tuples as lists and NaN as null."""
+    """`value` with tuples as lists, dates as text and NaN as null."""
     if isinstance(value, Mapping):
         return {key: json_ready(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [json_ready(each) for each in value]
+    if isinstance(value, date):
+        return value.isoformat()
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

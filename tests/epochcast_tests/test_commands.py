@@ -1,0 +1,230 @@
+"""The commands: what they print, and that they and Python give the same numbers."""
+
+import csv
+import io
+import json
+
+import pytest
+
+import epochcast as face
+from epochcast.command import app
+from epochcast.commands.predict import table_gpu_name
+from predictor.gpus import all_gpus, find_gpu
+
+COMMANDS = ("predict", "compare", "evaluate", "fit", "data", "gpu", "offer", "cnn")
+QUESTION = ("vgg_cifar", "--dataset", "cifar100", "--gpu", "T4", "--gpu", "V100-SXM2-16GB", "-b", "32,64")
+MEASUREMENTS = """gpu,cnn,image_size,batch_size,precision,iteration_time_ms
+Tesla T4,resnet50,224,32,fp32,310.5
+Tesla T4,resnet50,224,64,fp32,601
+"""
+
+
+def rows_of(run):
+    assert run.code == 0, run.err
+    return json.loads(run.out)["rows"]
+
+
+def test_help_lists_every_command(epochcast):
+    help_text = epochcast("--help").out
+    assert all(f" {command} " in help_text for command in COMMANDS)
+
+
+def test_help_lists_no_other_command():
+    names = [command.name for command in app.registered_commands] + [g.name for g in app.registered_groups]
+    assert sorted(names) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, epochcast):
+    run = epochcast(name, "--help")
+    assert run.code == 0
+    assert "Usage: epochcast" in run.out
+
+
+def test_predict_gives_the_numbers_of_python(epochcast):
+    rows = rows_of(epochcast("predict", *QUESTION, "--format", "json"))
+    frame = face.predict("vgg_cifar", ["T4", "V100-SXM2-16GB"], [32, 64], data_set="cifar100")
+    for name in ("iteration_time_ms", "low_ms", "high_ms", "epoch_time_s", "cost_usd", "peak_memory_gib"):
+        assert [row[name] for row in rows] == list(frame[name])
+
+
+def test_predict_prints_the_same_rows_as_csv(epochcast):
+    rows = rows_of(epochcast("predict", *QUESTION, "--format", "json"))
+    lines = list(csv.DictReader(io.StringIO(epochcast("predict", *QUESTION, "--format", "csv").out)))
+    assert [float(line["epoch_time_s"]) for line in lines] == [row["epoch_time_s"] for row in rows]
+
+
+def test_predict_prints_a_line_for_each_gpu_and_batch_size(epochcast):
+    out = epochcast("predict", *QUESTION).out
+    lines = out.splitlines()
+    assert lines[0] == "vgg_cifar, 32 x 32 px, cifar100"
+    assert [line.split()[0] for line in lines[2:6]] == [
+        "Tesla",
+        *[lines[3].split()[0]],
+        "Tesla",
+        lines[5].split()[0],
+    ]
+
+
+@pytest.mark.parametrize("header", ["GPU", "batch", "iter. ms", "epoch", "90 %", "US$/epoch", "GiB"])
+def test_predict_has_a_column_for_what_matters(header, epochcast):
+    assert header in epochcast("predict", *QUESTION).out.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "forward, backward, weight update",
+        "data loading is excluded",
+        "pytorch, fp32, nchw",
+        "Host:",
+        "fitted on",
+    ],
+)
+def test_predict_says_what_its_answer_covers(what, epochcast):
+    assert what in " ".join(epochcast("predict", *QUESTION).out.split())
+
+
+def test_predict_says_that_memory_is_not_validated(epochcast):
+    assert "no measurement has validated" in " ".join(epochcast("predict", *QUESTION).out.split())
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_their_names(epochcast, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    out = epochcast("predict", *QUESTION, "--gpu", "A100-SXM4-40GB").out
+    assert max(len(line) for line in out.splitlines()) <= 60
+    assert "Left out for lack of width:" in out
+
+
+def test_a_pipe_gets_every_column(epochcast, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    assert "Left out" not in epochcast("predict", *QUESTION).out
+
+
+def test_rows_of_a_file_are_predicted(epochcast, tmp_path):
+    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    run = epochcast("predict", "--rows", asked, "--out", answered)
+    assert run.code == 0
+    (row,) = csv.DictReader(answered.open())
+    single = face.predict("resnet18", "T4", 32)
+    assert float(row["iteration_time_ms"]) == single["iteration_time_ms"][0]
+
+
+def test_a_failed_row_makes_the_exit_code_1(epochcast, tmp_path):
+    asked = tmp_path / "rows.csv"
+    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,H2O,32,fp32\n")
+    run = epochcast("predict", "--rows", asked, "--out", tmp_path / "out.csv")
+    assert run.code == 1
+    assert "1 rows failed" in run.err
+
+
+def test_compare_gives_the_numbers_of_python(epochcast):
+    question = ("resnet50", "--dataset", "imagenet", "-b", "32,64", "-g", "T4", "-g", "V100-SXM2-16GB")
+    rows = rows_of(epochcast("compare", *question, "--epochs", 90, "--format", "json"))
+    gpus = ["T4", "V100-SXM2-16GB"]
+    frame = face.compare("resnet50", [32, 64], gpus, data_set="imagenet", epochs=90)
+    for name in ("rank", "gpu", "offer", "total_time_h", "total_cost_usd", "pareto"):
+        assert [row[name] for row in rows] == list(frame[name])
+
+
+def test_compare_shows_offer_count_used_gpus_and_the_prices_date(epochcast):
+    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "A100-SXM4-40GB")
+    header, line = run.out.splitlines()[1:3]
+    assert all(word in header for word in ("offer", "GPUs used", "US$/h", "priced on"))
+    assert "1 of " in line
+
+
+def test_compare_marks_what_is_not_for_rent(epochcast):
+    run = epochcast("compare", "resnet18", "--samples", 1000, "-b", 8, "-g", "K20X")
+    assert "no offer" in run.out
+
+
+def test_compare_changes_with_a_users_prices(epochcast, tmp_path):
+    question = (
+        "resnet18",
+        "--samples",
+        10**6,
+        "-b",
+        64,
+        "-g",
+        "T4",
+        "-g",
+        "V100-SXM2-16GB",
+        "--format",
+        "json",
+    )
+    winners = []
+    for t4, v100 in ((0.01, 9.0), (9.0, 0.01)):
+        path = tmp_path / "prices.csv"
+        path.write_text(
+            f"provider,instance,gpu,gpu_count,usd_per_hour\na,b,T4,1,{t4}\na,c,V100-SXM2-16GB,1,{v100}\n"
+        )
+        winners.append(rows_of(epochcast("compare", *question, "--offers", path))[0]["gpu"])
+    assert winners == ["Tesla T4", "Tesla V100-SXM2-16GB"]
+
+
+def test_gpu_list_shows_the_whole_catalogue(epochcast):
+    assert [row["name"] for row in rows_of(epochcast("gpu", "list", "--format", "json"))] == [
+        gpu.name for gpu in all_gpus()
+    ]
+
+
+def test_gpu_list_can_show_one_generation(epochcast):
+    rows = rows_of(epochcast("gpu", "list", "--generation", "Hopper", "--format", "json"))
+    assert {row["generation"] for row in rows} == {"hopper"}
+
+
+def test_gpu_show_takes_any_alias(epochcast):
+    (row,) = rows_of(epochcast("gpu", "show", "rtx-3090", "--format", "json"))
+    assert row["name"] == "GeForce RTX 3090"
+
+
+@pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)
+def test_a_gpus_name_in_tables_finds_it_again(gpu):
+    assert find_gpu(table_gpu_name(gpu.name)) == gpu
+
+
+def test_offer_list_shows_todays_offers_cheapest_first(epochcast):
+    rows = rows_of(epochcast("offer", "list", "--format", "json"))
+    assert [row["usd_per_hour"] for row in rows] == sorted(row["usd_per_hour"] for row in rows)
+    assert not any(row["historic"] for row in rows)
+
+
+def test_offer_list_can_show_one_gpu_and_history(epochcast):
+    rows = rows_of(epochcast("offer", "list", "--gpu", "K80", "--historic", "--format", "json"))
+    assert {row["gpu"] for row in rows} == {"Tesla K80"}
+    assert any(row["historic"] for row in rows)
+
+
+def test_cnn_list_shows_the_zoo(epochcast):
+    names = [row["cnn"] for row in rows_of(epochcast("cnn", "list", "--format", "json"))]
+    assert len(names) >= 45
+    assert {"resnet50", "vgg_cifar", "dcgan_generator"} <= set(names)
+
+
+def test_cnn_show_prints_the_layer_table(epochcast):
+    out = epochcast("cnn", "show", "resnet50").out
+    assert "25,557,032 parameters" in out
+    assert "Forward 8.2" in out  # 4.09 G multiply-adds and the other operators
+
+
+def test_data_show_counts_measurements(epochcast, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(MEASUREMENTS)
+    (row,) = rows_of(epochcast("data", "show", path, "--format", "json"))
+    assert (row["measurements"], row["gpu"]) == (2, "Tesla T4")
+
+
+def test_load_measurements_reads_what_data_show_counts(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(MEASUREMENTS)
+    assert list(face.load_measurements(path)["iteration_time_ms"]) == [310.5, 601.0]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS[:4]])
+def test_every_prediction_command_offers_all_formats(name, epochcast):
+    assert (
+        "<table|json|csv>" in epochcast(name, "--help").out
+        or "[table|json|csv]" in epochcast(name, "--help").out
+    )

@@ -1,0 +1,91 @@
+"""Bad input: one line on stderr that says what would be right, exit code 2, and never a traceback."""
+
+import pytest
+
+PREDICT = ("predict", "resnet18", "--gpu", "T4")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("predict",), "CNN is missing. Try: epochcast predict resnet50"),
+        (("predict", "resnet18", "-b", 8), "--gpu is missing"),
+        (PREDICT, "--batch-size is missing"),
+        ((*PREDICT, "-b", 0), "batch_size 0 lies outside 1..65,536"),
+        ((*PREDICT, "--batch-size=-1"), "batch_size -1 lies outside 1..65,536"),
+        ((*PREDICT, "-b", "many"), "batch_size 'many' is not a whole number"),
+        (("predict", "resnet51", "-g", "T4", "-b", 8), "no CNN is called 'resnet51'. Nearest: 'resnet50'"),
+        (("predict", "resnet18", "-g", "H2OO", "-b", 8), "no GPU is called 'H2OO'. Nearest: "),
+        (("predict", "resnet18", "-g", "V100", "-b", 8), "'V100' fits several GPUs. Say which: "),
+        (("predict", "alexnet", "-g", "T4", "-b", 8, "--image-size", 8), "image_size 8 is below 63"),
+        ((*PREDICT, "-b", 8, "--precision", "amp_bf16"), "has no amp_bf16. It has: fp32, fp16, amp_fp16"),
+        ((*PREDICT, "-b", 8, "--precision", "fp33"), "precision 'fp33' is not known. Nearest: 'fp32'"),
+        ((*PREDICT, "-b", 8, "--dataset", "imagnet"), "Nearest: 'imagenet'"),
+        ((*PREDICT, "-b", 8, "--anchor-gpu", "T4"), "the anchor lacks batch_size"),
+        ((*PREDICT, "-b", 8, "--offers", "none.csv"), "there is no price file none.csv"),
+        ((*PREDICT, "-b", 8, "--model", "none.json"), "none.json"),
+        (("predict", "none.csv", "-g", "T4", "-b", 8), "none.csv"),
+        (("predict", "--rows", "rows.csv"), "--rows and --out go together"),
+        (("predict", "--rows", "none.csv", "--out", "out.csv"), "none.csv cannot be read: No such file"),
+        (("compare", "resnet18", "-b", 8), "compare needs the samples of an epoch"),
+        (("compare", "resnet18", "--samples", 9), "no batch_size is given"),
+        (
+            ("compare", "resnet18", "-b", 8, "--samples", 9, "--rank-by", "luck"),
+            "rank_by 'luck' is not known",
+        ),
+        (("gpu", "show", "H2OO"), "no GPU is called 'H2OO'"),
+        (("gpu", "list", "--generation", "hoper"), "no generation is called 'hoper'. Nearest: 'hopper'"),
+        (("cnn", "show", "resnet51"), "no CNN is called 'resnet51'"),
+        (("cnn", "show", "resnet18", "-b", 0), "batch_size 0 lies outside"),
+        (("data", "import", "profit", "."), "there is no importer 'profit'. Nearest: 'profet'"),
+        (("data", "show", "none.csv"), "none.csv"),
+        (("evaluate", "--published", "/no/such/folder"), "/no/such/folder is not a folder"),
+        (("fit", "mine.csv"), "--out is missing"),
+        (("fit", "--out", "model.json"), "fit needs measurements or a folder"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, message, epochcast):
+    run = epochcast(*arguments)
+    assert run.code == 2
+    assert run.err.startswith("Error: ")
+    assert message in run.err
+    assert run.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("gpu,cnn,image_size,batch_size,precision\nT4,resnet50,224,32,fp32\n", "iteration_time_ms"),
+        (
+            "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet50,224,32,fp32,0\n",
+            "iteration_time_ms",
+        ),
+        (
+            "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet50,224,32,fp32,nan\n",
+            "iteration_time_ms",
+        ),
+        (
+            "format_version,gpu,cnn,image_size,batch_size,precision,iteration_time_ms\n"
+            "99,T4,resnet50,224,32,fp32,1\n",
+            "format version '99'",
+        ),
+    ],
+    ids=["empty", "missing column", "time of 0", "time of NaN", "another format version"],
+)
+@pytest.mark.parametrize("command", [("data", "show"), ("evaluate",)], ids=" ".join)
+def test_a_bad_measurement_table_is_refused(command, text, message, epochcast, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    run = epochcast(*command, path)
+    assert run.code == 2
+    assert message in run.err
+    assert run.err.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_written_is_named(epochcast, tmp_path):
+    rows = tmp_path / "rows.csv"
+    rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    run = epochcast("predict", "--rows", rows, "--out", tmp_path / "none" / "out.csv")
+    assert (run.code, "cannot be written" in run.err) == (2, True)
