@@ -71,6 +71,8 @@ def from_onnx(path: str | PathLike[str], image_size: int | None = None) -> Layer
         _record(graph, recorder)
     except EpochcastError as error:
         raise type(error)(f"{path}: {error}") from error
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"{path} is damaged: {error!r} at {recorder.path[-1][0]!r}.") from error
     if not recorder.rows:
         raise SchemaError(f"{path} runs no operator on its image.")
     height = sizes[0] if graph.channels_last else sizes[1]

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
+from predictor.errors import BackendUnavailableError, DataError, EpochcastError, OutOfRangeError, SchemaError
 from predictor.sources.onnx_constants import FLOATS, MOST_NUMBERS, fold_constants
 
 __all__ = ["Graph", "Node", "Value", "read_graph"]
@@ -78,13 +78,15 @@ def read_graph(path: str | PathLike[str], image_size: int | None = None) -> Grap
     """Read a graph and infer its shapes; errors as of `predictor.sources.onnx_file.from_onnx`."""
     onnx = _onnx()
     model = _load(Path(path), onnx)
-    if model.functions:
-        from onnx.inliner import inline_local_functions
-
-        model = inline_local_functions(model)
-    image = _fix_image(model.graph, image_size, path)
-    weights = _drop_weights(model.graph, onnx)
-    return _linked(_with_shapes(model, path, onnx), image, weights, onnx)
+    try:
+        model = _inlined(model)
+        image = _fix_image(model.graph, image_size, path)
+        weights = _drop_weights(model.graph, onnx)
+        return _linked(_with_shapes(model, path, onnx), image, weights, onnx)
+    except EpochcastError:
+        raise
+    except Exception as error:  # whatever onnx stumbles over
+        raise SchemaError(f"{path} is damaged: {_first_line(error)}.") from error
 
 
 def _onnx() -> Any:
@@ -94,6 +96,15 @@ def _onnx() -> Any:
     except ImportError as error:
         raise BackendUnavailableError("onnx is not installed: pip install 'epochcast[onnx]'") from error
     return onnx
+
+
+def _inlined(model: Any) -> Any:
+    """Replace calls of the file's own functions by what they do."""
+    if not model.functions:
+        return model
+    from onnx.inliner import inline_local_functions
+
+    return inline_local_functions(model)
 
 
 def _load(path: Path, onnx: Any) -> Any:

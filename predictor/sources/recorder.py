@@ -16,7 +16,7 @@ from predictor.sources.operators import CREATIONS, RANDOM, RULES, Call, Columns
 
 __all__ = ["Recorder"]
 
-_VIEWS = frozenset(("as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # their in-place forms
+_VIEWS = frozenset(("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # not said to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,8 @@ def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | N
 
 
 def _flattens(source: Any, out: Any) -> bool:
-    return bool(source.ndim > 2 and out.ndim == 2 and source.shape[0] == out.shape[0])
+    keeps = prod(source.shape) == prod(out.shape) and source.shape[0] == out.shape[0]
+    return bool(source.ndim > 2 and out.ndim == 2 and keeps)
 
 
 def _tensors(values: Any) -> Iterator[Any]:

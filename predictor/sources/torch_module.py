@@ -63,6 +63,8 @@ def from_torch(
     module = _unwrapped(module)
     if not isinstance(module, torch.nn.Module):
         raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise SchemaError("a scripted module cannot be read: give the torch.nn.Module that it was made of.")
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(module).__name__

@@ -1,5 +1,7 @@
 """ONNX files made by hand: each operator, what is folded into one, and the ways in which files go wrong."""
 
+import contextlib
+import random
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -331,6 +333,27 @@ def test_a_truncated_file_is_refused(onnx: ModuleType, table_of: Any, tmp_path: 
         (tmp_path / "cut.onnx").write_bytes(whole[:length])
         with pytest.raises(SchemaError, match="no ONNX file, or is"):
             from_onnx(tmp_path / "cut.onnx")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_read_or_refused_but_never_crashes(
+    onnx: ModuleType, table_of: Any, tmp_path: Path, seed: int
+) -> None:
+    make, luck = onnx.helper.make_node, random.Random(seed)  # noqa: S311  # no secret
+    nodes = [
+        make("Conv", ["x", "w"], ["c"]),
+        make("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    table_of(
+        [*nodes, make("Flatten", ["p"], ["f"]), make("Gemm", ["f", "d"], ["y"])],
+        {"w": (4, 3, 3, 3), "d": (196, 5)},
+    )
+    damaged = bytearray((tmp_path / "made.onnx").read_bytes())
+    for _ in range(luck.choice((1, 3, 9))):
+        damaged[luck.randrange(len(damaged))] = luck.randrange(256)
+    (tmp_path / "damaged.onnx").write_bytes(damaged)
+    with contextlib.suppress(DataError, OutOfRangeError):
+        assert isinstance(from_onnx(tmp_path / "damaged.onnx"), LayerTable)
 
 
 def test_an_empty_file_is_refused(onnx: ModuleType, tmp_path: Path) -> None:

@@ -243,6 +243,16 @@ def test_a_convolution_in_three_dimensions_is_refused(torch: ModuleType) -> None
         _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=torch.nn.Conv3d(3, 4, 1))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_refused(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="scripted"):
+        from_torch(torch.jit.trace(torch.nn.ReLU(), torch.zeros(1)), 16)
+
+
+def test_taking_one_position_is_no_flattening(torch: ModuleType) -> None:
+    assert _types(_rows(torch, lambda _self, x: x[:, :, 0, 0].relu())) == ["activation"]
+
+
 def test_what_is_no_module_is_refused(torch: ModuleType) -> None:
     with pytest.raises(SchemaError, match=r"str is not a torch\.nn\.Module"):
         from_torch("resnet50", 224)  # type: ignore[arg-type]
