@@ -55,3 +55,46 @@ def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():
 def test_every_cnn_of_the_zoo_needs_more_memory_at_a_larger_batch(name):
     table = zoo_cnn(name)
     assert CONTEXT_GIB < peak_memory_gib(table, 8) < peak_memory_gib(table, 16)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vgg11_bn",
+        "resnet50",
+        "squeezenet1_0",
+        "densenet121",
+        "googlenet",
+        "inception_v3",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "shufflenet_v2_x1_0",
+        "efficientnet_b0",
+        "regnet_y_400mf",
+        "convnext_tiny",
+    ],
+)
+def test_kept_activations_are_what_pytorch_saves(name, torch, torchvision_cnn):
+    table = zoo_cnn(name)
+    saved = bytes_saved_by_pytorch(torch, torchvision_cnn(name), table.image_size)
+    assert activation_bytes_per_image(table) == pytest.approx(saved, rel=0.02)
+
+
+def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):
+    """Bytes per image of all storages but weights that autograd saves in a forward pass."""
+    for module in cnn.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # on a CPU its mask is of floats, on a GPU of bytes
+    own = {each.untyped_storage()._cdata for each in (*cnn.parameters(), *cnn.buffers())}
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            saved[storage._cdata] = (storage.nbytes(), tensor)  # alive, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = cnn.train()(torch.empty(batch_size, 3, image_size, image_size, device="meta"))
+    assert result is not None
+    return sum(size for size, _ in saved.values()) / batch_size
