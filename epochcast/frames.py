@@ -13,6 +13,7 @@ from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
+
     from predictor.model import Model
 
 __all__ = ["compare", "evaluate", "fit", "load_measurements", "predict"]
@@ -70,7 +71,7 @@ def predict(
     options["model"] = load_model(options.get("model"))
     rows = predict_rows(cnn, gpu, batch_size, **options)
     frame = pd.DataFrame([asdict(row) for row in rows], columns=list(PredictionRow.__slots__))
-    frame.attrs["covers"] = coverage_of(**options)
+    frame.attrs["covers"] = coverage_of(rows[0].host, **options)
     return frame
 
 
@@ -95,7 +96,7 @@ def compare(
     Examples
     --------
     >>> import epochcast
-    >>> ranking = epochcast.compare("resnet50", 64, gpu=["T4", "H100 PCIe"], data_set="imagenet", epochs=90)
+    >>> ranking = epochcast.compare("resnet50", 64, ["T4", "V100-SXM2-16GB"], data_set="imagenet", epochs=90)
     >>> sorted(ranking["rank"])
     [1, 2]
     >>> ranking["total_cost_usd"].is_monotonic_increasing
@@ -111,7 +112,7 @@ def compare(
     options["model"] = load_model(options.get("model"))
     rows = compare_rows(cnn, batch_size, gpu, **options)
     frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
-    frame.attrs["covers"] = coverage_of(**options)
+    frame.attrs["covers"] = coverage_of(rows[0].host, **options)
     return frame
 
 

@@ -31,7 +31,9 @@ _SHARED = tuple(name for name in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if name 
 
 
 def predict_rows(
-    in_csv: str | PathLike[str], out_csv: str | PathLike[str], model: "Model | str | None" = None
+    in_csv: str | PathLike[str],
+    out_csv: str | PathLike[str],
+    model: "Model | str | PathLike[str] | None" = None,
 ) -> int:
     """Answer every row of a CSV and write it, with the answers added, to another.
 

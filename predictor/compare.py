@@ -192,6 +192,7 @@ def _row(prediction: PredictionRow, offer: Offer | None, plan: _Plan) -> Compari
         peak_memory_gib=prediction.peak_memory_gib,
         fits_in_memory=prediction.fits_in_memory,
         memory_estimate_validated=prediction.memory_estimate_validated,
+        host=prediction.host,
         method=prediction.method,
         trained_on=prediction.trained_on,
         extrapolates=prediction.extrapolates,

@@ -53,6 +53,7 @@ class ComparisonRow:
     peak_memory_gib: float
     fits_in_memory: bool
     memory_estimate_validated: bool
+    host: str
     method: str
     trained_on: str
     extrapolates: tuple[str, ...]

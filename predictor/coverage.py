@@ -15,18 +15,16 @@ __all__ = ["coverage", "coverage_of"]
 _MODE_OPTIONS = ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
 
 
-def coverage(
-    mode: Mode, model: "Model", host: str | None = None, validation_samples: int = 0, epochs: bool = True
-) -> str:
+def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0, epochs: bool = True) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
     Parameters
     ----------
     mode : Mode
     model : Model
-        Its card names the training data and the reference host.
-    host : str, optional
-        The host that was asked for.
+        Its card names the training data.
+    host : str
+        The host that was predicted for.
     validation_samples : int
         Samples of the validation pass that the epoch time contains.
     epochs : bool
@@ -39,7 +37,7 @@ def coverage(
     )
     sentences = [
         "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
-        f"Mode: {how}. Host: {host or card.get('reference_host', 'reference host')}.",
+        f"Mode: {how}. Host: {host}.",
         f"Model: {card.get('name', 'unnamed')}, fitted on {card.get('trained_on', 'unknown data')}.",
     ]
     if epochs and validation_samples:
@@ -52,8 +50,11 @@ def coverage(
     return " ".join(sentences)
 
 
-def coverage_of(model: "Model", **options: Any) -> str:
-    """`coverage` of a call of `predict` or `compare` with these options; other options do not matter."""
+def coverage_of(predicted_host: str, model: "Model", **options: Any) -> str:
+    """`coverage` of a call of `predict` or `compare` with these options; other options do not matter.
+
+    `predicted_host` is the `host` of its rows.
+    """
     mode = Mode(**{name: options[name] for name in _MODE_OPTIONS if name in options})
     asked = options.get("samples") is not None or options.get("data_set") is not None
-    return coverage(mode, model, options.get("host"), options.get("validation_samples", 0), asked)
+    return coverage(mode, model, predicted_host, options.get("validation_samples", 0), asked)

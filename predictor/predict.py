@@ -55,7 +55,7 @@ def predict(
     host: str | None = None,
     offers: str | PathLike[str] | Sequence[Offer] | None = None,
     spot: bool = False,
-    model: "Model | str | None" = None,
+    model: "Model | str | PathLike[str] | None" = None,
 ) -> list[PredictionRow]:
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
@@ -228,6 +228,7 @@ def _rows(
             fits_in_memory=gpu.memory_gib is not None and memory[i] <= gpu.memory_gib,
             memory_estimate_validated=MEMORY_ESTIMATE_VALIDATED,
             best_batch=False,
+            host=forecast.host,
             method=forecast.method,
             trained_on=forecast.trained_on,
             extrapolates=tuple(forecast.extrapolates[i]),

@@ -47,6 +47,7 @@ class PredictionRow:
     fits_in_memory: bool
     memory_estimate_validated: bool
     best_batch: bool
+    host: str
     method: str
     trained_on: str
     extrapolates: tuple[str, ...]

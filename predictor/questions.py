@@ -5,6 +5,7 @@ Called by predict, compare and bulk; calls inputs, gpus, modes, training_sets, s
 
 import math
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +25,9 @@ _ANCHOR_KEYS = ("gpu", "batch_size", "iteration_time_ms", "epoch_time_s", "sampl
 _ANCHOR_OPTIONS = frozenset({*_ANCHOR_KEYS, "throughput_samples_per_s", "image_size"})
 
 
-def load_model(model: "Model | str | None") -> "Model":
+def load_model(model: "Model | str | PathLike[str] | None") -> "Model":
     """Return the model itself, the one in a JSON file, or the default that comes with epochcast."""
-    if model is None or isinstance(model, str) or hasattr(model, "__fspath__"):
+    if model is None or isinstance(model, str | PathLike):
         from predictor.model import Model
 
         return Model.load(model)

@@ -108,7 +108,7 @@ def compare_command(
         spot=spot,
         **question,
     )
-    _show(found, output, coverage_of(**question), relative_to)
+    _show(found, output, coverage_of(found[0].host, **question), relative_to)
 
 
 def _show(found: "list[ComparisonRow]", output: Format, covers: str, relative_to: str | None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_records, print_table
+from epochcast.tables import Column, Format, Record, print_records, print_table
 
 __all__ = ["fit_command"]
 
@@ -30,10 +30,14 @@ def fit_command(
     model = fit(measurements, published, out)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
-        columns = [
-            Column("field", lambda r: r["field"], left=True),
-            Column("value", lambda r: str(r["value"])[:200], left=True),
-        ]
-        print_table(card, columns)
+        columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
+        print_table([line for line in card if line["field"] != "provenance"], columns)
     else:
         print_records(card, output, ("field", "value"))
+
+
+def _text(line: Record) -> str:
+    value = line["value"]
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {each}" for key, each in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

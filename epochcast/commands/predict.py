@@ -108,7 +108,12 @@ def predict_command(
         "model": load_model(model),
     }
     found = predict(cnn, gpu, batch_size or (), **question)
-    _show(found, output, coverage_of(**question), dataset or (f"{samples:,} samples" if samples else None))
+    _show(
+        found,
+        output,
+        coverage_of(found[0].host, **question),
+        dataset or (f"{samples:,} samples" if samples else None),
+    )
 
 
 def reason_letters(reasons_by_row: Sequence[tuple[str, ...]]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from predictor.offers import Offer
 class FakeModel:
     """Time = 5 ms + batch size x layers / peak; 10 % of it host; every other generation extrapolates."""
 
-    card: dict[str, Any] = {"name": "fake", "trained_on": "a formula", "reference_host": "a desk"}  # noqa: RUF012
+    card: dict[str, Any] = {"name": "fake", "trained_on": "a formula"}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, list[int]]] = []
@@ -47,6 +47,7 @@ class FakeModel:
             high_ms=times * 1.25,
             method="anchored" if anchors else "roofline",
             trained_on="a formula",
+            host=host or "a desk",
             extrapolates=tuple(reasons for _ in batch_sizes),
         )
 
