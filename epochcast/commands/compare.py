@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.predict import legend, reason_letters, table_gpu_name
+from epochcast.commands.predict import legend, price_dates, reason_letters, table_gpu_name
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
@@ -173,9 +173,9 @@ def _notes(
         "Pareto: nothing else is as fast and as cheap, and better in one. "
         "Cost: the whole instance x time; one GPU used."
     ]
-    dates = sorted({row.priced_on for row in found if row.priced_on})
-    if dates:
-        notes.append(f"Prices of {dates[0] if len(dates) == 1 else f'{dates[0]} to {dates[-1]}'}.")
+    if any(row.usd_per_hour is not None for row in found):
+        dates = price_dates([row.priced_on for row in found])
+        notes.append(f"{dates[0].upper()}{dates[1:]}.")
     if relative_to:
         notes.append(f"x speed, x cost: compared with {relative_to}; 2 is twice as fast, or twice as dear.")
     if not all(row.fits_in_memory for row in found):

@@ -23,7 +23,7 @@ from epochcast.tables import (
 if TYPE_CHECKING:
     from predictor.prediction_rows import PredictionRow
 
-__all__ = ["legend", "predict_command", "reason_letters", "table_gpu_name"]
+__all__ = ["legend", "predict_command", "price_dates", "reason_letters", "table_gpu_name"]
 
 
 def predict_command(
@@ -132,6 +132,14 @@ def table_gpu_name(name: str) -> str:
     return name.removeprefix("NVIDIA ")
 
 
+def price_dates(dates: Sequence[str | None]) -> str:
+    """Say when prices were taken: ``prices of 2026-06-11 to 2026-07-20``."""
+    known = sorted({day for day in dates if day})
+    if not known:
+        return "prices without a date"
+    return f"prices of {known[0]}" + (f" to {known[-1]}" if known[-1] != known[0] else "")
+
+
 def _letter(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"
 
@@ -181,20 +189,23 @@ def _show(found: "list[PredictionRow]", output: Format, covers: str, data: str |
 def _columns(letters: dict[str, str], several_methods: bool) -> list[Column]:
     return [
         Column("GPU", lambda r: table_gpu_name(r["gpu"]), left=True),
-        Column("batch", lambda r: f"{r['batch_size']}{'*' if r['best_batch'] else ' '}"),
+        Column("batch", _marked_batch_size),
         Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
         Column("90 % ms", lambda r: f"{number(r['low_ms'])}-{number(r['high_ms'])}", rank=4),
         Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
         Column("90 %", lambda r: span(r["epoch_low_s"], r["epoch_high_s"], r["epoch_time_s"]), rank=1),
         Column("US$/epoch", _cost, rank=1),
-        Column(
-            "GiB", lambda r: f"{number(r['peak_memory_gib'])}{' ' if r['fits_in_memory'] else '!'}", rank=3
-        ),
+        Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         Column("method", lambda r: r["method"] if several_methods else "", left=True, rank=2),
         Column(
             "extr.", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True, rank=1
         ),
     ]
+
+
+def _marked_batch_size(record: Record) -> str:
+    mark = "*" if record["best_batch"] else " " if record["fits_in_memory"] else "!"
+    return f"{record['batch_size']}{mark}"
 
 
 def _cost(record: Record) -> str:
@@ -213,10 +224,20 @@ def _notes(
     if not all(row.fits_in_memory for row in found):
         notes.append("! more memory than the GPU has, by the estimate")
     if any(row.cost_usd is not None for row in found):
-        dates = sorted({row.priced_on for row in found if row.priced_on})
-        when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
         notes.append(
-            f"Cost: the whole instance of the cheapest offer with that GPU (one GPU used), prices of {when}; "
-            "`epochcast compare` names the offers."
+            "Cost: the whole instance of the cheapest offer with that GPU (one GPU used), "
+            f"{price_dates([row.priced_on for row in found])}; `epochcast compare` names the offers."
+        )
+    if any(_could_use_tf32(row) for row in found):
+        notes.append(
+            "On Ampere and newer GPUs PyTorch computes convolutions in tf32 unless told otherwise: --precision "
+            "tf32 predicts that; amp_bf16 with --memory-format channels_last is usually faster still."
         )
     return [*notes, covers]
+
+
+def _could_use_tf32(row: "PredictionRow") -> bool:
+    from predictor.gpus import find_gpu, precisions_of
+
+    plain = row.precision == "fp32" and row.framework == "pytorch"
+    return plain and "tf32" in precisions_of(find_gpu(row.gpu))

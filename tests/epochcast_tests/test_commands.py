@@ -164,6 +164,26 @@ def test_compare_changes_with_a_users_prices(epochcast, tmp_path):
     assert winners == ["Tesla T4", "Tesla V100-SXM2-16GB"]
 
 
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_prices_without_a_date_are_said_to_have_none(command, epochcast, tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text("provider,instance,gpu,gpu_count,usd_per_hour\na,b,T4,1,1\n")
+    run = epochcast(command, "resnet18", "--samples", 1000, "-b", 8, "-g", "T4", "--offers", path)
+    assert "prices without a date" in run.out.casefold()
+
+
+def test_what_does_not_fit_is_marked(epochcast):
+    out = epochcast("predict", "resnet50", "-g", "T4", "-b", "32,1024").out
+    assert " 32* " in out
+    assert " 1024! " in out
+
+
+def test_pytorchs_own_precision_is_pointed_out_on_gpus_that_have_it(epochcast):
+    words = "PyTorch computes convolutions in tf32"
+    assert words in " ".join(epochcast("predict", "resnet18", "-g", "A10G", "-b", 8).out.split())
+    assert words not in epochcast("predict", "resnet18", "-g", "T4", "-b", 8).out
+
+
 def test_gpu_list_shows_the_whole_catalogue(epochcast):
     assert [row["name"] for row in rows_of(epochcast("gpu", "list", "--format", "json"))] == [
         gpu.name for gpu in all_gpus()
