@@ -31,7 +31,8 @@ def fit_command(
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
-        print_table([line for line in card if line["field"] != "provenance"], columns)
+        known = [line for line in card if line["field"] != "provenance" and _text(line) not in ("", "None")]
+        print_table(known, columns)
     else:
         print_records(card, output, ("field", "value"))
 

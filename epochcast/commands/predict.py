@@ -230,8 +230,8 @@ def _notes(
         )
     if any(_could_use_tf32(row) for row in found):
         notes.append(
-            "On Ampere and newer GPUs PyTorch computes convolutions in tf32 unless told otherwise: --precision "
-            "tf32 predicts that; amp_bf16 with --memory-format channels_last is usually faster still."
+            "On Ampere and newer GPUs PyTorch computes convolutions in tf32 unless told otherwise: "
+            "--precision tf32 predicts that; amp_bf16 with --memory-format channels_last is usually faster."
         )
     return [*notes, covers]
 
