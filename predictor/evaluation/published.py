@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from predictor.data_files import published_data_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +45,9 @@ def published_features(
     Returns
     -------
     DataFrame
-        As of `predictor.features.feature_table`; bad rows are left out, as the importers report.
+        As of `predictor.features.feature_table`; bad rows are left out, as the importers report, and so are CNNs
+        whose layers nobody published (four rows of PROFET's, most of timm's). PROFET's rows carry what its profiler
+        gave, as `kernel_time_ms_<class>`.
 
     Raises
     ------
@@ -55,7 +60,18 @@ def published_features(
     measurements = load_published(folder, sources)
     tables = published_layer_tables(folder)
     kept = _with_fewer_operators(measurements, operators_per_gpu, seed)
-    return feature_table(kept, lambda cnn, image_size: tables.get((cnn, image_size)))
+    features = feature_table(kept, lambda cnn, image_size: tables.get((cnn, image_size)))
+    known = features[(features["kind"] == "operator") | features["layer_table"].notna()].reset_index(
+        drop=True
+    )
+    return _with_kernel_times(known, published_data_root(folder)) if "profet" in sources else known
+
+
+def _with_kernel_times(features: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    from predictor.importers import import_operator_profiles, kernel_time_columns
+
+    times = kernel_time_columns(import_operator_profiles(folder))
+    return features.merge(times, how="left", on=["gpu", "cnn", "image_size", "batch_size"])
 
 
 def _with_fewer_operators(measurements: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

@@ -15,7 +15,11 @@ from predictor.data_files import published_data_root
 from predictor.errors import DataError, nearest
 from predictor.importers import deepbench, justus, lambda_tf, neusight, profet, pytorch, timm
 from predictor.importers.common import Importer, ImportReport, Provenance, published_file
-from predictor.importers.profet_profiles import import_operator_profiles
+from predictor.importers.profet_profiles import (
+    KERNEL_TIME_PREFIX,
+    import_operator_profiles,
+    kernel_time_columns,
+)
 from predictor.importers.published_cnns import published_layer_tables
 
 if TYPE_CHECKING:
@@ -23,12 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPORTERS",
+    "KERNEL_TIME_PREFIX",
     "PROVENANCE",
     "ImportReport",
     "Importer",
     "Provenance",
     "import_measurements",
     "import_operator_profiles",
+    "kernel_time_columns",
     "load_published",
     "published_layer_tables",
 ]

@@ -15,10 +15,40 @@ from predictor.measurements import canonical_gpu_name
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROFET_PROFILES", "import_operator_profiles"]
+__all__ = ["KERNEL_TIME_PREFIX", "PROFET_PROFILES", "import_operator_profiles", "kernel_time_columns"]
 
 PROFET_PROFILES = "profet_op_profile.csv.gz"
 _KEYS = ["gpu", "cnn", "image_size", "batch_size"]
+
+KERNEL_TIME_PREFIX = "kernel_time_ms_"
+"""Columns of a feature table that hold a profiler's time of all kernels of a class, in ms per iteration."""
+
+# TensorFlow's operators by the class of kernels (predictor.kernels) whose time they are.
+_CLASS_OF_OPERATOR = {
+    "Conv2D": "conv_forward",
+    "_FusedConv2D": "conv_forward",
+    "Conv2DBackpropInput": "conv_backward_input",
+    "Conv2DBackpropFilter": "conv_backward_weight",
+    "DepthwiseConv2dNative": "depthwise_forward",
+    "DepthwiseConv2dNativeBackpropInput": "depthwise_backward_input",
+    "DepthwiseConv2dNativeBackpropFilter": "depthwise_backward_weight",
+    "MatMul": "matmul",
+    "BiasAdd": "bias",
+    "BiasAddGrad": "bias",
+    "FusedBatchNormV3": "batch_norm",
+    "FusedBatchNormGradV3": "batch_norm",
+    "Relu": "activation",
+    "ReluGrad": "activation",
+    "Relu6": "activation",
+    "Relu6Grad": "activation",
+    "MaxPool": "max_pool",
+    "MaxPoolGrad": "max_pool",
+    "AddV2": "add",
+    "AddN": "fan_out",
+    "ConcatV2": "concat",
+    "Slice": "concat",
+    "ResourceApplyGradientDescent": "optimizer",
+}
 
 
 def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
@@ -46,6 +76,20 @@ def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
     long["gpu"] = long["gpu"].map({name: canonical_gpu_name(name) for name in long["gpu"].unique()})
     long["cnn"] = "profet/" + long["cnn"]
     return long
+
+
+def kernel_time_columns(profiles: pd.DataFrame) -> pd.DataFrame:
+    """Device time by class of kernels: one row per `gpu, cnn, image_size, batch_size`, one column per class.
+
+    Columns are named `kernel_time_ms_<class>`; operators that belong to no class (softmax, casts, idling) are left
+    out, and a class that the profile does not have is NaN.
+    """
+    classed = profiles.assign(kernel_class=profiles["operator"].map(_CLASS_OF_OPERATOR)).dropna(
+        subset="kernel_class"
+    )
+    columns = {"values": "device_time_ms", "index": _KEYS, "columns": "kernel_class"}
+    summed = classed.pivot_table(**columns, aggfunc="sum")
+    return summed.add_prefix(KERNEL_TIME_PREFIX).rename_axis(columns=None).reset_index()
 
 
 def _long(table: pd.DataFrame, prefix: str) -> pd.DataFrame:

@@ -1,0 +1,151 @@
+"""From measurement tables to the served model: fits `roofline`, records what it covers and how wrong it is.
+
+Called by `epochcast fit` and `make model`; calls features, importers, the estimator and the model's own form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.epochs import fit_epoch_overhead
+from predictor.errors import DataError
+from predictor.extrapolation import Ranges, shape_ranges
+from predictor.kernels import KERNEL_CLASSES
+from predictor.model import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.predictors.roofline import Roofline
+
+__all__ = ["DEFAULT_SOURCES", "fit_default", "fit_measurements"]
+
+DEFAULT_SOURCES = ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
+_LEAST_ROWS = 10
+_VERSIONS = ("numpy", "scikit-learn", "scipy")
+
+
+def fit_default(
+    published: str | PathLike[str] | None = None, sources: Sequence[str] = DEFAULT_SOURCES
+) -> Model:
+    """Fit the default model on the published measurements; the folder as in `published_data_root`."""
+    from predictor.evaluation.published import published_features
+    from predictor.importers import PROVENANCE
+
+    features = published_features(published, sources)
+    provenance = [{"source": name, "provenance": str(PROVENANCE[name])} for name in sources]
+    return _fit(features, provenance)
+
+
+def fit_measurements(frame: pd.DataFrame) -> Model:
+    """Fit on one's own measurement table; CNNs by their zoo names."""
+    from predictor.features import feature_table
+
+    return _fit(feature_table(frame), [{"source": "own measurements", "provenance": ""}])
+
+
+def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:
+    from predictor.predictors.roofline import Roofline
+
+    whole = _whole(features)
+    estimator = Roofline().fit(features, features["iteration_time_ms"])
+    fitted, calibration = estimator.fitted_, estimator.calibration_
+    return Model(
+        terms={term: round(value, 6) for term, value in fitted.terms.items() if abs(value) > 5e-7},
+        host=fitted.host,
+        host_offset={_host_name(name): value for name, value in sorted(fitted.host_offset.items())},
+        feed=fitted.feed,
+        fed_frameworks=("tensorflow",),
+        epoch_ms_per_iteration=_between_iterations(whole),
+        variances=calibration.variances,
+        factors={
+            kind: {str(level): value for level, value in levels.items()}
+            for kind, levels in calibration.factors.items()
+        },
+        ranges=_ranges(whole),
+        card=_card(features, whole, provenance, estimator),
+    )
+
+
+def _whole(features: pd.DataFrame) -> pd.DataFrame:
+    targets = features[features["kind"].fillna("target") != "operator"] if "kind" in features else features
+    whole = targets[targets["layer_table"].notna()]
+    if len(whole) < _LEAST_ROWS:
+        raise DataError(
+            f"{len(whole)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
+            "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
+        )
+    return whole
+
+
+def _host_name(name: str) -> str:
+    return name.split(": ", 1)[-1]
+
+
+def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if "epoch_time_s" not in whole:
+        return found
+    for framework, rows in whole[whole["epoch_time_s"].notna()].groupby("framework"):
+        overhead = fit_epoch_overhead(
+            rows["epoch_time_s"],
+            rows["iteration_time_ms"],
+            rows["samples_per_epoch"],
+            rows["batch_size"],
+            rows["image_size"],
+            rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0,
+        )
+        found[str(framework)] = overhead.ms_per_iteration
+    return found
+
+
+def _ranges(whole: pd.DataFrame) -> Ranges:
+    from predictor.roofline.rows import rows_of
+
+    rows = rows_of(whole)
+    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
+    classes = sorted({KERNEL_CLASSES[number] for kernels in distinct for number in kernels.kernel_class})
+    modes = sorted({f"{s.framework}|{s.precision}|{s.memory_format}" for s in rows.situations})
+    return Ranges(
+        tuple(sorted({s.gpu.name for s in rows.situations})),
+        tuple(sorted({s.gpu.generation for s in rows.situations})),
+        tuple(modes),
+        tuple(classes),
+        shape_ranges(distinct),
+        (min(rows.batch_sizes), max(rows.batch_sizes)),
+    )
+
+
+def _card(
+    features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, str]], estimator: Roofline
+) -> dict[str, Any]:
+    error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
+    sources = sorted(set(whole["source"])) if "source" in whole else ["own measurements"]
+    return {
+        "name": "roofline",
+        "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
+        "sources": sources,
+        "provenance": provenance,
+        "single_layers": len(features) - len(whole) - estimator.n_without_structure_,
+        "left_out_without_layers": estimator.n_without_structure_,
+        "data_sha256": _data_hash(features),
+        "fitted_on": datetime.now(UTC).date().isoformat(),
+        "versions": {name: version(name) for name in _VERSIONS},
+        "in_sample_mape": round(float(error.mean()), 4),
+    }
+
+
+def _data_hash(features: pd.DataFrame) -> str:
+    columns = [
+        c
+        for c in ("gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms")
+        if c in features
+    ]
+    return hashlib.sha256(features[columns].to_csv(index=False).encode()).hexdigest()

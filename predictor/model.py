@@ -1,0 +1,311 @@
+"""The served model: fitted coefficients, read from JSON, applied with numpy.
+
+Called by predict, compare and bulk; calls roofline's coefficients and kriging. The file holds numbers and text alone,
+no training rows and nothing executable, so that a model from anywhere can be loaded. `predictor.fitting` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.data_files import data_file
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
+from predictor.extrapolation import Ranges, reasons
+from predictor.gpus import Gpu, check_precision, find_gpu
+from predictor.kernels import Kernels, kernels_of
+from predictor.kriging import Sites, krige, prior_variance
+from predictor.layers import LayerTable
+from predictor.modes import Mode
+from predictor.roofline.coefficients import IterationParts, iteration_parts, join_host
+from predictor.roofline.situations import Situation, Term
+
+__all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
+
+Array = NDArray[np.float64]
+
+METHODS = ("auto", "roofline", "anchored")
+FORMAT_VERSION = 1
+COVERAGE = 0.9
+_WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
+_ITSELF = "the CNN asked about"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A measurement of the CNN asked about, in the same mode; without image size, at the size asked about."""
+
+    gpu: str
+    batch_size: int
+    iteration_time_ms: float
+    image_size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationForecast:
+    """Times of one iteration over batch sizes; arrays of shape (n_batches,), in ms.
+
+    `low_ms` and `high_ms` end the interval that holds 90 % of the true times, `class_ms` splits the time that the
+    GPU is busy by class of kernels, `extrapolates` gives each batch size's reasons for caution.
+    """
+
+    iteration_time_ms: Array
+    gpu_time_ms: Array
+    host_time_ms: Array
+    low_ms: Array
+    high_ms: Array
+    method: str
+    trained_on: str
+    extrapolates: tuple[tuple[str, ...], ...]
+    host: str
+    class_ms: dict[str, Array] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """Coefficients and what is known of their errors. Fields are as in the JSON file (datasets/README.md)."""
+
+    terms: dict[Term, float]
+    host: dict[str, tuple[float, float]]
+    host_offset: dict[str, float]
+    feed: tuple[float, float]
+    fed_frameworks: tuple[str, ...]
+    epoch_ms_per_iteration: dict[str, float]
+    variances: dict[str, dict[str, float]]
+    factors: dict[str, dict[str, float]]
+    ranges: Ranges
+    card: dict[str, Any]
+
+    @classmethod
+    def load(cls, path: str | PathLike[str] | None = None) -> Model:
+        """Read a model file; without path, the default that comes with epochcast.
+
+        Raises
+        ------
+        ArtifactError
+            If the file is missing, damaged or of another version.
+        """
+        chosen = Path(path) if path is not None else data_file("models/default.json")
+        try:
+            return _read(str(chosen.resolve()), chosen.stat().st_mtime_ns)
+        except OSError as error:
+            raise ArtifactError(
+                f"cannot read the model {chosen}: {error.strerror}. Write one with `epochcast fit`."
+            ) from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model as JSON."""
+        written = {
+            "format_version": FORMAT_VERSION,
+            "card": self.card,
+            "host": {name: list(pair) for name, pair in self.host.items()},
+            "host_offset": self.host_offset,
+            "feed": list(self.feed),
+            "fed_frameworks": list(self.fed_frameworks),
+            "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
+            "variances": self.variances,
+            "factors": self.factors,
+            "ranges": self.ranges.as_json(),
+            "terms": {"|".join(term): value for term, value in self.terms.items()},
+        }
+        Path(path).write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    def forecast(
+        self,
+        table: LayerTable,
+        gpu: Gpu,
+        mode: Mode,
+        batch_sizes: Sequence[int] | ArrayLike,
+        anchors: Sequence[Anchor] = (),
+        method: str = "auto",
+        host: str | None = None,
+    ) -> IterationForecast:
+        """Time of one training iteration of a CNN on a GPU at each batch size.
+
+        Raises
+        ------
+        OutOfRangeError
+            If the GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
+        SchemaError
+            If the method is unknown, or a layer lacks its shape.
+        """
+        if method not in METHODS:
+            raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+        if method == "anchored" and not anchors:
+            raise OutOfRangeError(
+                "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
+            )
+        check_precision(gpu, mode.precision)
+        batches = np.asarray(batch_sizes, dtype=float)
+        kernels = kernels_of(table)
+        parts, host_ms, middle = self._times(kernels, gpu, mode, batches, host)
+        why = reasons(self.ranges, table, kernels, gpu, mode, batches)
+        anchored = bool(anchors) and method != "roofline"
+        variances = self._variances_for(gpu)
+        mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
+        if anchored:
+            mean, variance = self._krige(table, gpu, mode, batches, anchors, variances, host)
+        middle = middle * np.exp(mean)
+        factor = self.factors[
+            ("anchored-" if anchored else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
+        ]
+        wider = _WIDER_PER_REASON ** np.array([len(each) for each in why])
+        width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
+        return IterationForecast(
+            middle,
+            parts.device_ms,
+            host_ms,
+            middle * np.exp(-width),
+            middle * np.exp(width),
+            "anchored" if anchored else "roofline",
+            str(self.card["trained_on"]),
+            why,
+            host or f"average {mode.framework} host of the training data",
+            parts.class_ms,
+        )
+
+    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
+        """Seconds of one epoch: iterations x (iteration time + what is spent between two, where it was measured)."""
+        between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
+        seconds: Array = (
+            np.asarray(iterations, dtype=float) * (np.asarray(iteration_time_ms, dtype=float) + between) / 1e3
+        )
+        return seconds
+
+    def hosts(self) -> list[str]:
+        """Hosts that the training data measured by name."""
+        return sorted(self.host_offset)
+
+    def _times(
+        self, kernels: Kernels, gpu: Gpu, mode: Mode, batches: Array, host: str | None
+    ) -> tuple[IterationParts, Array, Array]:
+        situation = Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+        parts = iteration_parts(self.terms, kernels, situation, batches)
+        fixed, per_kernel = np.exp(self._host_of(mode.framework))
+        host_ms = np.full(
+            batches.size, (fixed + per_kernel * parts.kernels) * math.exp(self._offset_of(host))
+        )
+        if mode.capture != "eager":  # a captured graph is launched at once
+            host_ms = np.zeros(batches.size)
+        total = join_host(parts.device_ms, host_ms)
+        if mode.framework in self.fed_frameworks:
+            first, per_megabyte = np.exp(self.feed)
+            total = total + first + per_megabyte * 4e-6 * kernels.image_elements * batches
+        return parts, host_ms, total
+
+    def _host_of(self, framework: str) -> tuple[float, float]:
+        if framework in self.host:
+            return self.host[framework]
+        mean = np.mean(list(self.host.values()), axis=0)
+        return float(mean[0]), float(mean[1])
+
+    def _offset_of(self, host: str | None) -> float:
+        if host is None:
+            return 0.0
+        if host not in self.host_offset:
+            raise OutOfRangeError(
+                f"host {host!r} was not measured. Nearest: {nearest(host, self.host_offset)}; "
+                "leave --host out for the average host."
+            )
+        return self.host_offset[host]
+
+    def _variances_for(self, gpu: Gpu) -> Mapping[str, float]:
+        new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
+        if gpu.name in self.ranges.gpus:
+            return new_cnn
+        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {*new_cnn, *new_gpu}}
+
+    def _krige(
+        self,
+        table: LayerTable,
+        gpu: Gpu,
+        mode: Mode,
+        batches: Array,
+        anchors: Sequence[Anchor],
+        variances: Mapping[str, float],
+        host: str | None,
+    ) -> tuple[Array, Array]:
+        gpus = [find_gpu(anchor.gpu) for anchor in anchors]
+        residual = np.array(
+            [self._residual(table, g, mode, a, host) for g, a in zip(gpus, anchors, strict=True)]
+        )
+        sizes = [anchor.image_size or table.image_size for anchor in anchors]
+        n = len(anchors)
+        known = Sites(gpus, [_ITSELF] * n, sizes, [float(a.batch_size) for a in anchors], [""] * n)
+        m = batches.size
+        asked = Sites([gpu] * m, [_ITSELF] * m, [table.image_size] * m, [float(b) for b in batches], [""] * m)
+        return krige(known, residual, asked, variances)
+
+    def _residual(self, table: LayerTable, gpu: Gpu, mode: Mode, anchor: Anchor, host: str | None) -> float:
+        if anchor.image_size not in (None, table.image_size):
+            raise OutOfRangeError(
+                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                "Give a measurement at that image size."
+            )
+        check_precision(gpu, mode.precision)
+        batch = np.array([float(anchor.batch_size)])
+        _, _, predicted = self._times(kernels_of(table), gpu, mode, batch, host)
+        return math.log(anchor.iteration_time_ms / float(predicted[0]))
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, _modified_ns: int) -> Model:
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ArtifactError(
+            f"{path} is not a model: it is not JSON ({error}). Write one with `epochcast fit`."
+        ) from error
+    version = found.get("format_version") if isinstance(found, dict) else None
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path} has model format version {version!r}; this epochcast reads {FORMAT_VERSION}. "
+            "Refit it with `epochcast fit`."
+        )
+    try:
+        return _from_json(found)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            f"{path} is a damaged model ({error!r}). Refit it with `epochcast fit`."
+        ) from error
+
+
+def _from_json(found: dict[str, Any]) -> Model:
+    terms: dict[Term, float] = {}
+    for key, value in found["terms"].items():
+        name, feature, tag = key.split("|")
+        terms[name, feature, tag] = _finite(value)
+    return Model(
+        terms=terms,
+        host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
+        host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
+        feed=(_finite(found["feed"][0]), _finite(found["feed"][1])),
+        fed_frameworks=tuple(found["fed_frameworks"]),
+        epoch_ms_per_iteration={name: _finite(v) for name, v in found["epoch_ms_per_iteration"].items()},
+        variances={
+            kind: {part: _finite(v) for part, v in parts.items()}
+            for kind, parts in found["variances"].items()
+        },
+        factors={
+            kind: {level: _finite(v) for level, v in levels.items()}
+            for kind, levels in found["factors"].items()
+        },
+        ranges=Ranges.from_json(found["ranges"]),
+        card=dict(found["card"]),
+    )
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number

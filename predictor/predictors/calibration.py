@@ -1,0 +1,132 @@
+"""How wrong a roofline model is on CNNs and GPUs that it never saw, learned inside its own training rows.
+
+Called by the `roofline` and `anchored` estimators; calls kriging and variances. Groups of CNNs, then groups of chips,
+are left out in turn; the residuals there give the variances that kriging needs and the width of the intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from predictor.gpus import find_gpu
+from predictor.kriging import PARTS, Sites, krige
+from predictor.predictors.variances import fit_variances, interval_factor
+
+__all__ = ["Calibration", "calibrate", "sites_of"]
+
+Array = NDArray[np.float64]
+Predict = Callable[[NDArray[np.intp]], Array]
+"""Positions of rows to leave out -> times of all rows, in ms, predicted by a model that did not see those."""
+
+_N_GROUPS = 4
+_LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+@dataclass(slots=True)
+class Calibration:
+    """Variances of residual parts and interval factors, by what the fit has seen.
+
+    `variances` maps ``gpu`` (the GPU is new) and ``cnn`` (the CNN is new) to variances by part; `factors` maps the
+    same, with ``anchored-`` in front where measurements of the CNN were kriged in, to factors by coverage.
+    """
+
+    gpus: tuple[str, ...] = ()
+    cnns: tuple[str, ...] = ()
+    variances: dict[str, dict[str, float]] = field(default_factory=dict)
+    factors: dict[str, dict[float, float]] = field(default_factory=dict)
+
+    def variances_for(self, gpu: str, cnn: str) -> dict[str, float]:
+        """Variances that apply to a CNN on a GPU."""
+        new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
+        if gpu in self.gpus:
+            return new_cnn
+        if cnn in self.cnns:
+            return new_gpu
+        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
+
+    def factor_for(self, gpu: str, coverage: float, *, anchored: bool) -> float:
+        """Standard deviations from the middle to the end of the interval, interpolated between calibrated levels."""
+        kind = ("anchored-" if anchored else "") + ("cnn" if gpu in self.gpus else "gpu")
+        levels = self.factors[kind]
+        return float(np.interp(coverage, list(levels), list(levels.values())))
+
+
+def sites_of(X: pd.DataFrame) -> Sites:
+    """Rows of a feature table as sites of residuals."""
+    modes = [
+        X[c].astype(object).fillna("").astype(str)
+        for c in ("framework", "precision", "xla", "memory_format")
+        if c in X
+    ]
+    return Sites(
+        [find_gpu(name) for name in X["gpu"]],
+        [str(name) for name in X["cnn"]],
+        [int(size) for size in X["image_size"]],
+        [float(size) for size in X["batch_size"]],
+        ["|".join(words) for words in zip(*modes, strict=True)] if modes else [""] * len(X),
+    )
+
+
+def calibrate(X: pd.DataFrame, times: Array, predict: Predict, seed: int) -> Calibration:
+    """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits."""
+    chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
+    held_out = {"cnn": _groups(X["cnn"].to_numpy(dtype=np.str_), seed), "gpu": _groups(chips, seed)}
+    found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
+    for kind, groups in held_out.items():
+        parts = tuple(part for part in PARTS if kind == "gpu" or part != "gpu")
+        outcomes = [_outcome(X, times, predict, group) for group in groups]
+        if not outcomes:
+            continue
+        sites = sites_of(X.iloc[np.concatenate([o.held_out for o in outcomes])])
+        variances = fit_variances(sites, np.concatenate([o.residual for o in outcomes]), parts, seed)
+        found.variances[kind] = variances
+        for name, anchored in ((kind, False), (f"anchored-{kind}", True)):
+            scores = [o.scores(X, variances, anchored=anchored) for o in outcomes]
+            residual, variance = (np.concatenate(column) for column in zip(*scores, strict=True))
+            found.factors[name] = {level: interval_factor(residual, variance, level) for level in _LEVELS}
+    return _completed(found)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Outcome:
+    kept: NDArray[np.intp]
+    held_out: NDArray[np.intp]
+    kept_residual: Array
+    residual: Array
+
+    def scores(self, X: pd.DataFrame, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
+        known = self.kept if anchored else self.kept[:0]
+        residual = self.kept_residual if anchored else self.kept_residual[:0]
+        mean, variance = krige(sites_of(X.iloc[known]), residual, sites_of(X.iloc[self.held_out]), variances)
+        return self.residual - mean, variance
+
+
+def _outcome(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _Outcome:
+    kept = np.setdiff1d(np.arange(len(X)), group)
+    residual = np.log(times / predict(group))
+    return _Outcome(kept, group, residual[kept], residual[group])
+
+
+def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
+    """Deal the labels into at most four groups; none if there is only one label, which cannot be left out."""
+    names = np.random.default_rng(seed).permutation(sorted(set(labels)))
+    if len(names) < 2:
+        return []
+    return [
+        np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(_N_GROUPS, len(names)))
+    ]
+
+
+def _completed(found: Calibration) -> Calibration:
+    """With one GPU, or one CNN, nothing tells how much new ones differ: the other kind's figures stand in."""
+    for missing, other in (("gpu", "cnn"), ("cnn", "gpu")):
+        if missing not in found.variances and other in found.variances:
+            found.variances[missing] = found.variances[other]
+            for prefix in ("", "anchored-"):
+                found.factors[prefix + missing] = found.factors[prefix + other]
+    return found

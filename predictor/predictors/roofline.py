@@ -1,0 +1,173 @@
+"""`roofline`: the time of every kernel from specifications, joined with the host's; fitted on whole iterations.
+
+Called by evaluation and fitting; calls `predictor.roofline`, which docs/predictors.md explains.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.errors import SchemaError
+from predictor.gpus import find_gpu
+from predictor.kriging import prior_variance
+from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
+from predictor.predictors.calibration import Predict, calibrate
+from predictor.roofline.fitting import Fitted, Problem, Ridge, iteration_times
+from predictor.roofline.rows import Rows, operator_times, profile_times, rows_of, single_passes
+
+__all__ = ["Roofline"]
+
+_REFIT_ITERATIONS = 80
+_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
+
+
+class Roofline(FeatureTablePredictor):
+    """Sum of kernels, each its roofline time x exp(features . coefficients), joined with the host's time.
+
+    Parameters
+    ----------
+    ridge : Ridge, optional
+        Strength of the pull to zero, by kind of coefficient.
+    operator_weight : float
+        Weight of one single layer timed alone, a whole iteration being 1.
+    profile_weight : float
+        Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
+    partial_weight : float
+        Weight of an iteration without optimizer (forward and backward alone).
+    max_iterations : int
+        Of the optimiser (L-BFGS).
+    calibrate : bool
+        Whether to learn intervals, which refits the model eight times from where it stands.
+    random_state : int
+        Deals CNNs and chips into the groups that calibration leaves out.
+
+    Attributes
+    ----------
+    fitted_ : Fitted
+    calibration_ : Calibration
+    n_without_structure_ : int
+        Training rows left out because nobody knows their CNN's layers.
+    """
+
+    uses_operators: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        ridge: Ridge | None = None,
+        operator_weight: float = 0.06,
+        profile_weight: float = 0.3,
+        partial_weight: float = 0.3,
+        max_iterations: int = 300,
+        calibrate: bool = True,
+        random_state: int = 0,
+    ) -> None:
+        self.ridge = ridge
+        self.operator_weight = operator_weight
+        self.profile_weight = profile_weight
+        self.partial_weight = partial_weight
+        self.max_iterations = max_iterations
+        self.calibrate = calibrate
+        self.random_state = random_state
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Roofline:
+        """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
+        frame = self._checked(X, _COLUMNS)
+        frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
+        operator, whole = self._split(frame)
+        problem = self._problem(whole, operator)
+        self.fitted_ = problem.solve(max_iterations=self.max_iterations)
+        if self.calibrate:
+            predict = self._refit(problem, whole, operator)
+            self.calibration_ = calibrate(whole, problem.time_ms, predict, self.random_state)
+        self._keep(whole, problem)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Iteration time in ms, shape (n_rows,)."""
+        self._check_fitted("fitted_")
+        return _times(self.fitted_, rows_of(self._checked(X, _COLUMNS)))
+
+    def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
+        """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
+        middle = self.predict(X)
+        width = self._deviations(X, None, coverage)
+        return middle * np.exp(-width), middle * np.exp(width)
+
+    def coefficients(self) -> dict[str, float]:
+        """Every coefficient, by ``class|feature|tag``."""
+        self._check_fitted("fitted_")
+        return {"|".join(term): value for term, value in self.fitted_.terms.items()}
+
+    def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Rows of single layers, and rows of whole CNNs whose layers are known."""
+        operator = (
+            (frame["kind"] == "operator").to_numpy() if "kind" in frame else np.zeros(len(frame), dtype=bool)
+        )
+        unknown = frame["layer_table"].isna().to_numpy() & ~operator
+        self.n_without_structure_ = int(unknown.sum())
+        whole = frame[~operator & ~unknown]
+        if whole.empty:
+            raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
+        return frame[operator], whole
+
+    def _problem(self, whole: pd.DataFrame, operator: pd.DataFrame) -> Problem:
+        times = whole["iteration_time_ms"].to_numpy(dtype=float)
+        rows = rows_of(whole)
+        design = rows.design()
+        known = (
+            operator_times(operator, self.operator_weight),
+            profile_times(whole, times, design, self.profile_weight),
+        )
+        kernel_times = [each for each in known if each is not None]
+        return Problem.of(design, rows.layout(), times, self._weights(whole), kernel_times, self.ridge)
+
+    def _refit(self, problem: Problem, whole: pd.DataFrame, operator: pd.DataFrame) -> Predict:
+        """Refit without some rows, from the coefficients found, in a few steps: enough to forget those rows."""
+        chips = np.array([find_gpu(name).chip for name in whole["gpu"]])
+        operator_chips = np.array([find_gpu(name).chip for name in single_passes(operator)["gpu"]])
+
+        def refit(group: NDArray[np.intp]) -> Floats:
+            gone = np.zeros(len(whole), dtype=bool)
+            gone[group] = True
+            unseen = sorted(set(chips[gone]) - set(chips[~gone]))
+            masks = [
+                gone[times.row] if times.design is problem.design else np.isin(operator_chips, unseen)
+                for times in problem.kernel_times
+            ]
+            without = problem.without(gone, masks)
+            return without.times(without.solve(self.fitted_, _REFIT_ITERATIONS))
+
+        return refit
+
+    def _keep(self, whole: pd.DataFrame, problem: Problem) -> None:
+        """Nothing of the training rows outlives the fit; `anchored` keeps their residuals."""
+
+    def _deviations(self, X: pd.DataFrame, variance: Floats | None, coverage: float) -> Floats:
+        """Half widths of the intervals of ln time; the prior variance where none is given."""
+        self._check_fitted("calibration_")
+        known = self.calibration_
+        cells = [(str(gpu), str(cnn)) for gpu, cnn in zip(X["gpu"], X["cnn"], strict=True)]
+        factor = np.array(
+            [known.factor_for(gpu, coverage, anchored=variance is not None) for gpu, _ in cells]
+        )
+        prior = {cell: prior_variance(known.variances_for(*cell)) for cell in set(cells)}
+        width: Floats = factor * np.sqrt(
+            np.array([prior[cell] for cell in cells]) if variance is None else variance
+        )
+        return width
+
+    def _weights(self, frame: pd.DataFrame) -> Floats:
+        if "pass" not in frame:
+            return np.ones(len(frame))
+        return np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
+
+
+def _times(fitted: Fitted, rows: Rows) -> Floats:
+    design = rows.design()
+    known = [term for term in design.entries if term in fitted.terms]
+    exponent = design.matrix(known) @ np.array([fitted.terms[term] for term in known])
+    return iteration_times(fitted, rows.layout(), design.sums() @ np.exp(exponent + design.log_base))
