@@ -26,12 +26,14 @@ _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_
 class Ranges:
     """What the training rows covered.
 
-    `modes` lists "framework|precision|memory_format" as measured, `classes` the classes of kernels, `shapes` the least
-    and greatest value of each column of convolutions, `batch_size` those of the mini-batch.
+    `gpu_precisions` lists "gpu|precision" and `modes` "framework|precision|memory_format" as measured, `classes`
+    the classes of kernels, `shapes` the least and greatest value of each column of convolutions, `batch_size`
+    those of the mini-batch.
     """
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
+    gpu_precisions: tuple[str, ...]
     modes: tuple[str, ...]
     classes: tuple[str, ...]
     shapes: dict[str, tuple[float, float]]
@@ -48,6 +50,7 @@ class Ranges:
         return cls(
             tuple(found["gpus"]),
             tuple(found["generations"]),
+            tuple(found["gpu_precisions"]),
             tuple(found["modes"]),
             tuple(found["classes"]),
             {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
@@ -76,7 +79,7 @@ def reasons(
     batch_sizes: NDArray[np.float64],
 ) -> tuple[tuple[str, ...], ...]:
     """Reasons for caution, for each batch size."""
-    common = [*_of_gpu(ranges, gpu), *_of_mode(ranges, mode), *_of_cnn(ranges, kernels), *table.warnings]
+    common = [*_of_gpu(ranges, gpu), *_of_mode(ranges, gpu, mode), *_of_cnn(ranges, kernels), *table.warnings]
     low, high = ranges.batch_size
     beyond = f"batch: measured from {low} to {high}"
     return tuple((*common, beyond) if not low <= batch <= high else tuple(common) for batch in batch_sizes)
@@ -90,13 +93,15 @@ def _of_gpu(ranges: Ranges, gpu: Gpu) -> list[str]:
     return [f"gpu: never measured, nor any of its generation ({gpu.generation})"]
 
 
-def _of_mode(ranges: Ranges, mode: Mode) -> list[str]:
+def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
     found = []
     frameworks = {word.split("|")[0] for word in ranges.modes}
     if mode.framework not in frameworks:
         found.append(f"framework: {mode.framework} was never measured")
     elif not any(word.startswith(f"{mode.framework}|{mode.precision}|") for word in ranges.modes):
         found.append(f"precision: {mode.precision} was never measured with {mode.framework}")
+    elif gpu.name in ranges.gpus and f"{gpu.name}|{mode.precision}" not in ranges.gpu_precisions:
+        found.append(f"precision: {mode.precision} was never measured on {gpu.name}")
     if not any(word.endswith(f"|{mode.memory_format}") for word in ranges.modes):
         found.append(f"memory format: {mode.memory_format} was never measured")
     if mode.capture != "eager":

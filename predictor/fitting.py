@@ -116,6 +116,7 @@ def _ranges(whole: pd.DataFrame) -> Ranges:
     return Ranges(
         tuple(sorted({s.gpu.name for s in rows.situations})),
         tuple(sorted({s.gpu.generation for s in rows.situations})),
+        tuple(sorted({f"{s.gpu.name}|{s.precision}" for s in rows.situations})),
         tuple(modes),
         tuple(classes),
         shape_ranges(distinct),

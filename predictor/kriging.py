@@ -25,6 +25,7 @@ PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "serie
 
 _WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
 _OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
+_OUTLIER = 3.0  # standard deviations beyond which a known residual counts no more
 _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 
@@ -91,7 +92,8 @@ def krige(known: Sites, residual: Array, asked: Sites, variances: Mapping[str, f
     among = _combined(known, known, variances) + np.eye(len(known)) * max(variances.get("noise", 0.0), 1e-6)
     across = _combined(asked, known, variances)
     weights = np.linalg.solve(among, across.T).T
-    mean: Array = weights @ residual
+    outermost = _OUTLIER * np.sqrt(prior_variance(variances))
+    mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
     return mean, np.maximum(prior - np.einsum("ij,ij->i", weights, across), variances.get("noise", 0.0))
 
 

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-from predictor.data_files import published_data_root
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +52,7 @@ def published_features(
         If the folder or a table is missing.
     """
     from predictor.features import feature_table
-    from predictor.importers import load_published, published_layer_tables
+    from predictor.importers import load_published, published_kernel_times, published_layer_tables
 
     measurements = load_published(folder, sources)
     tables = published_layer_tables(folder)
@@ -64,14 +61,11 @@ def published_features(
     known = features[(features["kind"] == "operator") | features["layer_table"].notna()].reset_index(
         drop=True
     )
-    return _with_kernel_times(known, published_data_root(folder)) if "profet" in sources else known
-
-
-def _with_kernel_times(features: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    from predictor.importers import import_operator_profiles, kernel_time_columns
-
-    times = kernel_time_columns(import_operator_profiles(folder))
-    return features.merge(times, how="left", on=["gpu", "cnn", "image_size", "batch_size"])
+    if "profet" not in sources:
+        return known
+    return known.merge(
+        published_kernel_times(folder), how="left", on=["gpu", "cnn", "image_size", "batch_size"]
+    )
 
 
 def _with_fewer_operators(measurements: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from predictor.importers.common import Importer, ImportReport, Provenance, publi
 from predictor.importers.profet_profiles import (
     KERNEL_TIME_PREFIX,
     import_operator_profiles,
-    kernel_time_columns,
+    published_kernel_times,
 )
 from predictor.importers.published_cnns import published_layer_tables
 
@@ -34,8 +34,8 @@ __all__ = [
     "Provenance",
     "import_measurements",
     "import_operator_profiles",
-    "kernel_time_columns",
     "load_published",
+    "published_kernel_times",
     "published_layer_tables",
 ]
 

@@ -21,6 +21,7 @@ _COLUMNS = (
     "optimizer", "extra",
 )  # fmt: skip
 # Times further off than this from what GPU and CNN suggest are called suspect: four rows at most of the 452.
+_LAST_WITHOUT_TF32 = "2.3"
 _SUSPECT = 1.6
 _MACHINE = re.compile(
     r"machine=(?:(?:Processor|Platinum)-)?(.*?)[-_](?:\dx)?_?(?:GeForce|Quadro|RTX|Tesla|A100|Radeon)"
@@ -52,7 +53,7 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
             "pass": "training",
             "optimizer": table["optimizer"].str.lower(),
             "xla": versions["xla"].notna(),
-            "precision": table["precision"],
+            "precision": _precision(table["precision"], versions["version"]),
             "memory_format": "nchw",
             "n_gpus": 1,
             "iteration_time_ms": table["time_ms"],
@@ -61,6 +62,12 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
         },
         report,
     )
+
+
+def _precision(named: pd.Series, version: pd.Series) -> pd.Series:
+    """TensorFlow uses TF32 on Ampere by itself from 2.4 on (TensorFlow's RFC 287); before, only vendor builds did."""
+    unclear, old = named == "fp32_or_tf32", version == _LAST_WITHOUT_TF32
+    return named.mask(unclear & old, "fp32").mask(unclear & ~old, "tf32")
 
 
 def _host(extra: str) -> str | None:
@@ -90,7 +97,8 @@ def _oddities(table: pd.DataFrame, likeness: pd.Series) -> list[str]:
     unclear = int((table["precision"] == "fp32_or_tf32").sum())
     if unclear:
         notes.append(
-            f"{unclear} rows may be fp32 or TF32 (TensorFlow 2.3, 2.4 on Ampere): kept as fp32_or_tf32"
+            f"{unclear} rows on Ampere do not say whether fp32 or TF32 was used: fp32 with TensorFlow 2.3, TF32 with "
+            "2.4, which made it the default (RFC 287)"
         )
     return [
         *notes,

@@ -9,13 +9,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictor.data_files import published_data_root
 from predictor.importers.common import published_file, read_published
 from predictor.measurements import canonical_gpu_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["KERNEL_TIME_PREFIX", "PROFET_PROFILES", "import_operator_profiles", "kernel_time_columns"]
+__all__ = ["KERNEL_TIME_PREFIX", "PROFET_PROFILES", "import_operator_profiles", "published_kernel_times"]
 
 PROFET_PROFILES = "profet_op_profile.csv.gz"
 _KEYS = ["gpu", "cnn", "image_size", "batch_size"]
@@ -78,17 +79,19 @@ def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
     return long
 
 
-def kernel_time_columns(profiles: pd.DataFrame) -> pd.DataFrame:
+def published_kernel_times(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     """Device time by class of kernels: one row per `gpu, cnn, image_size, batch_size`, one column per class.
 
     Columns are named `kernel_time_ms_<class>`; operators that belong to no class (softmax, casts, idling) are left
     out, and a class that the profile does not have is NaN.
     """
+    import pandas as pd
+
+    profiles = import_operator_profiles(published_data_root(folder))
     classed = profiles.assign(kernel_class=profiles["operator"].map(_CLASS_OF_OPERATOR)).dropna(
         subset="kernel_class"
     )
-    columns = {"values": "device_time_ms", "index": _KEYS, "columns": "kernel_class"}
-    summed = classed.pivot_table(**columns, aggfunc="sum")
+    summed = pd.pivot_table(classed, "device_time_ms", _KEYS, "kernel_class", aggfunc="sum")
     return summed.add_prefix(KERNEL_TIME_PREFIX).rename_axis(columns=None).reset_index()
 
 

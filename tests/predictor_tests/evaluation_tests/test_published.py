@@ -9,6 +9,18 @@ from predictor import importers
 from predictor.errors import DataError
 from predictor.evaluation.published import SCENARIO_SOURCES, published_features
 from predictor.evaluation.scenarios import SCENARIOS
+from predictor.zoo import zoo_cnn
+
+
+def pretend(monkeypatch, features: pd.DataFrame, load_published) -> None:
+    """Replace what reads files: no CNN of the made-up world was profiled."""
+    tables = {(row.cnn, row.image_size): zoo_cnn("lenet5") for row in features.itertuples()}
+    no_times = pd.DataFrame({"gpu": [], "cnn": [], "image_size": [], "batch_size": []}).astype(
+        {"gpu": object, "cnn": object, "image_size": "int64", "batch_size": "int64"}
+    )
+    monkeypatch.setattr(importers, "load_published", load_published)
+    monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: tables)
+    monkeypatch.setattr(importers, "published_kernel_times", lambda _folder: no_times)
 
 
 @pytest.fixture
@@ -21,8 +33,7 @@ def imported(features_with_operators, monkeypatch) -> SimpleNamespace:
         asked.sources = tuple(sources)
         return measurements
 
-    monkeypatch.setattr(importers, "load_published", load_published)
-    monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: {})
+    pretend(monkeypatch, features_with_operators, load_published)
     return asked
 
 
@@ -47,9 +58,27 @@ def test_the_same_seed_keeps_the_same_layers_and_another_seed_others(imported):
 
 
 def test_a_table_without_single_layers_is_kept_whole(features, monkeypatch):
-    monkeypatch.setattr(importers, "load_published", lambda *_: features.drop(columns="layer_table"))
-    monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: {})
+    pretend(monkeypatch, features, lambda *_: features.drop(columns="layer_table"))
     assert len(published_features("anywhere")) == len(features)
+
+
+def test_a_cnn_whose_layers_nobody_published_is_left_out(features, monkeypatch):
+    pretend(
+        monkeypatch,
+        features[features["cnn"] != features["cnn"].iloc[0]],
+        lambda *_: features.drop(columns="layer_table"),
+    )
+    assert set(published_features("anywhere")["cnn"]) == set(features["cnn"]) - {features["cnn"].iloc[0]}
+
+
+def test_rows_carry_the_kernel_times_of_their_profile(features, monkeypatch):
+    pretend(monkeypatch, features, lambda *_: features.drop(columns="layer_table"))
+    row = features.iloc[0]
+    times = pd.DataFrame(
+        {c: [row[c]] for c in ("gpu", "cnn", "image_size", "batch_size")} | {"kernel_time_ms_bias": [1.5]}
+    )
+    monkeypatch.setattr(importers, "published_kernel_times", lambda _folder: times)
+    assert published_features("anywhere")["kernel_time_ms_bias"].dropna().tolist() == [1.5]
 
 
 def test_a_missing_folder_is_refused(tmp_path):
