@@ -192,8 +192,11 @@ def fit(
     measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
+    accuracy: str | PathLike[str] | None = None,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
+
+    `accuracy` is the `summary.csv` of an evaluation, whose figures then stand on the model's card.
 
     Returns
     -------
@@ -210,9 +213,11 @@ def fit(
     """
     if (measurements is None) == (published is None):
         raise SchemaError("fit needs measurements or a folder of published ones. Pass one of the two.")
-    from predictor.fitting import fit_default, fit_measurements
+    from predictor.fitting import accuracy_of, fit_default, fit_measurements
 
     model = fit_default(published) if measurements is None else fit_measurements(_measured(measurements))
+    if accuracy is not None:
+        model.card["accuracy"] = accuracy_of(accuracy)
     if out is not None:
         model.save(out)
     return model

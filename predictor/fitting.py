@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.epochs import fit_epoch_overhead
-from predictor.errors import DataError
+from predictor.errors import DataError, SchemaError
 from predictor.extrapolation import Ranges, shape_ranges
 from predictor.kernels import KERNEL_CLASSES
-from predictor.model import Model
+from predictor.model import METHODS, Model
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.predictors.roofline import Roofline
 
-__all__ = ["DEFAULT_SOURCES", "fit_default", "fit_measurements"]
+__all__ = ["DEFAULT_SOURCES", "accuracy_of", "fit_default", "fit_measurements"]
 
 DEFAULT_SOURCES = ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
 _LEAST_ROWS = 10
@@ -49,6 +49,28 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     from predictor.features import feature_table
 
     return _fit(feature_table(frame), [{"source": "own measurements", "provenance": ""}])
+
+
+def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
+    """What an evaluation found for the methods that a model serves: one entry per scenario and predictor.
+
+    Raises
+    ------
+    SchemaError
+        If the file is not the `summary.csv` of an evaluation.
+    """
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "median", "p90", "coverage", "worst_coverage"]
+    try:
+        table = pd.read_csv(summary)[columns]
+    except (OSError, KeyError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise SchemaError(
+            f"{summary} is not the summary of an evaluation ({error}). "
+            "Write one with `epochcast evaluate --out FOLDER`."
+        ) from error
+    served = table[table["predictor"].str.split().str[0].isin(METHODS) & (table["n"] > 0)].round(4)
+    return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 
 
 def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:

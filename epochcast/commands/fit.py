@@ -19,6 +19,10 @@ def fit_command(
         Path | None, typer.Option(help="Or a folder of published measurements.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.", show_default=False)] = None,
+    accuracy: Annotated[
+        Path | None,
+        typer.Option(help="summary.csv of `evaluate --out`, to put on the model's card.", show_default=False),
+    ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""
@@ -27,11 +31,15 @@ def fit_command(
 
     if out is None:
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
-    model = fit(measurements, published, out)
+    model = fit(measurements, published, out, accuracy)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
-        known = [line for line in card if line["field"] != "provenance" and _text(line) not in ("", "None")]
+        known = [
+            line
+            for line in card
+            if line["field"] not in ("provenance", "accuracy") and _text(line) not in ("", "None")
+        ]
         print_table(known, columns)
     else:
         print_records(card, output, ("field", "value"))
