@@ -46,6 +46,9 @@ def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0,
         )
     elif epochs:
         sentences.append("Epochs hold no validation pass.")
+    sentences.append(
+        "Optimizer and autotuning do not change the times: the training data does not tell them apart."
+    )
     sentences.append("Peak memory is an estimate that no measurement has validated.")
     return " ".join(sentences)
 

@@ -20,14 +20,15 @@ from predictor.modes import Mode
 __all__ = ["Ranges", "reasons", "shape_ranges"]
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
+_FREE_TYPES = ("flatten",)  # no kernel runs
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """What the training rows covered.
 
-    `gpu_precisions` lists "gpu|precision" and `modes` "framework|precision|memory_format" as measured, `classes`
-    the classes of kernels, `shapes` the least and greatest value of each column of convolutions, `batch_size`
+    `gpu_precisions` lists "gpu|precision" and `modes` "framework|precision|memory_format" as measured, `layer_types`
+    the types of layers, `shapes` the least and greatest value of each column of convolutions, `batch_size`
     those of the mini-batch.
     """
 
@@ -35,7 +36,7 @@ class Ranges:
     generations: tuple[str, ...]
     gpu_precisions: tuple[str, ...]
     modes: tuple[str, ...]
-    classes: tuple[str, ...]
+    layer_types: tuple[str, ...]
     shapes: dict[str, tuple[float, float]]
     batch_size: tuple[int, int]
 
@@ -52,7 +53,7 @@ class Ranges:
             tuple(found["generations"]),
             tuple(found["gpu_precisions"]),
             tuple(found["modes"]),
-            tuple(found["classes"]),
+            tuple(found["layer_types"]),
             {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
             (int(low), int(high)),
         )
@@ -79,7 +80,12 @@ def reasons(
     batch_sizes: NDArray[np.float64],
 ) -> tuple[tuple[str, ...], ...]:
     """Reasons for caution, for each batch size."""
-    common = [*_of_gpu(ranges, gpu), *_of_mode(ranges, gpu, mode), *_of_cnn(ranges, kernels), *table.warnings]
+    common = [
+        *_of_gpu(ranges, gpu),
+        *_of_mode(ranges, gpu, mode),
+        *_of_cnn(ranges, table, kernels),
+        *table.warnings,
+    ]
     low, high = ranges.batch_size
     beyond = f"batch: measured from {low} to {high}"
     return tuple((*common, beyond) if not low <= batch <= high else tuple(common) for batch in batch_sizes)
@@ -109,10 +115,9 @@ def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
     return found
 
 
-def _of_cnn(ranges: Ranges, kernels: Kernels) -> list[str]:
+def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
     found = []
-    present = {KERNEL_CLASSES[number] for number in np.unique(kernels.kernel_class)}
-    unknown = sorted(present - set(ranges.classes))
+    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *_FREE_TYPES})
     if unknown:
         found.append(f"operator: {', '.join(unknown)} never measured")
     conv = _conv(kernels)

@@ -17,7 +17,6 @@ import numpy as np
 from predictor.epochs import fit_epoch_overhead
 from predictor.errors import DataError, SchemaError
 from predictor.extrapolation import Ranges, shape_ranges
-from predictor.kernels import KERNEL_CLASSES
 from predictor.model import METHODS, Model
 
 if TYPE_CHECKING:
@@ -133,14 +132,16 @@ def _ranges(whole: pd.DataFrame) -> Ranges:
 
     rows = rows_of(whole)
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    classes = sorted({KERNEL_CLASSES[number] for kernels in distinct for number in kernels.kernel_class})
+    types = sorted(
+        {layer.type for table in {id(t): t for t in whole["layer_table"]}.values() for layer in table}
+    )
     modes = sorted({f"{s.framework}|{s.precision}|{s.memory_format}" for s in rows.situations})
     return Ranges(
         tuple(sorted({s.gpu.name for s in rows.situations})),
         tuple(sorted({s.gpu.generation for s in rows.situations})),
         tuple(sorted({f"{s.gpu.name}|{s.precision}" for s in rows.situations})),
         tuple(modes),
-        tuple(classes),
+        tuple(types),
         shape_ranges(distinct),
         (min(rows.batch_sizes), max(rows.batch_sizes)),
     )
