@@ -1,0 +1,84 @@
+"""README.md is what a newcomer types: its blocks run, and what it names exists."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from epochcast.command import app
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+SHELL = [code for language, code in BLOCKS if language == "sh"]
+PYTHON = [code for language, code in BLOCKS if language == "python"]
+OUTPUT = [text for language, text in BLOCKS if language == "text"]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PUBLISHED = "EPOCHCAST_PUBLISHED_DATA"
+
+
+def _title(code):
+    return code.split("\n", 1)[0][:60]
+
+
+def _run(arguments, folder):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        arguments, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("code", SHELL, ids=_title)
+def test_a_shell_block_runs(code, tmp_path):
+    if code.startswith("make "):
+        pytest.skip("make sets up an environment of its own, which takes minutes; CI runs it")
+    if PUBLISHED in code and PUBLISHED not in os.environ:
+        pytest.skip(f"${PUBLISHED} is not set: the published tables are not part of epochcast")
+    run = _run(["bash", "-e", "-c", code], tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("code", PYTHON, ids=_title)
+def test_a_python_block_runs(code, tmp_path):
+    for module in ("torch", "onnx"):
+        if f"{module}." in code or f"from {module} " in code:
+            pytest.importorskip(module, reason=f"{module} is not installed here")
+    run = _run([sys.executable, "-c", code], tmp_path)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_excerpt_has_the_columns_that_predict_prints(epochcast):
+    titles = OUTPUT[0].splitlines()[1].split()
+    # An H200 was never measured, so that "extr." is there, too.
+    run = epochcast("predict", "resnet50", "--dataset", "imagenet", "-g", "H200", "-b", "16,32,64,128,256")
+    assert run.out.splitlines()[1].split() == titles
+
+
+def test_every_command_named_exists():
+    command = typer.main.get_command(app)
+    named = set(re.findall(r"\bepochcast ([a-z]+)\b(?!\w)", "\n".join([*SHELL, *_inline()])))
+    assert sorted(named - set(command.commands)) == []
+
+
+def test_every_make_target_named_exists():
+    named = set(re.findall(r"\bmake ([a-z]+)", "\n".join([*SHELL, *_inline()])))
+    assert sorted(target for target in named if f"\n{target}:" not in MAKEFILE) == []
+
+
+def test_every_file_named_exists():
+    linked = re.findall(r"\]\(([^)#]+)\)", README)
+    benchmarks = [word for word in _inline() if word.startswith(("benchmarks/", "datasets/"))]
+    assert [name for name in [*linked, *benchmarks] if not (ROOT / name).exists()] == []
+
+
+def test_both_commands_of_a_newcomer_are_shown():
+    assert [code.strip() for code in SHELL[:2]] == ["make predict", "make test"]
+
+
+def _inline():
+    """Code within sentences."""
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README)
