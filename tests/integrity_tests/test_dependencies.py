@@ -30,4 +30,3 @@ def test_a_dependency_has_its_reason(package):
 @pytest.mark.parametrize("extra", sorted(PROJECT["project"]["optional-dependencies"]))
 def test_an_extra_is_described(extra):
     assert f"`{extra}`" in PAGE
-
