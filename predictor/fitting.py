@@ -35,10 +35,12 @@ def fit_default(
     published: str | PathLike[str] | None = None, sources: Sequence[str] = DEFAULT_SOURCES
 ) -> Model:
     """Fit the default model on the published measurements; the folder as in `published_data_root`."""
+    import pandas as pd
+
     from predictor.evaluation.published import published_features
     from predictor.importers import PROVENANCE
 
-    features = published_features(published, sources)
+    features = pd.concat([published_features(published, sources), _own_features()], ignore_index=True)
     provenance = [{"source": name, "provenance": str(PROVENANCE[name])} for name in sources]
     return _fit(features, provenance)
 
@@ -82,6 +84,7 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:
         terms={term: round(value, 6) for term, value in fitted.terms.items() if abs(value) > 5e-7},
         host=fitted.host,
         host_offset={_host_name(name): value for name, value in sorted(fitted.host_offset.items())},
+        reference_host=_reference_hosts(whole),
         feed=fitted.feed,
         fed_frameworks=("tensorflow",),
         epoch_ms_per_iteration=_between_iterations(whole),
@@ -93,6 +96,32 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:
         ranges=_ranges(whole),
         card=_card(features, whole, provenance, estimator),
     )
+
+
+def _own_features() -> pd.DataFrame:
+    """The project's own measurements of whole CNNs, in `datasets/measurements`; their CNNs are the zoo's."""
+    import pandas as pd
+
+    from predictor.data_files import data_root
+    from predictor.features import feature_table
+    from predictor.measurements import read_measurements
+
+    found = sorted((data_root() / "measurements").glob("*_targets.csv.gz"))
+    if not found:
+        raise DataError(
+            f"{data_root() / 'measurements'} has no *_targets.csv.gz. Fit the default in a checkout."
+        )
+    return feature_table(pd.concat([read_measurements(path) for path in found], ignore_index=True))
+
+
+def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:
+    """The host of each framework on which the host's own time was measured last: what predictions assume."""
+    if "host_time_ms" not in whole:
+        return {}
+    timed = whole[whole["host_time_ms"].notna() & whole["host"].notna()].sort_values(
+        "measured_at", kind="stable"
+    )
+    return {str(framework): str(rows["host"].iloc[-1]) for framework, rows in timed.groupby("framework")}
 
 
 def _whole(features: pd.DataFrame) -> pd.DataFrame:

@@ -77,6 +77,7 @@ class Model:
     terms: dict[Term, float]
     host: dict[str, tuple[float, float]]
     host_offset: dict[str, float]
+    reference_host: dict[str, str]
     feed: tuple[float, float]
     fed_frameworks: tuple[str, ...]
     epoch_ms_per_iteration: dict[str, float]
@@ -109,6 +110,7 @@ class Model:
             "card": self.card,
             "host": {name: list(pair) for name, pair in self.host.items()},
             "host_offset": self.host_offset,
+            "reference_host": self.reference_host,
             "feed": list(self.feed),
             "fed_frameworks": list(self.fed_frameworks),
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
@@ -145,6 +147,7 @@ class Model:
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         check_precision(gpu, mode.precision)
+        host = host or self.reference_host.get(mode.framework)
         batches = np.asarray(batch_sizes, dtype=float)
         kernels = kernels_of(table)
         parts, host_ms, middle = self._times(kernels, gpu, mode, batches, host)
@@ -288,6 +291,7 @@ def _from_json(found: dict[str, Any]) -> Model:
         terms=terms,
         host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
         host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
+        reference_host={str(framework): str(name) for framework, name in found["reference_host"].items()},
         feed=(_finite(found["feed"][0]), _finite(found["feed"][1])),
         fed_frameworks=tuple(found["fed_frameworks"]),
         epoch_ms_per_iteration={name: _finite(v) for name, v in found["epoch_ms_per_iteration"].items()},

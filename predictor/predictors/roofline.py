@@ -17,7 +17,7 @@ from predictor.kriging import prior_variance
 from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
 from predictor.predictors.calibration import Predict, calibrate
 from predictor.roofline.fitting import Fitted, Problem, Ridge, iteration_times
-from predictor.roofline.rows import Rows, operator_times, profile_times, rows_of, single_passes
+from predictor.roofline.rows import Rows, device_times, operator_times, profile_times, rows_of, single_passes
 
 __all__ = ["Roofline"]
 
@@ -36,6 +36,8 @@ class Roofline(FeatureTablePredictor):
         Weight of one single layer timed alone, a whole iteration being 1.
     profile_weight : float
         Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
+    device_weight : float
+        Weight of the time that the GPU was busy in an iteration, where it was measured by itself.
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
     max_iterations : int
@@ -60,6 +62,7 @@ class Roofline(FeatureTablePredictor):
         ridge: Ridge | None = None,
         operator_weight: float = 0.06,
         profile_weight: float = 0.3,
+        device_weight: float = 1.0,
         partial_weight: float = 0.3,
         max_iterations: int = 300,
         calibrate: bool = True,
@@ -68,6 +71,7 @@ class Roofline(FeatureTablePredictor):
         self.ridge = ridge
         self.operator_weight = operator_weight
         self.profile_weight = profile_weight
+        self.device_weight = device_weight
         self.partial_weight = partial_weight
         self.max_iterations = max_iterations
         self.calibrate = calibrate
@@ -121,6 +125,7 @@ class Roofline(FeatureTablePredictor):
         known = (
             operator_times(operator, self.operator_weight),
             profile_times(whole, times, design, self.profile_weight),
+            device_times(whole, design, self.device_weight),
         )
         kernel_times = [each for each in known if each is not None]
         return Problem.of(design, rows.layout(), times, self._weights(whole), kernel_times, self.ridge)

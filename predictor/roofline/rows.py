@@ -24,7 +24,7 @@ from predictor.roofline.situations import Situation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Rows", "operator_times", "profile_times", "rows_of", "single_passes"]
+__all__ = ["Rows", "device_times", "operator_times", "profile_times", "rows_of", "single_passes"]
 
 _KERNEL_GROUPS = {"activation": ("activation", "activation_after_bias")}
 _FED_SOURCES = ("profet",)  # its step copies the images from the host; the others train on data already there
@@ -136,6 +136,17 @@ def _layer(row: dict[Any, Any]) -> Layer:
         type=str(row["type"]),
         **{**shape, "parameters": shape["parameters"] or 0},
     )
+
+
+def device_times(X: pd.DataFrame, design: Design, weight: float) -> KernelTimes | None:
+    """Times that the GPU was busy in the rows' iterations, where they were measured apart from the host's."""
+    if "gpu_time_ms" not in X:
+        return None
+    measured = X["gpu_time_ms"].to_numpy(dtype=float)
+    rows = np.flatnonzero(np.isfinite(measured))
+    if not rows.size:
+        return None
+    return KernelTimes(design, design.sums()[rows], np.log(measured[rows]), np.full(rows.size, weight), rows)
 
 
 def profile_times(X: pd.DataFrame, time_ms: Array, design: Design, weight: float) -> KernelTimes | None:
