@@ -22,6 +22,7 @@ from predictor.roofline.rows import Rows, device_times, operator_times, profile_
 __all__ = ["Roofline"]
 
 _REFIT_ITERATIONS = 80
+_ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
 
 
@@ -81,7 +82,7 @@ class Roofline(FeatureTablePredictor):
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
         frame = self._checked(X, _COLUMNS)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
-        operator, whole = self._split(frame)
+        operator, whole = self._split(_in_order(frame))
         problem = self._problem(whole, operator)
         self.fitted_ = problem.solve(max_iterations=self.max_iterations)
         if self.calibrate:
@@ -169,6 +170,12 @@ class Roofline(FeatureTablePredictor):
         if "pass" not in frame:
             return np.ones(len(frame))
         return np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
+
+
+def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sort the rows, since the optimiser's last digits depend on the order of sums."""
+    columns = [name for name in _ORDER if name in frame]
+    return frame.sort_values(columns, kind="stable", ignore_index=True)
 
 
 def _times(fitted: Fitted, rows: Rows) -> Floats:
