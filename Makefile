@@ -62,9 +62,10 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run_all.py
 
 # Refits the shipped default on the published measurements (docs/decisions/, datasets/README.md).
-model: $(VENV)/.core
+model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
-	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --out datasets/models/default.json
+	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
+	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
