@@ -6,6 +6,7 @@ instant.
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -21,6 +22,25 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"epochcast {version('epochcast')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("predict")(predict.predict_command)
 app.command("compare")(compare.compare_command)
 app.command("evaluate")(evaluate.evaluate_command)

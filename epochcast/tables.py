@@ -97,7 +97,7 @@ def print_table(
     _print_rows(console, picked, group, [strong is not None and strong(record) for record in records])
     hidden = [column.header for i, column in enumerate(columns) if i not in shown and any(cells[i])]
     if hidden:
-        notes = [*notes, f"Left out for lack of width: {', '.join(hidden)}. --format csv has all."]
+        notes = [*notes, f"Left out for lack of width: {', '.join(hidden)} (--format csv has all)."]
     print_notes(notes)
 
 

@@ -122,12 +122,12 @@ def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
         found.append(f"operator: {', '.join(unknown)} never measured")
     conv = _conv(kernels)
     outside = [
-        name
+        f"{name} beyond {low:g} to {high:g}"
         for name, (low, high) in ranges.shapes.items()
         if conv.any() and not low <= kernels[name][conv].min() <= kernels[name][conv].max() <= high
     ]
     if outside:
-        found.append(f"shape: convolutions of {', '.join(outside)} never measured")
+        found.append(f"shape: convolutions with {', '.join(outside)} never measured")
     return found
 
 

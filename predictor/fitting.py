@@ -80,10 +80,15 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:
     whole = _whole(features)
     estimator = Roofline().fit(features, features["iteration_time_ms"])
     fitted, calibration = estimator.fitted_, estimator.calibration_
+    if not calibration.variances:
+        raise DataError(
+            "the table holds one CNN on one GPU, from which nobody can tell how wrong the model is elsewhere. "
+            "Add measurements of another CNN or GPU."
+        )
     return Model(
         terms={term: round(value, 6) for term, value in fitted.terms.items() if abs(value) > 5e-7},
         host=fitted.host,
-        host_offset={_host_name(name): value for name, value in sorted(fitted.host_offset.items())},
+        host_offset=_named_hosts(whole, fitted.host_offset),
         reference_host=_reference_hosts(whole),
         feed=fitted.feed,
         fed_frameworks=("tensorflow",),
@@ -135,8 +140,11 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
     return whole
 
 
-def _host_name(name: str) -> str:
-    return name.split(": ", 1)[-1]
+def _named_hosts(whole: pd.DataFrame, offsets: dict[str, float]) -> dict[str, float]:
+    """Offsets of the hosts that a source names; where none is named, the GPU's name stood for it in the fit."""
+    named = set(whole["host"].dropna().astype(str)) if "host" in whole else set()
+    by_host = {key.split(": ", 1)[-1]: value for key, value in sorted(offsets.items())}
+    return {host: value for host, value in by_host.items() if host in named}
 
 
 def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
@@ -179,6 +187,8 @@ def _ranges(whole: pd.DataFrame) -> Ranges:
 def _card(
     features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, str]], estimator: Roofline
 ) -> dict[str, Any]:
+    from predictor.roofline.rows import single_passes
+
     error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
     sources = sorted(set(whole["source"])) if "source" in whole else ["own measurements"]
     return {
@@ -186,7 +196,7 @@ def _card(
         "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
         "sources": sources,
         "provenance": provenance,
-        "single_layers": len(features) - len(whole) - estimator.n_without_structure_,
+        "single_layers": len(single_passes(features)),
         "left_out_without_layers": estimator.n_without_structure_,
         "data_sha256": _data_hash(features),
         "fitted_on": datetime.now(UTC).date().isoformat(),

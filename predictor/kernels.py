@@ -1,6 +1,6 @@
 """The kernels of one training iteration: what the GPU runs for a CNN, as arrays over distinct kernels.
 
-Made from a layer table, before any GPU or batch size is known; read by `predictor.roofline_features`, which turns
+Made from a layer table, before any GPU or batch size is known; read by `predictor.roofline`, which turns
 them into times. Equal layers are counted, not repeated, so that a CNN has tens of kernels instead of hundreds.
 """
 

@@ -217,7 +217,7 @@ class Model:
         if host not in self.host_offset:
             raise OutOfRangeError(
                 f"host {host!r} was not measured. Nearest: {nearest(host, self.host_offset)}; "
-                "leave --host out for the average host."
+                f"measured: {', '.join(self.hosts()) or 'none by name'}. Leave --host out for the usual one."
             )
         return self.host_offset[host]
 

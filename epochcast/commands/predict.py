@@ -217,7 +217,9 @@ def _cost(record: Record) -> str:
 def _notes(
     found: "list[PredictionRow]", letters: dict[str, str], methods: set[str], covers: str
 ) -> list[str]:
-    notes = [f"Method: {', '.join(sorted(methods))}; intervals hold the truth nine times out of ten."]
+    notes = [
+        f"Method: {', '.join(sorted(methods))}; intervals are meant to hold the truth nine times out of ten."
+    ]
     notes += legend(letters)
     if any(row.best_batch for row in found):
         notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
@@ -228,6 +230,10 @@ def _notes(
             "Cost: the whole instance of the cheapest offer with that GPU (one GPU used), "
             f"{price_dates([row.priced_on for row in found])}; `epochcast compare` names the offers."
         )
+    crowds = {table_gpu_name(r.gpu): r.offer_gpu_count for r in found if (r.offer_gpu_count or 1) > 1}
+    if crowds:
+        several = ", ".join(f"{gpu} ({count:g})" for gpu, count in crowds.items())
+        notes.append(f"Rented only with several GPUs, all of which are paid for: {several}.")
     if any(_could_use_tf32(row) for row in found):
         notes.append(
             "On Ampere and newer GPUs PyTorch computes convolutions in tf32 unless told otherwise: "

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from predictor.errors import OutOfRangeError
 from predictor.gpus import find_gpu
 from predictor.kriging import PARTS, Sites, krige
 from predictor.predictors.variances import fit_variances, interval_factor
@@ -40,8 +41,16 @@ class Calibration:
     variances: dict[str, dict[str, float]] = field(default_factory=dict)
     factors: dict[str, dict[float, float]] = field(default_factory=dict)
 
+    def _check_known(self) -> None:
+        if not self.variances:
+            raise OutOfRangeError(
+                f"the fit saw one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which nobody "
+                "can tell how wrong it is elsewhere. Add measurements of another CNN or GPU."
+            )
+
     def variances_for(self, gpu: str, cnn: str) -> dict[str, float]:
         """Variances that apply to a CNN on a GPU."""
+        self._check_known()
         new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
         if gpu in self.gpus:
             return new_cnn
@@ -51,6 +60,7 @@ class Calibration:
 
     def factor_for(self, gpu: str, coverage: float, *, anchored: bool) -> float:
         """Standard deviations from the middle to the end of the interval, interpolated between calibrated levels."""
+        self._check_known()
         kind = ("anchored-" if anchored else "") + ("cnn" if gpu in self.gpus else "gpu")
         levels = self.factors[kind]
         return float(np.interp(coverage, list(levels), list(levels.values())))
