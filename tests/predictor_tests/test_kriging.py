@@ -1,0 +1,65 @@
+"""Kriging of residuals, the variances that it needs, and the width of intervals."""
+
+import numpy as np
+import pytest
+
+from predictor.gpus import find_gpu
+from predictor.kriging import PARTS, Sites, krige, prior_variance
+from predictor.predictors.variances import fit_variances, interval_factor
+
+VARIANCES = dict.fromkeys(PARTS, 0.01)
+
+
+def sites(*cells: tuple[str, str, int, float]) -> Sites:
+    gpus, cnns, images, batches = zip(*cells, strict=True)
+    return Sites([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
+
+
+def test_without_measurements_nothing_is_corrected():
+    asked = sites(("T4", "a", 224, 32))
+    mean, variance = krige(asked.take(np.array([], dtype=int)), np.array([]), asked, VARIANCES)
+    assert mean.tolist() == [0.0]
+    assert variance[0] == pytest.approx(prior_variance(VARIANCES))
+
+
+def test_a_measurement_without_noise_is_met():
+    known = sites(("T4", "a", 224, 32))
+    exact = {**VARIANCES, "noise": 0.0}
+    mean, variance = krige(known, np.array([0.2]), known, exact)
+    assert mean[0] == pytest.approx(0.2, rel=1e-3)
+    assert variance[0] < 1e-4
+
+
+def test_the_nearer_measurement_tells_more():
+    known = sites(("T4", "a", 224, 32))
+    asked = sites(("T4", "a", 224, 64), ("V100-SXM2-16GB", "a", 224, 64), ("V100-SXM2-16GB", "b", 224, 64))
+    mean, variance = krige(known, np.array([0.2]), asked, VARIANCES)
+    assert mean[0] > mean[1] > mean[2] == 0.0
+    assert variance[0] < variance[1] < variance[2]
+
+
+def test_the_variance_never_falls_below_the_noise():
+    known = sites(*[("T4", "a", 224, 32.0)] * 20)
+    _, variance = krige(known, np.full(20, 0.1), known, VARIANCES)
+    assert (variance >= VARIANCES["noise"]).all()
+
+
+def test_an_outlier_counts_no_more_than_three_deviations():
+    known = sites(("T4", "a", 224, 32))
+    wild, large = (krige(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 5.0))
+    assert wild == large
+
+
+def test_variances_are_found_again_in_simulated_residuals():
+    rng = np.random.default_rng(0)
+    cnns = [f"cnn{i}" for i in range(40)]
+    grid = [("T4", cnn, 224, batch) for cnn in cnns for batch in (16.0, 64.0, 256.0)]
+    by_cnn = np.repeat(0.3 * rng.standard_normal(len(cnns)), 3)
+    found = fit_variances(sites(*grid), by_cnn + 0.05 * rng.standard_normal(len(grid)), ("cnn", "noise"))
+    assert found["cnn"] == pytest.approx(0.09, rel=0.5)
+    assert found["noise"] == pytest.approx(0.0025, rel=0.5)
+
+
+def test_the_interval_factor_of_normal_residuals_is_the_normal_quantile():
+    residual = 0.1 * np.random.default_rng(0).standard_normal(5000)
+    assert interval_factor(residual, np.full(5000, 0.01), 0.9) == pytest.approx(1.645, rel=0.05)
