@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
@@ -41,7 +42,7 @@ def fit_default(
     from predictor.importers import PROVENANCE
 
     features = pd.concat([published_features(published, sources), _own_features()], ignore_index=True)
-    provenance = [{"source": name, "provenance": str(PROVENANCE[name])} for name in sources]
+    provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
     return _fit(features, provenance)
 
 
@@ -49,7 +50,7 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     """Fit on one's own measurement table; CNNs by their zoo names."""
     from predictor.features import feature_table
 
-    return _fit(feature_table(frame), [{"source": "own measurements", "provenance": ""}])
+    return _fit(feature_table(frame), [])
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
     return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 
 
-def _fit(features: pd.DataFrame, provenance: list[dict[str, str]]) -> Model:
+def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
     from predictor.predictors.roofline import Roofline
 
     whole = _whole(features)
@@ -185,12 +186,13 @@ def _ranges(whole: pd.DataFrame) -> Ranges:
 
 
 def _card(
-    features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, str]], estimator: Roofline
+    features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, Any]], estimator: Roofline
 ) -> dict[str, Any]:
     from predictor.roofline.rows import single_passes
 
     error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
-    sources = sorted(set(whole["source"])) if "source" in whole else ["own measurements"]
+    named = set(whole["source"].dropna().astype(str)) if "source" in whole else set()
+    sources = sorted(named) or ["own measurements"]
     return {
         "name": "roofline",
         "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",

@@ -1,0 +1,196 @@
+"""The served model: what it answers, refuses and admits, and that its file is safe to load."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
+from predictor.evaluation.sanity import epoch_time_steps, slower_on_newer_gpu
+from predictor.gpus import all_gpus, check_precision, find_gpu
+from predictor.model import Anchor, Model
+from predictor.modes import Mode
+from predictor.zoo import zoo_cnn, zoo_names
+
+T4, BATCHES = find_gpu("T4"), (16, 64, 256)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.load()
+
+
+@pytest.fixture
+def written(model, tmp_path):
+    path = tmp_path / "model.json"
+    model.save(path)
+    return path
+
+
+def changed(path, change) -> None:
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+
+
+def test_a_saved_model_answers_as_before(model, written):
+    again = Model.load(written)
+    for cnn, gpu in (("resnet50", "T4"), ("vgg_cifar", "H200")):
+        first, second = (m.forecast(zoo_cnn(cnn), find_gpu(gpu), Mode(), BATCHES) for m in (model, again))
+        assert first.iteration_time_ms.tolist() == second.iteration_time_ms.tolist()
+        assert first.low_ms.tolist() == second.low_ms.tolist()
+
+
+def test_the_card_says_what_the_model_was_made_of(model):
+    assert {"trained_on", "sources", "provenance", "data_sha256", "versions", "fitted_on", "accuracy"} <= set(
+        model.card
+    )
+    assert {row["scenario"] for row in model.card["accuracy"]} >= {"unseen-cnn", "unseen-gpu-specs"}
+    assert "profet" in model.card["sources"]
+
+
+def test_the_shipped_model_was_measured_from_kepler_to_hopper(model):
+    expected = {"kepler", "maxwell", "pascal", "volta", "turing", "ampere", "hopper"}
+    assert set(model.ranges.generations) == expected
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ArtifactError, match="cannot read the model"):
+        Model.load(tmp_path / "none.json")
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path):
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(ArtifactError, match="it is not JSON"):
+        Model.load(tmp_path / "m.json")
+
+
+def test_another_format_version_is_refused(written):
+    changed(written, lambda m: m.update(format_version=99))
+    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 1"):
+        Model.load(written)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("terms"),
+        lambda m: m["terms"].update({"conv_forward|one|": float("nan")}),
+        lambda m: m["terms"].update({"no bars": 1.0}),
+        lambda m: m.update(feed=["a", 1]),
+        lambda m: m.update(host=3),
+    ],
+    ids=["no terms", "nan", "bad term", "text for a number", "number for a table"],
+)
+def test_a_damaged_model_is_refused(written, change):
+    changed(written, change)
+    with pytest.raises(ArtifactError, match="is a damaged model"):
+        Model.load(written)
+
+
+def test_an_unknown_method_is_refused(model):
+    with pytest.raises(SchemaError, match=r"no method is called 'oracle'"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="oracle")
+
+
+def test_anchored_without_a_measurement_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="'anchored' needs a measurement"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="anchored")
+
+
+def test_an_unknown_host_is_refused_with_those_that_were_measured(model):
+    with pytest.raises(OutOfRangeError, match=r"host 'abacus' was not measured.*g4dn\.xlarge"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, host="abacus")
+
+
+def test_gpu_names_are_no_hosts(model):
+    assert not set(model.hosts()) & {gpu.name for gpu in all_gpus()}
+
+
+def test_a_precision_that_the_gpu_lacks_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="has no tf32"):
+        model.forecast(zoo_cnn("resnet50"), find_gpu("K80"), Mode(precision="tf32"), BATCHES)
+
+
+def test_an_anchor_pulls_the_answer_to_it_and_narrows_the_interval(model):
+    table = zoo_cnn("resnet50")
+    plain = model.forecast(table, T4, Mode(), [64])
+    measured = 1.3 * float(plain.iteration_time_ms[0])
+    near = model.forecast(table, T4, Mode(), [64], [Anchor("T4", 64, measured)])
+    assert (plain.method, near.method) == ("roofline", "anchored")
+    assert abs(near.iteration_time_ms[0] / measured - 1) < abs(plain.iteration_time_ms[0] / measured - 1) / 2
+    assert near.high_ms[0] / near.low_ms[0] < plain.high_ms[0] / plain.low_ms[0]
+
+
+def test_an_anchor_at_another_image_size_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="image size 128 is not 224"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), [64], [Anchor("T4", 64, 500.0, image_size=128)])
+
+
+def test_what_was_measured_gives_no_reason_for_caution(model):
+    assert model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64]).extrapolates == ((),)
+
+
+@pytest.mark.parametrize(
+    ("cnn", "gpu", "mode", "batch", "reason"),
+    [
+        ("resnet50", "P100-PCIE-16GB", Mode(), 64, "gpu: never measured, from its specifications"),
+        ("resnet50", "L4", Mode(), 64, r"nor any of its generation \(ada\)"),
+        ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: chainer was never measured"),
+        ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
+        ("resnet50", "T4", Mode(capture="graph"), 64, "capture: no graph was measured"),
+        ("resnet50", "T4", Mode(), 60_000, "batch: measured from"),
+        ("dcgan_generator", "T4", Mode(), 64, "operator: conv_transpose2d never measured"),
+        ("lenet5", "T4", Mode(), 64, "shape: convolutions with"),
+    ],
+)
+def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
+    model, cnn, gpu, mode, batch, reason
+):
+    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), mode, [batch])
+    assert any(re.search(reason, each) for each in forecast.extrapolates[0])
+    sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])
+    assert forecast.high_ms[0] / forecast.low_ms[0] > sure.high_ms[0] / sure.low_ms[0]
+
+
+def test_a_captured_graph_spares_the_host(model):
+    eager, graph = (
+        model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(capture=how), [2])
+        for how in ("eager", "graph")
+    )
+    assert graph.host_time_ms[0] == 0
+    assert graph.iteration_time_ms[0] == graph.gpu_time_ms[0] < eager.iteration_time_ms[0]
+
+
+def test_answers_are_finite_for_every_gpu_and_precision(model):
+    table = zoo_cnn("mobilenet_v3_small")
+    for gpu in all_gpus():
+        for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16"):
+            try:
+                check_precision(gpu, precision)
+            except OutOfRangeError:
+                continue
+            forecast = model.forecast(table, gpu, Mode(precision=precision), BATCHES)
+            assert np.isfinite(forecast.high_ms).all(), gpu.name
+            assert (forecast.low_ms < forecast.iteration_time_ms).all(), gpu.name
+
+
+def epoch_time_s(model: Model, cnn: str, gpu: str, batch_size: int) -> float:
+    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), Mode(), [batch_size])
+    return float(model.epoch_time_s(np.ceil(50_000 / batch_size), forecast.iteration_time_ms, Mode())[0])
+
+
+def test_a_v100_trains_every_cnn_faster_than_a_k80(model):
+    slower = slower_on_newer_gpu(lambda *cell: epoch_time_s(model, *cell), zoo_names(), batch_sizes=(32, 128))
+    assert slower == ()
+
+
+def test_epochs_get_shorter_or_stay_as_the_batch_doubles(model):
+    gpus = ("Tesla K80", "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    steps = epoch_time_steps(lambda *cell: epoch_time_s(model, *cell), zoo_names(), gpus)
+    for step in steps.rising:
+        print(
+            f"{step.cnn} on {step.gpu}: {step.batch_size} -> {2 * step.batch_size} takes {step.growth:+.1%}"
+        )
+    assert steps.share_flat_or_falling >= 0.95
