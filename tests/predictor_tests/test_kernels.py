@@ -1,11 +1,15 @@
 """The kernels of a training iteration, from a layer table."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from predictor.errors import SchemaError
 from predictor.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
-from predictor.layers import IMAGE, Layer, LayerTable
-from predictor.zoo import zoo_cnn
+from predictor.layers import IMAGE, LAYER_TYPES, Layer, LayerTable
+from predictor.work import PASSES, layer_flops
+from predictor.zoo import zoo_cnn, zoo_names
 
 
 def conv(
@@ -56,14 +60,61 @@ def test_a_bias_costs_a_kernel_and_none_costs_none():
     assert counts(with_bias)["bias"] == 1
 
 
-def test_flops_of_resnet50_are_those_of_its_layers():
-    from predictor.work import layer_flops
+def relu_after(layer: Layer) -> LayerTable:
+    relu = Layer(
+        1, "relu", "activation", "relu", (0,), 16, 8, 8, 16, 8, 8
+    )  # fmt: skip
+    return LayerTable("relu", 8, (layer, relu))
 
-    table = zoo_cnn("resnet50")
+
+def test_an_activation_right_after_a_bias_has_a_class_of_its_own():
+    assert "activation_after_bias" in counts(relu_after(conv(0, (IMAGE,), 3, 16, bias=True)))
+    assert "activation_after_bias" not in counts(relu_after(conv(0, (IMAGE,), 3, 16)))
+
+
+def test_a_first_layer_whose_inputs_nobody_wrote_down_has_no_input_gradient():
+    table = LayerTable("csv", 8, (replace(conv(0, (IMAGE,), 3, 16), inputs=None),))
+    assert "conv_backward_input" not in counts(table)
+
+
+def test_a_view_runs_no_kernel_and_is_not_enqueued():
+    flat = Layer(
+        1, "flatten", "flatten", None, (0,), 16, 8, 8, 1024, 1, 1
+    )  # fmt: skip
+    with_view = LayerTable("view", 8, (conv(0, (IMAGE,), 3, 16), flat))
+    assert counts(with_view) == counts(LayerTable("no view", 8, with_view.layers[:1]))
+    assert kernels_of(with_view).operators == 1
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_multiply_adds_of_the_kernels_are_those_of_the_layers(cnn):
+    table = zoo_cnn(cnn)
     kernels = kernels_of(table)
-    forward = kernels.kernel_class == KERNEL_CLASSES.index("conv_forward")
-    expected = sum(layer_flops(layer, "forward", 1) for layer in table if layer.type == "conv2d")
-    assert float((kernels.count * kernels["flops"])[forward].sum()) == pytest.approx(expected)
+    products = [layer for layer in table if layer.type in ("conv2d", "conv_transpose2d", "linear")]
+    expected = sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)
+    assert float((kernels.count * kernels["flops"]).sum()) == pytest.approx(expected)
+
+
+def test_a_transposed_convolution_multiplies_at_every_input_position():
+    layer = Layer(
+        0, "up", "conv_transpose2d", None, (0,), 64, 8, 8, 32, 16, 16, 4, 4, 2, 2, 1, 1, 1, 1, 64 * 32 * 16
+    )  # fmt: skip
+    kernels = kernels_of_operator(layer, "forward")
+    assert kernels["flops"].tolist() == [2 * 64 * 32 * 4 * 4 * 8 * 8]
+
+
+@pytest.mark.parametrize("name", ["gemm_m", "gemm_n", "gemm_k"])
+def test_the_three_passes_of_a_convolution_are_one_product_turned_around(name):
+    turned = {"gemm_m": "gemm_k", "gemm_n": "gemm_n", "gemm_k": "gemm_m"}
+    forward = kernels_of_operator(conv(0, (0,), 16, 32), "forward")
+    weight = kernels_of_operator(conv(0, (0,), 16, 32), "backward_weight")
+    assert forward[name] == weight[turned[name]]
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_every_number_of_a_kernel_is_finite_and_at_least_zero(cnn):
+    columns = kernels_of(zoo_cnn(cnn)).columns
+    assert all(np.isfinite(values).all() and (values >= 0).all() for values in columns.values())
 
 
 def test_without_optimizer_one_kernel_is_missing():
@@ -71,11 +122,20 @@ def test_without_optimizer_one_kernel_is_missing():
     assert kernels_of(table).count.sum() - kernels_of(table, optimizer=False).count.sum() == 1
 
 
-def test_a_layer_without_shape_is_refused_by_name():
-    table = LayerTable("holes", 8, (Layer(0, "mystery", "conv2d", inputs=(IMAGE,), in_channels=3),))
-    with pytest.raises(
-        SchemaError, match=r"holes: layer 0 \(conv2d 'mystery'\) has no in_height|has no out_channels"
-    ):
+@pytest.mark.parametrize("type_", [t for t in LAYER_TYPES if t != "flatten"])
+def test_a_layer_without_shape_is_refused_by_name_and_column(type_):
+    table = LayerTable("holes", 8, (Layer(0, "mystery", type_, inputs=(IMAGE,)),))
+    with pytest.raises(SchemaError, match=rf"holes: layer 0 \({type_} 'mystery'\) has no in_channels"):
+        kernels_of(table)
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["out_channels", "kernel_height", "kernel_width", "in_height", "in_width", "out_height", "out_width"],
+)
+def test_a_convolution_that_lacks_one_column_is_refused_with_that_column(column):
+    table = LayerTable("holes", 8, (replace(conv(0, (IMAGE,), 3, 16), **{column: None}),))
+    with pytest.raises(SchemaError, match=rf"holes: layer 0 \(conv2d 'conv0'\) has no {column}"):
         kernels_of(table)
 
 

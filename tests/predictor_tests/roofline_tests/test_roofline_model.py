@@ -1,5 +1,6 @@
 """The roofline model: features, fit and serving agree, and the fit finds what is there."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -7,12 +8,10 @@ import pytest
 from scipy.optimize import check_grad
 
 from predictor.gpus import find_gpu
-from predictor.kernels import KERNEL_CLASSES, kernels_of
-from predictor.roofline.coefficients import iteration_parts
+from predictor.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
+from predictor.roofline.coefficients import iteration_parts, join_host
 from predictor.roofline.design import Design
-from predictor.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY, kernel_features
 from predictor.roofline.fitting import Fitted, HostLayout, KernelTimes, Problem
-from predictor.roofline.rates import rates_of
 from predictor.roofline.situations import Situation, tags_of, terms_of
 from predictor.zoo import zoo_cnn, zoo_names
 
@@ -61,14 +60,6 @@ def true_times(design) -> np.ndarray:
     return np.cbrt(device**3 + host**3)
 
 
-@pytest.mark.parametrize("name", KERNEL_CLASSES)
-def test_every_class_has_the_features_that_its_family_names(name):
-    kernels = kernels_of(zoo_cnn("mobilenet_v2"))
-    columns = {key: values[:, None] for key, values in kernels.columns.items()}
-    found = kernel_features(name, columns, np.array([[8.0]]), rates_of(find_gpu("T4"), "fp32"))
-    assert tuple(found) == FEATURES_OF_FAMILY[FAMILY_OF[name]]
-
-
 @pytest.mark.parametrize("cnn", zoo_names())
 def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo(cnn):
     situation = Situation(find_gpu("H200"), "amp_bf16", "pytorch")
@@ -79,17 +70,51 @@ def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo(cnn):
     assert (np.diff(device) > 0).all()
 
 
-def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(design):
+EVERY_KIND = (
+    Situation(find_gpu("Tesla K80"), "fp32", "pytorch"),
+    Situation(find_gpu("Tesla T4"), "amp_fp16", "pytorch", "channels_last"),
+    Situation(find_gpu("A100-SXM4-40GB"), "tf32", "tensorflow", xla=True),
+    Situation(find_gpu("H200"), "amp_bf16", "pytorch"),
+    Situation(find_gpu("GTX 1080 Ti"), "amp_fp16", "tensorflow"),
+)
+
+
+@pytest.mark.parametrize("cnn", [*CNNS, "convnext_tiny", "densenet121", "dcgan_generator"])
+def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
+    kernels, batches = kernels_of(zoo_cnn(cnn)), np.array([1, 7, 64, 4096])
+    design = Design.of(
+        [kernels] * 20, [each for each in EVERY_KIND for _ in batches], [*map(int, batches)] * 5
+    )
     rng = np.random.default_rng(0)
     terms = {term: 0.2 * rng.standard_normal() for term in design.entries}
     exponent = design.matrix(list(terms)) @ np.array(list(terms.values()))
     fitted = design.sums() @ np.exp(exponent + design.log_base)
-    kernels, situations, batches = rows()
-    served = [
-        iteration_parts(terms, k, s, np.array([b])).device_ms[0]
-        for k, s, b in zip(kernels, situations, batches, strict=True)
-    ]
-    assert np.allclose(fitted, served, rtol=1e-12)
+    served = [iteration_parts(terms, kernels, each, batches).device_ms for each in EVERY_KIND]
+    assert np.allclose(fitted, np.concatenate(served), rtol=1e-12)
+
+
+def test_whole_iterations_are_served_as_the_problem_computes_them(design, true_times):
+    problem = problem_of(true_times, design)
+    fitted = problem.solve(max_iterations=30)
+    served = []
+    for kernels, situation, batch in zip(*rows(), strict=True):
+        device = iteration_parts(fitted.terms, kernels, situation, np.array([batch])).device_ms
+        fixed, per_kernel = np.exp(fitted.host["pytorch"])
+        host = (fixed + per_kernel * kernels.count.sum()) * np.exp(fitted.host_offset[situation.gpu.name])
+        served.append(join_host(device, np.array([host]))[0])
+    assert np.allclose(problem.times(fitted), served, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("device", "host"), [(100.0, 1.0), (1.0, 100.0)])
+def test_an_iteration_takes_as_long_as_the_slower_of_gpu_and_host(device, host):
+    assert join_host(np.array([device]), np.array([host]))[0] == pytest.approx(100.0, rel=1e-5)
+
+
+def test_a_term_that_the_fit_never_saw_counts_nothing():
+    kernels, situation = kernels_of(zoo_cnn("lenet5")), EVERY_KIND[0]
+    without = iteration_parts({}, kernels, situation, np.array([8])).device_ms
+    elsewhere = {("conv_forward", "one", "gpu:Tesla T4"): 1.0}
+    assert iteration_parts(elsewhere, kernels, situation, np.array([8])).device_ms == without
 
 
 def test_kernel_classes_add_up_to_the_device_time():
@@ -107,13 +132,43 @@ def test_a_level_that_a_family_shares_is_one_term_for_all_its_classes():
     assert shared == {("family:conv", "one", "xla:yes")}
 
 
-def test_the_gradient_is_that_of_the_loss(design, true_times):
-    groups = KernelTimes(design, design.sums()[:5], np.log(true_times[:5]), np.full(5, 0.3), np.arange(5))
-    problem = problem_of(true_times, design, [groups])
-    rng = np.random.default_rng(1)
-    x = 0.1 * rng.standard_normal(len(problem.terms) + 2 + len(GPUS) + 2)
+def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel_times) -> Problem:
+    layout = problem_of(times, design).layout
+    second = np.arange(len(times)) % 2
+    layout = replace(layout, frameworks=["pytorch", "tensorflow"], framework=second, is_fed=second * 1.0)
+    return Problem.of(design, layout, times, 1.0 + second, kernel_times)
+
+
+def labels_of_every_kind(design: Design, times: np.ndarray) -> dict[str, KernelTimes]:
+    """Parts of iterations (of their own rows) and single layers (of a design of their own), off by some factor."""
+    n, conv = 5, kernels_of_operator(zoo_cnn("squeezenet1_1").layers[3], "forward")
+    alone = Situation(find_gpu("Tesla T4"), "fp32", "", origin="justus")
+    layers = Design.of([conv] * n, [alone] * n, [1, 2, 4, 8, 16])
+    weight, row = np.full(n, 0.3), np.arange(n)
+    return {
+        "profile": KernelTimes(design, design.sums()[:n], np.log(0.5 * times[:n]), weight, row),
+        "operator": KernelTimes(layers, layers.sums(), np.linspace(-4, 3, n), weight, row),
+    }
+
+
+@pytest.mark.parametrize("labels", [(), ("profile",), ("operator",), ("profile", "operator")])
+def test_the_gradient_is_that_of_the_loss(design, true_times, labels):
+    known = labels_of_every_kind(design, true_times)
+    problem = two_frameworks_of_which_one_is_fed(design, true_times, [known[each] for each in labels])
+    size = problem.unpack(np.zeros(1000))[3].size  # what is left of 1000 numbers is the feed
+    x = 0.1 * np.random.default_rng(1).standard_normal(1000 - size + 2)
     error = check_grad(lambda v: problem.loss(v)[0], lambda v: problem.loss(v)[1], x)
-    assert error < 1e-3 * np.linalg.norm(problem.loss(x)[1])
+    assert error < 1e-5 * np.linalg.norm(problem.loss(x)[1])
+
+
+def test_single_layers_tell_about_their_own_instrument(design, true_times):
+    layers = labels_of_every_kind(design, true_times)["operator"]
+    five_times = np.log(5.0 * (layers.groups @ np.exp(layers.design.log_base)))
+    slow = replace(layers, log_ms=five_times, weight=np.full(5, 10.0))
+    fitted = problem_of(true_times, design, [slow]).solve()
+    exponent = slow.design.matrix(list(fitted.terms)) @ np.array(list(fitted.terms.values()))
+    found = np.log(slow.groups @ np.exp(exponent + slow.design.log_base))
+    assert np.allclose(found, five_times, atol=0.05)
 
 
 def test_a_fit_finds_the_law_that_made_the_times(design, true_times):
@@ -122,14 +177,84 @@ def test_a_fit_finds_the_law_that_made_the_times(design, true_times):
     assert error.mean() < 0.03
 
 
+def profile_of(design: Design, prefix: str) -> KernelTimes:
+    """A profiler's times of the kernels whose class begins so, slow by the law of `true_times`."""
+    of_class = np.array([KERNEL_CLASSES[c].startswith(prefix) for c in design.class_of])
+    slow = 8.0 if prefix == "depthwise" else 2.0
+    groups = design.sums().multiply(of_class[None, :]).tocsr()
+    ms = groups @ (slow * np.exp(design.log_base))
+    has = np.flatnonzero(ms > 0)
+    return KernelTimes(design, groups[has], np.log(ms[has]), np.full(has.size, 0.3), has)
+
+
+def test_with_a_profile_the_fit_tells_slow_kernels_from_others(design, true_times):
+    profiles = [profile_of(design, "depthwise"), profile_of(design, "conv")]
+    fitted = problem_of(true_times, design, profiles).solve()
+    kernels, t4 = kernels_of(zoo_cnn("mobilenet_v2")), rows()[1][4]
+    found, base = (
+        iteration_parts(terms, kernels, t4, np.array([64])).class_ms for terms in (fitted.terms, {})
+    )
+    slow = {name: found[name][0] / base[name][0] for name in ("depthwise_forward", "conv_forward")}
+    assert slow == pytest.approx({"depthwise_forward": 8.0, "conv_forward": 2.0}, rel=0.15)
+
+
+def test_a_host_that_is_twice_as_slow_is_found(design, true_times):
+    del true_times
+    device = design.sums() @ np.exp(design.log_base)
+    gpus = [situation.gpu.name for situation in rows()[1]]
+    kernels = np.array([k.count.sum() for k in rows()[0]])
+    host = 0.1 * kernels * np.where(np.array(gpus) == "Tesla T4", 2.0, 1.0)
+    fitted = problem_of(np.cbrt(device**3 + host**3), design).solve()
+    offsets = fitted.host_offset
+    assert offsets["Tesla T4"] - offsets["Tesla K80"] == pytest.approx(np.log(2.0), abs=0.1)
+
+
+def on_k80() -> np.ndarray:
+    return np.array([situation.gpu.name == "Tesla K80" for situation in rows()[1]])
+
+
 def test_rows_without_weight_are_forgotten(design, true_times):
-    on_k80 = np.array([s.gpu.name == "Tesla K80" for s in rows()[1]])
-    spoiled = problem_of(np.where(on_k80, 30.0, 1.0) * true_times, design)
+    spoiled = problem_of(np.where(on_k80(), 30.0, 1.0) * true_times, design)
     clean = problem_of(true_times, design)
-    forgot = spoiled.without(on_k80, [])
-    refit = forgot.times(forgot.solve(spoiled.solve(), 300))[~on_k80]
-    never_saw = clean.without(on_k80, [])
-    assert np.allclose(refit, never_saw.times(never_saw.solve())[~on_k80], rtol=0.05)
+    forgot = spoiled.without(on_k80(), [])
+    refit = forgot.times(forgot.solve(spoiled.solve(), 300))
+    never_saw = clean.without(on_k80(), [])
+    assert np.allclose(refit, never_saw.times(never_saw.solve()), rtol=0.05)
+
+
+def test_rows_without_weight_are_as_good_as_absent(design, true_times):
+    heavy = problem_of(true_times, design).without(on_k80(), [])
+    kept = np.flatnonzero(~on_k80())
+    kernels, situations, batches = ([column[i] for i in kept] for column in rows())
+    full = heavy.layout
+    layout = replace(
+        full,
+        hosts=full.hosts,
+        framework=full.framework[kept],
+        host=full.host[kept],
+        kernels=full.kernels[kept],
+        feed_megabytes=full.feed_megabytes[kept],
+        is_fed=full.is_fed[kept],
+    )
+    absent = Problem.of(Design.of(kernels, situations, batches), layout, true_times[kept], np.ones(len(kept)))
+    assert np.allclose(absent.times(absent.solve()), heavy.times(heavy.solve())[kept], rtol=0.02)
+
+
+def test_kernel_times_without_weight_are_forgotten(design, true_times):
+    wild = labels_of_every_kind(design, 1e4 * true_times)["profile"]
+    heavy = problem_of(true_times, design, [wild])
+    forgot = heavy.without(np.zeros(len(true_times), dtype=bool), [np.ones(5, dtype=bool)])
+    never_saw = problem_of(true_times, design)
+    assert np.allclose(forgot.times(forgot.solve()), never_saw.times(never_saw.solve()), rtol=1e-3)
+
+
+def test_what_only_forgotten_rows_told_starts_from_zero(design, true_times):
+    problem = problem_of(true_times, design)
+    forgot = problem.without(on_k80(), []).solve(problem.solve(), max_iterations=300)
+    assert not any(
+        value for (_, _, tag), value in forgot.terms.items() if tag in ("gpu:Tesla K80", "kepler:yes")
+    )
+    assert forgot.host_offset["Tesla K80"] == 0.0
 
 
 def test_a_fitted_model_knows_every_term_it_was_laid_out_with(design, true_times):

@@ -1,0 +1,74 @@
+"""The terms by which coefficients differ between situations."""
+
+import pytest
+
+from predictor.gpus import find_gpu
+from predictor.kernels import KERNEL_CLASSES
+from predictor.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY
+from predictor.roofline.fitting import Ridge
+from predictor.roofline.situations import Situation, tags_of, terms_of, terms_under_tag
+
+T4, K80, A100 = find_gpu("T4"), find_gpu("K80"), find_gpu("A100-SXM4-40GB")
+EVERYTHING = Situation(K80, "fp32", "pytorch", "channels_last", xla=True, origin="justus")
+
+
+@pytest.mark.parametrize(
+    ("situation", "tag"),
+    [
+        (Situation(T4, "fp32", "pytorch"), "gpu:Tesla T4"),
+        (Situation(T4, "fp32", "pytorch"), "generation:turing"),
+        (Situation(T4, "fp32", "pytorch"), "framework:pytorch"),
+        (Situation(K80, "fp32", "pytorch"), "kepler:yes"),
+        (Situation(T4, "amp_fp16", "pytorch"), "tensor:yes"),
+        (Situation(A100, "tf32", "pytorch"), "tensor:yes"),
+        (Situation(T4, "amp_fp16", "pytorch", "channels_last"), "channels_last:yes"),
+        (Situation(T4, "fp32", "tensorflow", xla=True), "xla:yes"),
+        (Situation(T4, "fp32", "", origin="justus"), "origin:justus"),
+    ],
+)
+def test_a_situation_has_the_tag_of_what_it_is(situation, tag):
+    assert tag in tags_of(situation)
+
+
+def test_a_plain_situation_has_no_tag_but_gpu_generation_and_framework():
+    assert tags_of(Situation(T4, "fp32", "pytorch")) == [
+        "gpu:Tesla T4",
+        "generation:turing",
+        "framework:pytorch",
+    ]
+
+
+def test_half_precision_without_tensor_cores_is_no_tensor_situation():
+    assert "tensor:yes" not in tags_of(Situation(find_gpu("GTX 1080 Ti"), "amp_fp16", "pytorch"))
+
+
+def test_single_layers_have_no_framework():
+    assert not [tag for tag in tags_of(Situation(T4, "fp32", "", origin="justus")) if "framework" in tag]
+
+
+@pytest.mark.parametrize("name", KERNEL_CLASSES)
+def test_every_feature_has_its_general_law_first_and_no_term_twice(name):
+    for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
+        terms = terms_of(name, feature, tags_of(EVERYTHING))
+        assert terms[0] == (name, feature, "")
+        assert len(set(terms)) == len(terms)
+
+
+@pytest.mark.parametrize("name", KERNEL_CLASSES)
+def test_the_level_may_differ_under_every_tag_that_its_family_knows(name):
+    found = {tag for tag in tags_of(EVERYTHING) if [*terms_under_tag(name, "one", tag)]}
+    assert found == set(tags_of(EVERYTHING))
+
+
+def test_a_law_that_no_tag_may_change_has_one_term():
+    assert terms_of("depthwise_forward", "side", tags_of(EVERYTHING)) == [("depthwise_forward", "side", "")]
+
+
+def test_levels_and_laws_are_pulled_to_zero_by_strengths_of_their_own():
+    ridge = Ridge(level=1.0, law=2.0, gpu=3.0)
+    terms = (("matmul", "one", ""), ("matmul", "narrow", ""), ("matmul", "one", "gpu:Tesla T4"))
+    assert [ridge.of(term) for term in terms] == [1.0, 2.0, 3.0]
+
+
+def test_every_tag_has_a_strength():
+    assert all(Ridge().of(("matmul", "one", tag)) > 0 for tag in [*tags_of(EVERYTHING), "tensor:yes"])
