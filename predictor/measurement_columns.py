@@ -87,7 +87,7 @@ COLUMNS = (
     Column("measured_at", "text", "when, ISO 8601"),
     Column("notes", "text", "what else the source says about this row"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
-    Column("type", "word", "operator: its layer type", words=LAYER_TYPES),
+    Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
     Column(
         "activation_kind", "word", "operator: the activation run, alone or with it", words=ACTIVATION_KINDS
     ),
@@ -104,6 +104,10 @@ COLUMNS = (
     Column("dilation", "count", "operator: dilation", "pixels"),
     Column("groups", "count", "operator: groups of a convolution"),
     Column("parameters", "count", "operator: trainable parameters", least=0),
+    Column("n_tensors", "count", "operator: tensors that a concat joins or an optimizer step updates"),
+    Column("input_gradient", "flag", "operator: the gradient of its input is computed"),
+    Column("in_place", "flag", "operator: its output overwrites its input"),
+    Column("wide_input", "flag", "operator: its input is fp32 under automatic mixed precision"),
 )
 
 _BY_NAME = {entry.name: entry for entry in COLUMNS}
