@@ -19,6 +19,7 @@ __all__ = [
     "OutOfRangeError",
     "ProfilingError",
     "SchemaError",
+    "StoreError",
     "UnknownCnnError",
     "UnknownGpuError",
     "nearest",
@@ -62,6 +63,10 @@ class ArtifactError(ModelError):
 
 class OutOfRangeError(ModelError, ValueError):
     """The question lies outside what the model or the CNN allows."""
+
+
+class StoreError(EpochcastError):
+    """The measurement store cannot be reached, or refuses."""
 
 
 class ProfilingError(EpochcastError):

@@ -38,7 +38,9 @@ class Rows:
             return
         position, more = int(bad.to_numpy().argmax()), int(bad.sum()) - 1
         value = given.iloc[position]
-        shown = "is missing" if str(value).strip() in ("", "None", "<NA>") else f"is {str(value)!r}"
+        text = str(value)
+        missing = text.strip() in ("", "None", "<NA>")
+        shown = "is missing" if missing else f"is {text if len(text) <= 80 else text[:77] + '...'!r}"
         others = f" (as in {more} more rows)" if more else ""
         raise SchemaError(f"{self.name(position)}: {entry.name} {shown}{others}. Valid: {valid}.")
 

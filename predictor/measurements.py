@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,9 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     return _check(frame, Rows(str(path), "line", [int(position) + 2 for position in frame.index]))
 
 
-def check_measurements(frame: pd.DataFrame, source_label: str) -> pd.DataFrame:
+def check_measurements(
+    frame: pd.DataFrame, source_label: str, place: str = "row", numbers: Sequence[int] | None = None
+) -> pd.DataFrame:
     """Check a measurement table, fill what it leaves out, and normalise its words and GPU names.
 
     Parameters
@@ -75,6 +78,8 @@ def check_measurements(frame: pd.DataFrame, source_label: str) -> pd.DataFrame:
         One row per measurement; at least the required columns.
     source_label : str
         What error messages call the table, such as its path.
+    place, numbers : str, list of int
+        How error messages name rows, such as ``line`` and each row's line; by default rows from 0.
 
     Returns
     -------
@@ -85,11 +90,11 @@ def check_measurements(frame: pd.DataFrame, source_label: str) -> pd.DataFrame:
     Raises
     ------
     SchemaError
-        Naming the column, the row (from 0), the value and what would be right.
+        Naming the column, the row, the value and what would be right.
     UnknownGpuError
         As `predictor.gpus.find_gpu`.
     """
-    return _check(frame, Rows(source_label, "row", range(len(frame))))
+    return _check(frame, Rows(source_label, place, range(len(frame)) if numbers is None else numbers))
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
