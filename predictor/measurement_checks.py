@@ -19,6 +19,8 @@ __all__ = ["CHECKS", "Rows", "text_column"]
 
 _FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": None}
 
+_EXACT = 2**53
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -102,6 +104,7 @@ def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
+    rows.refuse(given, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
     return numbers.astype("int64") if entry.required else numbers
 
 

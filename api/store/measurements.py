@@ -1,0 +1,163 @@
+"""Measurements in the store: written once each, found again by what they are, and handed to a fit.
+
+Called by the routes and by `epochcast fit --store`; calls engine and tables. Rows are inserted in the order of their
+hashes, so that two uploads of the same rows wait for each other and never for each other in a circle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine, Select, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from api.store.engine import reading, writing
+from api.store.intake import Row
+from api.store.keys import now
+from api.store.tables import SEARCHABLE, api_keys, measurements, uploads
+from predictor.errors import DataError, SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FILTERS", "Receipt", "Stored", "find_rows", "store_rows", "stored_frame"]
+
+FILTERS = (*SEARCHABLE, "upload", "key")
+"""What rows can be found by: their own values, the number of their upload, the name of the key that sent them."""
+
+_CHUNK = 500
+_INSERTS: dict[str, Callable[[Any], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of an upload: its number, and each row's, in the order sent; `stored` of them were new."""
+
+    upload: int
+    stored: int
+    duplicates: int
+    ids: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A measurement with its attribution: the upload that brought it first, when, and by whose key."""
+
+    id: int
+    upload: int
+    key: str
+    received_at: str
+    content: str
+
+    def row(self) -> dict[str, Any]:
+        """The measurement's own columns; what is unknown is left out."""
+        found: dict[str, Any] = json.loads(self.content)
+        return found
+
+
+def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
+    """Store an upload, all of it or nothing; when this returns, it is committed.
+
+    Rows that are there already, or come twice, are stored once and counted as duplicates.
+    """
+    distinct = sorted({row.sha256: row for row in rows}.values(), key=lambda row: row.sha256)
+    with writing(engine) as connection:
+        upload = _new_upload(connection, key_id, len(rows))
+        for start in range(0, len(distinct), _CHUNK):
+            _insert(connection, distinct[start : start + _CHUNK], upload)
+        ids = _ids(connection, distinct)
+        stored = sum(by == upload for _, by in ids.values())
+        connection.execute(uploads.update().where(uploads.c.id == upload).values(n_stored=stored))
+    return Receipt(upload, stored, len(rows) - stored, [ids[row.sha256][0] for row in rows])
+
+
+def find_rows(
+    engine: Engine, filters: Mapping[str, object], after: int = 0, limit: int = 1000
+) -> list[Stored]:
+    """Find rows by their values, in the order they came: at most `limit` whose number is above `after`.
+
+    Raises
+    ------
+    SchemaError
+        If a filter is none of `FILTERS`.
+    """
+    asked = _query(filters).where(measurements.c.id > after).limit(limit)
+    with reading(engine) as connection:
+        return [Stored(*row) for row in connection.execute(asked)]
+
+
+def stored_frame(engine: Engine, filters: Mapping[str, object] | None = None) -> pd.DataFrame:
+    """Read all rows, or those that the filters keep, as a checked measurement table.
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
+    import pandas as pd
+
+    from predictor.measurements import check_measurements
+
+    rows = [stored.row() for stored in _every_row(engine, filters or {})]
+    if not rows:
+        raise DataError("the store has no such measurement. Upload some: `epochcast profile --push URL`.")
+    return check_measurements(pd.DataFrame(rows), "the store")
+
+
+def _every_row(engine: Engine, filters: Mapping[str, object]) -> Iterator[Stored]:
+    with reading(engine) as connection:
+        yield from (Stored(*row) for row in connection.execute(_query(filters)))
+
+
+def _query(filters: Mapping[str, object]) -> Select[Any]:
+    columns = {name: measurements.c[name] for name in SEARCHABLE} | {
+        "upload": measurements.c.upload_id,
+        "key": api_keys.c.name,
+    }
+    query = (
+        select(
+            measurements.c.id,
+            measurements.c.upload_id,
+            api_keys.c.name,
+            uploads.c.received_at,
+            measurements.c.content,
+        )
+        .join(uploads, uploads.c.id == measurements.c.upload_id)
+        .join(api_keys, api_keys.c.id == uploads.c.key_id)
+        .order_by(measurements.c.id)
+    )
+    for name, value in filters.items():
+        if name not in columns:
+            raise SchemaError(f"rows cannot be found by {name!r}. Valid: {', '.join(FILTERS)}.")
+        query = query.where(columns[name] == value)
+    return query
+
+
+def _new_upload(connection: Connection, key_id: int, n_rows: int) -> int:
+    row = {"key_id": key_id, "received_at": now(), "n_rows": n_rows, "n_stored": 0}
+    return int(connection.execute(insert(uploads).values(row).returning(uploads.c.id)).scalar_one())
+
+
+def _insert(connection: Connection, rows: Sequence[Row], upload: int) -> None:
+    statement = _INSERTS[connection.dialect.name](measurements).on_conflict_do_nothing(
+        index_elements=["content_sha256"]
+    )
+    values = [
+        {"upload_id": upload, "content_sha256": row.sha256, "content": row.content} | row.searchable
+        for row in rows
+    ]
+    connection.execute(statement, values)
+
+
+def _ids(connection: Connection, rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+    """Number of each row and of the upload that brought it, by its hash."""
+    m = measurements.c
+    found: dict[str, tuple[int, int]] = {}
+    for start in range(0, len(rows), _CHUNK):
+        hashes = [row.sha256 for row in rows[start : start + _CHUNK]]
+        query = select(m.content_sha256, m.id, m.upload_id).where(m.content_sha256.in_(hashes))
+        found |= {sha256: (id_, upload) for sha256, id_, upload in connection.execute(query)}
+    return found

@@ -1,0 +1,176 @@
+"""The body of an upload, CSV or JSON, taken apart into cells of text; nothing is interpreted yet.
+
+Called by the routes, in a thread; calls the measurement schema's column names alone. Every form of nonsense is
+refused here with its place: cut-off lines, columns that nobody knows, NaN, keys that come twice, depth, too many
+rows. Nothing is unpickled or executed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predictor.errors import SchemaError, nearest
+from predictor.measurement_columns import COLUMNS, column
+
+__all__ = ["MAX_ROWS", "Table", "csv_table", "json_table", "parsed_json", "shortened", "table_of_rows"]
+
+MAX_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An upload before it is checked: cells as text, and the line (CSV) or row (JSON, from 1) of each."""
+
+    place: str
+    numbers: list[int]
+    columns: dict[str, list[str]]
+
+    def name(self, position: int) -> str:
+        """Where the row at this position stands."""
+        return f"the upload, {self.place} {self.numbers[position]}"
+
+
+def csv_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
+    """Read an upload in CSV.
+
+    Raises
+    ------
+    SchemaError
+        If it is not UTF-8 or CSV, has no or too many rows, or a row has more or fewer cells than the header.
+    """
+    reader = csv.reader(io.StringIO(_text(body), newline=""), strict=True)
+    names: list[str] | None = None
+    numbers: list[int] = []
+    cells: list[list[str]] = []
+    try:
+        for line in reader:
+            if not any(cell.strip() for cell in line):
+                continue  # an empty line is no measurement
+            if names is None:
+                names = _header([cell.strip() for cell in line])
+                continue
+            _check_row(len(cells), max_rows, "line", reader.line_num)
+            if len(line) != len(names):
+                raise SchemaError(
+                    f"the upload, line {reader.line_num} has {len(line)} cells, the header {len(names)}. "
+                    "Is the file cut off, or a comma unquoted?"
+                )
+            numbers.append(reader.line_num)
+            cells.append(line)
+    except csv.Error as error:
+        raise SchemaError(f"the upload, line {reader.line_num} is not CSV: {error}.") from None
+    columns = zip(*cells, strict=True) if cells else ([] for _ in names or ())
+    return Table("line", numbers, dict(zip(names or [], map(list, columns), strict=True)))
+
+
+def json_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
+    """Read an upload in JSON: a list of objects, or an object with such a list as ``rows``.
+
+    Raises
+    ------
+    SchemaError
+        If it is not UTF-8 or JSON, or not of this form; a value is text, a finite number, true, false or null.
+    """
+    return table_of_rows(parsed_json(body), max_rows)
+
+
+def parsed_json(body: bytes) -> Any:
+    """Parse JSON strictly: no NaN, no key twice, no depth that Python cannot follow; SchemaError otherwise."""
+    try:
+        return json.loads(_text(body), parse_constant=_no_constant, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise SchemaError("the upload's JSON is nested too deeply. Send a list of flat objects.") from None
+    except ValueError as error:
+        raise (
+            error if isinstance(error, SchemaError) else SchemaError(f"the upload is not JSON: {error}.")
+        ) from None
+
+
+def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
+    """Take apart what `json_table` parsed; a cell that a row leaves out is empty."""
+    rows = found.get("rows") if isinstance(found, dict) else found
+    if not isinstance(rows, list):
+        raise SchemaError('the upload is no list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
+    columns: dict[str, list[str]] = {}
+    for i, row in enumerate(rows):
+        _check_row(i, max_rows, "row", i + 1)
+        if not isinstance(row, dict):
+            raise SchemaError(f"the upload, row {i + 1} is {shortened(row)}, not an object with columns.")
+        for name, value in row.items():
+            if name not in columns:
+                _header([name])
+                columns[name] = [""] * len(rows)
+            columns[name][i] = _cell(value, name, i)
+    return Table("row", list(range(1, len(rows) + 1)), columns)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"the upload is not UTF-8 text ({error.reason} at byte {error.start}). "
+            "Send CSV or JSON, gzipped with Content-Encoding: gzip."
+        ) from None
+
+
+def _header(names: Sequence[str]) -> list[str]:
+    """Refuse columns that the schema does not have: nothing that was sent is dropped in silence."""
+    for name in names:
+        if column(name) is None:
+            raise SchemaError(
+                f"the upload has the column {shortened(name)}, which a measurement does not have. "
+                f"Nearest: {nearest(name[:100], [entry.name for entry in COLUMNS])}. Rename it, or leave it out."
+            )
+        if names.count(name) > 1:
+            raise SchemaError(f"the upload has the column {name!r} twice. Remove one.")
+    return list(names)
+
+
+def _check_row(n_before: int, max_rows: int, place: str, number: int) -> None:
+    if n_before >= max_rows:
+        raise SchemaError(
+            f"the upload has more than {max_rows:,} rows (see {place} {number}). Send it in several parts: "
+            "rows that come twice are stored once."
+        )
+
+
+def _cell(value: Any, name: str, i: int) -> str:
+    """Write a JSON value as its CSV cell would be, so that both forms pass the same checks."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return repr(value)
+    raise SchemaError(
+        f"the upload, row {i + 1}: {name} is {shortened(value)}. Valid: text or a number, not nested."
+    )
+
+
+def _no_constant(name: str) -> Any:
+    raise SchemaError(f"the upload holds {name}, which JSON does not have. Leave out what was not measured.")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(
+            f"the upload's JSON has the key {shortened(twice)} twice in one object. Remove one."
+        )
+    return found
+
+
+def shortened(value: object) -> str:
+    """Quote what was sent, at most 80 characters of it, for an error message."""
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."

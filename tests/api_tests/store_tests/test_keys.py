@@ -1,0 +1,63 @@
+"""Keys are random, shown once, kept as hashes, and refused once revoked."""
+
+import hashlib
+
+import pytest
+from sqlalchemy import text
+
+from api.store.keys import add_key, find_key, list_keys, revoke_key
+from predictor.errors import SchemaError
+
+
+def test_a_key_finds_its_name(store, secret):
+    assert find_key(store, secret).name == "alice"
+
+
+def test_two_keys_differ_in_256_bits(store):
+    one, two = add_key(store, "a"), add_key(store, "b")
+    assert one != two
+    assert len(one.removeprefix("epochcast_")) == 43
+
+
+def test_the_store_holds_only_the_hash(store, secret):
+    with store.connect() as connection:
+        rows = [str(value) for row in connection.execute(text("SELECT * FROM api_keys")) for value in row]
+    assert hashlib.sha256(secret.encode()).hexdigest() in rows
+    assert not any(secret in value for value in rows)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "epochcast_", "epochcast_x", "nonsense", "epochcast_" + "a" * 10**6, "\ud800"]
+)
+def test_a_wrong_key_finds_nobody(store, secret, wrong):
+    assert find_key(store, wrong) is None
+
+
+def test_a_revoked_key_says_when_it_was_revoked(store, secret):
+    revoke_key(store, "alice")
+    assert find_key(store, secret).revoked_at is not None
+
+
+def test_a_name_cannot_be_taken_twice_even_after_its_key_was_revoked(store, secret):
+    revoke_key(store, "alice")
+    with pytest.raises(SchemaError, match="'alice' already"):
+        add_key(store, "alice")
+
+
+def test_revoking_an_unknown_key_names_the_nearest(store, secret):
+    with pytest.raises(SchemaError, match=r"'alicf'. Nearest: 'alice'"):
+        revoke_key(store, "alicf")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * 101, "<script>", " a"])
+def test_an_odd_name_is_refused(store, name):
+    with pytest.raises(SchemaError, match="cannot be called"):
+        add_key(store, name)
+
+
+def test_the_list_counts_what_each_key_uploaded(store, key_id, make_rows):
+    from api.store.measurements import store_rows
+
+    store_rows(store, make_rows(3), key_id)
+    store_rows(store, make_rows(4), key_id)
+    assert [(key.name, key.uploads, key.rows) for key in list_keys(store)] == [("alice", 2, 4)]
