@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.atomic_files import replace_file
 from predictor.data_files import data_file
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.extrapolation import Ranges, reasons
@@ -104,7 +105,7 @@ class Model:
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model as JSON."""
+        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
         written = {
             "format_version": FORMAT_VERSION,
             "card": self.card,
@@ -119,7 +120,7 @@ class Model:
             "ranges": self.ranges.as_json(),
             "terms": {"|".join(term): value for term, value in self.terms.items()},
         }
-        Path(path).write_text(json.dumps(written, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
         self,
