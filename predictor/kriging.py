@@ -16,16 +16,21 @@ from numpy.typing import NDArray
 
 from predictor.gpus import GENERATIONS, Gpu
 
-__all__ = ["PARTS", "Sites", "covariances", "krige", "prior_variance"]
+__all__ = ["PARTS", "RUN_NOISE", "Sites", "covariances", "is_outlier", "krige", "prior_variance"]
 
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
 """Parts of a residual; each has a variance, fitted by `predictor.predictors.variances`."""
 
+RUN_NOISE = 1e-4
+"""Variance of ln time between runs of one training: a hundredth, squared, as careful measurements repeat."""
+
 _WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
 _OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
-_OUTLIER = 3.0  # standard deviations beyond which a known residual counts no more
+_OUTLIER = (
+    3.0  # standard deviations beyond which a residual of a table counts no more, and one's own is remarked on
+)
 _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 
@@ -70,7 +75,14 @@ def covariances(a: Sites, b: Sites) -> dict[str, Array]:
     }
 
 
-def krige(known: Sites, residual: Array, asked: Sites, variances: Mapping[str, float]) -> tuple[Array, Array]:
+def krige(
+    known: Sites,
+    residual: Array,
+    asked: Sites,
+    variances: Mapping[str, float],
+    *,
+    trusted: bool = False,
+) -> tuple[Array, Array]:
     """Mean and variance of the residuals asked for, given known ones.
 
     Parameters
@@ -81,25 +93,44 @@ def krige(known: Sites, residual: Array, asked: Sites, variances: Mapping[str, f
     asked : Sites of length m
     variances : mapping of part to variance
         Parts left out count as zero; `noise` belongs to known and asked measurements alike.
+    trusted : bool
+        Whether the known residuals are a user's own measurements of the very CNN asked about, which the answer
+        has to meet: none is clipped, and what the parts leave unexplained at a site (`noise`) is what the same
+        site shows again, but for `RUN_NOISE`. Otherwise they come from tables, whose bad cells must not count.
 
     Returns
     -------
     mean, variance : ndarray, shape (m,)
+        Where trusted residuals are larger than the variances allow, the variances are too small for this CNN,
+        and those returned are larger by the same factor.
     """
-    prior = np.full(len(asked), prior_variance(variances))
+    total = prior_variance(variances)
+    noise = max(variances.get("noise", 0.0), 1e-6)
     if not len(known):
-        return np.zeros(len(asked)), prior
-    among = _combined(known, known, variances) + np.eye(len(known)) * max(variances.get("noise", 0.0), 1e-6)
+        return np.zeros(len(asked)), np.full(len(asked), total)
+    at_site = max(noise - RUN_NOISE, 0.0) if trusted else 0.0
+    among = _combined(known, known, variances) + np.eye(len(known)) * (noise - at_site)
     across = _combined(asked, known, variances)
+    if at_site:
+        among += at_site * _same_site(known, known)
+        across += at_site * _same_site(asked, known)
     weights = np.linalg.solve(among, across.T).T
-    outermost = _OUTLIER * np.sqrt(prior_variance(variances))
+    outermost = np.inf if trusted else _OUTLIER * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
-    return mean, np.maximum(prior - np.einsum("ij,ij->i", weights, across), variances.get("noise", 0.0))
+    left = total - np.einsum("ij,ij->i", weights, across)
+    if trusted:
+        left *= max(1.0, float(residual @ np.linalg.solve(among, residual)) / len(known))
+    return mean, np.maximum(left, variances.get("noise", 0.0))
 
 
 def prior_variance(variances: Mapping[str, float]) -> float:
     """Variance of a residual about which nothing is known."""
     return float(sum(variances.values()))
+
+
+def is_outlier(residual: float, variances: Mapping[str, float]) -> bool:
+    """Whether a residual is larger than the variances lead to expect, by far."""
+    return abs(residual) > _OUTLIER * float(np.sqrt(prior_variance(variances)))
 
 
 def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
@@ -108,6 +139,18 @@ def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
         (variances.get(name, 0.0) * part for name, part in parts.items()), np.zeros((len(a), len(b)))
     )
     return total
+
+
+def _same_site(a: Sites, b: Sites) -> Array:
+    """1 where all that tells two measurements apart is equal, else 0."""
+    same: Array = (
+        _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
+        * _equal(a.cnns, b.cnns)
+        * _equal(a.image_sizes, b.image_sizes)
+        * _equal([float(n) for n in a.batch_sizes], [float(n) for n in b.batch_sizes])
+        * _equal(a.modes, b.modes)
+    )
+    return same
 
 
 def _equal(a: Sequence[object], b: Sequence[object]) -> Array:

@@ -24,7 +24,7 @@ from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, neares
 from predictor.extrapolation import Ranges, reasons
 from predictor.gpus import Gpu, check_precision, find_gpu
 from predictor.kernels import Kernels, kernels_of
-from predictor.kriging import Sites, krige, prior_variance
+from predictor.kriging import Sites, is_outlier, krige, prior_variance
 from predictor.layers import LayerTable
 from predictor.modes import Mode
 from predictor.roofline.coefficients import IterationParts, iteration_parts, join_host
@@ -157,7 +157,10 @@ class Model:
         variances = self._variances_for(gpu)
         mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
         if anchored:
-            mean, variance = self._krige(table, gpu, mode, batches, anchors, variances, host)
+            residual = self._residuals(table, mode, anchors, host)
+            mean, variance = _kriged(table, gpu, batches, anchors, residual, variances)
+            far = _far_anchors(anchors, residual, variances)
+            why = tuple((*each, *far) for each in why)
         middle = middle * np.exp(mean)
         factor = self.factors[
             ("anchored-" if anchored else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
@@ -228,26 +231,8 @@ class Model:
             return new_cnn
         return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {*new_cnn, *new_gpu}}
 
-    def _krige(
-        self,
-        table: LayerTable,
-        gpu: Gpu,
-        mode: Mode,
-        batches: Array,
-        anchors: Sequence[Anchor],
-        variances: Mapping[str, float],
-        host: str | None,
-    ) -> tuple[Array, Array]:
-        gpus = [find_gpu(anchor.gpu) for anchor in anchors]
-        residual = np.array(
-            [self._residual(table, g, mode, a, host) for g, a in zip(gpus, anchors, strict=True)]
-        )
-        sizes = [anchor.image_size or table.image_size for anchor in anchors]
-        n = len(anchors)
-        known = Sites(gpus, [_ITSELF] * n, sizes, [float(a.batch_size) for a in anchors], [""] * n)
-        m = batches.size
-        asked = Sites([gpu] * m, [_ITSELF] * m, [table.image_size] * m, [float(b) for b in batches], [""] * m)
-        return krige(known, residual, asked, variances)
+    def _residuals(self, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host: str | None) -> Array:
+        return np.array([self._residual(table, find_gpu(each.gpu), mode, each, host) for each in anchors])
 
     def _residual(self, table: LayerTable, gpu: Gpu, mode: Mode, anchor: Anchor, host: str | None) -> float:
         if anchor.image_size not in (None, table.image_size):
@@ -259,6 +244,34 @@ class Model:
         batch = np.array([float(anchor.batch_size)])
         _, _, predicted = self._times(kernels_of(table), gpu, mode, batch, host)
         return math.log(anchor.iteration_time_ms / float(predicted[0]))
+
+
+def _kriged(
+    table: LayerTable,
+    gpu: Gpu,
+    batches: Array,
+    anchors: Sequence[Anchor],
+    residual: Array,
+    variances: Mapping[str, float],
+) -> tuple[Array, Array]:
+    """Mean and variance of ln(truth / model) at the batch sizes; at an anchor the answer is the anchor."""
+
+    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Sites:
+        n = len(gpus)
+        return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
+
+    known = sites([find_gpu(each.gpu) for each in anchors], [float(each.batch_size) for each in anchors])
+    asked = sites([gpu] * batches.size, [float(size) for size in batches])
+    return krige(known, residual, asked, variances, trusted=True)
+
+
+def _far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[str]:
+    return [
+        f"anchor: {math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
+        "more than its errors explain: check its unit and mode"
+        for each, r in zip(anchors, residual, strict=True)
+        if is_outlier(float(r), variances)
+    ]
 
 
 @lru_cache(maxsize=8)

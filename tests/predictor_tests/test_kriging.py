@@ -44,10 +44,29 @@ def test_the_variance_never_falls_below_the_noise():
     assert (variance >= VARIANCES["noise"]).all()
 
 
-def test_an_outlier_counts_no_more_than_three_deviations():
+def test_an_outlier_of_a_table_counts_no_more_than_three_deviations():
     known = sites(("T4", "a", 224, 32))
     wild, large = (krige(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 5.0))
     assert wild == large
+
+
+def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
+    known = sites(("T4", "a", 224, 32))
+    mean, variance = krige(known, np.array([np.log(10.0)]), known, VARIANCES, trusted=True)
+    assert np.exp(mean[0]) == pytest.approx(10.0, rel=0.01)
+    assert variance[0] >= VARIANCES["noise"]
+
+
+def test_two_measurements_of_ones_own_at_one_place_are_averaged():
+    known = sites(("T4", "a", 224, 32), ("T4", "a", 224, 32))
+    mean, _ = krige(known, np.array([0.9, 1.1]), known.take(np.array([0])), VARIANCES, trusted=True)
+    assert mean[0] == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():
+    known, asked = sites(("T4", "a", 224, 32)), sites(("T4", "a", 224, 256))
+    usual, wild = (krige(known, np.array([r]), asked, VARIANCES, trusted=True)[1][0] for r in (0.1, 2.0))
+    assert wild > 5 * usual
 
 
 def test_variances_are_found_again_in_simulated_residuals():

@@ -123,6 +123,29 @@ def test_an_anchor_pulls_the_answer_to_it_and_narrows_the_interval(model):
     assert near.high_ms[0] / near.low_ms[0] < plain.high_ms[0] / plain.low_ms[0]
 
 
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.97, 1.3, 3.0, 20.0])
+@pytest.mark.parametrize("gpu", ["T4", "L4"])
+def test_where_an_anchor_was_measured_the_answer_is_the_anchor(model, gpu, factor):
+    table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
+    measured = factor * float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
+    answer = model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, measured)])
+    assert answer.iteration_time_ms[1] == pytest.approx(measured, rel=0.01)
+    assert answer.low_ms[1] < measured < answer.high_ms[1]
+
+
+def test_an_anchor_far_from_the_model_is_remarked_on(model):
+    table = zoo_cnn("resnet50")
+    plain = float(model.forecast(table, T4, Mode(), [64]).iteration_time_ms[0])
+    far, near = (
+        model.forecast(table, T4, Mode(), [64], [Anchor("T4", 64, factor * plain)]).extrapolates[0]
+        for factor in (5.0, 1.2)
+    )
+    assert [why for why in far if why not in near] == [
+        "anchor: 5 times the model's own time on T4 at batch 64, more than its errors explain: "
+        "check its unit and mode"
+    ]
+
+
 def test_an_anchor_at_another_image_size_is_refused(model):
     with pytest.raises(OutOfRangeError, match="image size 128 is not 224"):
         model.forecast(zoo_cnn("resnet50"), T4, Mode(), [64], [Anchor("T4", 64, 500.0, image_size=128)])
