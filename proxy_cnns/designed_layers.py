@@ -1,0 +1,163 @@
+"""The designed operators besides convolutions: ladders of sizes, for what mostly waits for memory.
+
+Called by `designed_library`; calls `spread` and `operator_shapes`. Such an operator's time follows its bytes,
+so a ladder over the numbers in a map and a few divisions of them into channels and positions are enough.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from predictor.operators import Operator
+from proxy_cnns.operator_shapes import linear, optimizer, pool, same_shape
+from proxy_cnns.spread import Draw, draws
+
+__all__ = ["LAYER_FAMILIES", "layers"]
+
+_MOST_NUMBERS = 8_000_000  # of a map of one image
+
+Make = Callable[[Draw], Operator]
+
+
+def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
+    """Channels and side of a map."""
+    side = draw.side(low, high)
+    return draw.channels(min(7500, draw.between(350, 50_000) / side)), side
+
+
+def _plain(
+    draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: object
+) -> Operator:
+    channels, side = _size(draw, low, high)
+    return same_shape(type_, channels, side, wide_input=draw.happens(wide), **more)
+
+
+def _vector(draw: Draw, type_: str, low: float, high: float, **more: object) -> Operator:
+    return same_shape(type_, draw.channels(draw.between(low, high)), 1, **more)
+
+
+def _activation(kind: str, in_place: bool = False, vectors: float = 0.0) -> Make:
+    def make(draw: Draw) -> Operator:
+        more = {"kind": kind, "in_place": in_place}
+        if draw.happens(vectors):
+            return _vector(draw, "activation", 3, 7000, **more)
+        return _plain(draw, "activation", **more)
+
+    return make
+
+
+def _small(draw: Draw, kind: str) -> Operator:
+    """Activation of a small CNN's map, as of LeNet-5."""
+    channels = draw.channels(draw.between(4, 256))
+    return same_shape("activation", channels, draw.side(1, 64), kind=kind)
+
+
+def _layer_scale(draw: Draw) -> Operator:
+    channels, side = draw.channels(draw.between(64, 1600)), draw.side(7, 60)
+    return same_shape("multiply", channels, side, parameters=channels)
+
+
+def _concat(draw: Draw) -> Operator:
+    """Tensors of one width each, as dense blocks and branches join them; up to 49 in DenseNet."""
+    side = draw.side(7, 72)
+    n_tensors = round(draw.between(2, 49.4))
+    total = draw.between(1500, 24_000) / side
+    each = max(8, draw.channels(total / n_tensors))
+    return same_shape("concat", n_tensors * each, side, n_tensors=n_tensors)
+
+
+def _concat_forward(draw: Draw) -> Operator:
+    channels, side = _size(draw, 7, 60)
+    return same_shape("concat", channels // 2 * 2 or 2, side, n_tensors=2, passes="forward")
+
+
+def _linear_vectors(draw: Draw) -> Operator:
+    return linear(draw.channels(draw.between(64, 26_000)), draw.channels(draw.between(8, 4500)))
+
+
+def _linear_maps(draw: Draw) -> Operator:
+    """Linear layers on maps widen or narrow them four times, in CNNs that borrow from transformers."""
+    side, widen = draw.side(7, 60), draw.happens(0.5)
+    narrow = draw.channels(draw.between(4500, 12_000) / side)
+    return linear(narrow, 4 * narrow, side, wide=True) if widen else linear(4 * narrow, narrow, side)
+
+
+def _pool(type_: str, kernel: int, stride: int, padding: int = 0, low: int = 8, high: int = 230) -> Make:
+    def make(draw: Draw) -> Operator:
+        channels, side = _size(draw, low, high)
+        return pool(type_, channels, side, kernel, stride, padding)
+
+    return make
+
+
+def _global_pool(draw: Draw) -> Operator:
+    channels, side = _size(draw, 4, 300)
+    return pool("avg_pool", channels, side, side, side)
+
+
+def _optimizer(draw: Draw) -> Operator:
+    n_tensors = round(draw.between(8, 1000))
+    return optimizer(n_tensors, max(100 * n_tensors, round(draw.between(5e4, 3e8))))
+
+
+def _loss(draw: Draw) -> Operator:
+    return same_shape(
+        "loss", draw.channels(draw.between(1, 22_000)), 1, out_channels=None, out_height=None, out_width=None
+    )
+
+
+LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
+    "batch norm": (76, partial(_plain, type_="batch_norm", low=2, high=300)),
+    "batch norm, vectors": (4, partial(_vector, type_="batch_norm", low=64, high=4096)),
+    "relu in place": (46, _activation("relu", in_place=True, vectors=0.1)),
+    "relu": (12, _activation("relu")),
+    "silu in place": (26, _activation("silu", in_place=True, vectors=0.2)),
+    "silu": (5, _activation("silu")),
+    "relu6 in place": (8, _activation("relu6", in_place=True)),
+    "leaky relu in place": (6, _activation("leaky_relu", in_place=True)),
+    "hardswish in place": (9, _activation("hardswish", in_place=True, vectors=0.2)),
+    "hardsigmoid": (7, _activation("hardsigmoid", vectors=0.85)),
+    "sigmoid": (16, _activation("sigmoid", vectors=0.8)),
+    "gelu": (12, _activation("gelu")),
+    "tanh": (6, partial(_small, kind="tanh")),
+    "softmax": (3, _activation("softmax", vectors=1)),
+    "add": (32, partial(_plain, type_="add", low=4, wide=0.1)),
+    "add of gradients": (32, partial(_plain, type_="add", low=4, passes="forward")),
+    "multiply": (32, partial(_plain, type_="multiply", low=7)),
+    "layer scale": (10, _layer_scale),
+    "concat": (60, _concat),
+    "concat of gradients": (8, _concat_forward),
+    "copy": (4, partial(_plain, type_="concat", low=7, high=64)),
+    "layer norm": (16, partial(_plain, type_="layer_norm", low=7, high=64, wide=0.5)),
+    "layer norm, vectors": (3, partial(_vector, type_="layer_norm", low=256, high=2048)),
+    "linear, vectors": (28, _linear_vectors),
+    "linear, maps": (20, _linear_maps),
+    "dropout": (6, partial(_plain, type_="dropout", low=2, high=40)),
+    "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
+    "stochastic depth": (20, partial(_plain, type_="stochastic_depth", low=7, wide=0.2)),
+    "permute": (16, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
+    "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
+    "max pool 3/2": (14, _pool("max_pool", 3, 2)),
+    "max pool 3/2 padded": (9, _pool("max_pool", 3, 2, 1, 14, 240)),
+    "max pool 3/1": (9, _pool("max_pool", 3, 1, 1, 7, 60)),
+    "average pool 2/2": (9, _pool("avg_pool", 2, 2)),
+    "average pool 3/1": (7, _pool("avg_pool", 3, 1, 1, 7, 60)),
+    "pool to the same size": (2, _pool("avg_pool", 1, 1, 0, 7, 14)),
+    "global pool": (28, _global_pool),
+    "loss": (4, _loss),
+    "optimizer": (26, _optimizer),
+}
+"""Name of a family -> how many shapes of it the smallest library has, and how one is made from a draw."""
+
+
+def layers() -> Iterator[tuple[str, int, Iterator[Operator]]]:
+    """Family by family: its name, how many shapes the smallest library takes, and its endless shapes."""
+    for name, (count, make) in LAYER_FAMILIES.items():
+        yield name, count, _shapes(name, make)
+
+
+def _shapes(name: str, make: Make) -> Iterator[Operator]:
+    for draw in draws(name):
+        operator = make(draw)
+        sizes = (operator.in_channels or 1, operator.in_height or 1, operator.in_width or 1)
+        if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 4e8:
+            yield operator

@@ -1,0 +1,109 @@
+"""Operators from the few numbers that describe them, with what follows (output sizes, parameters) filled in.
+
+Called by `designed_convolutions`, `designed_layers` and tests; calls `predictor.operators`. Maps are square.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from predictor.operators import Operator
+
+__all__ = ["conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
+
+
+def conv(
+    in_channels: int,
+    side: int,
+    out_channels: int,
+    kernel: tuple[int, int],
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
+    padded: bool = True,
+    bias: bool = False,
+    first: bool = False,
+    wide: bool = False,
+) -> Operator:
+    """Convolution; `padded` keeps the size at stride 1. Patches (kernel = stride) are never padded."""
+    padding = [dilation * (k - 1) // 2 * (padded and k != stride) for k in kernel]
+    height, width = (
+        (side + 2 * p - dilation * (k - 1) - 1) // stride + 1 for k, p in zip(kernel, padding, strict=True)
+    )
+    shape = _map("in", in_channels, side) | {
+        "out_channels": out_channels,
+        "out_height": height,
+        "out_width": width,
+    }
+    weights = in_channels // groups * out_channels * kernel[0] * kernel[1]
+    return Operator(
+        "conv2d",
+        **shape,
+        **_window(kernel, stride, (padding[0], padding[1])),
+        dilation=dilation,
+        groups=groups,
+        parameters=weights + bias * out_channels,
+        input_gradient=not first,
+        wide_input=wide or first,
+    )
+
+
+def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, stride: int) -> Operator:
+    """Transposed convolution that multiplies the size by its stride; kernel - stride must be even."""
+    padding = (kernel - stride) // 2
+    return Operator(
+        "conv_transpose2d",
+        **_map("in", in_channels, side),
+        **_map("out", out_channels, (side - 1) * stride - 2 * padding + kernel),
+        **_window((kernel, kernel), stride, (padding, padding)),
+        dilation=1,
+        groups=1,
+        parameters=in_channels * out_channels * kernel * kernel,
+    )
+
+
+def linear(in_channels: int, out_channels: int, side: int = 1, wide: bool = False) -> Operator:
+    """Linear layer with bias over the channels, at each position of a map; side 1: on vectors."""
+    return Operator(
+        "linear",
+        **_map("in", in_channels, side),
+        **_map("out", out_channels, side),
+        parameters=in_channels * out_channels + out_channels,
+        wide_input=wide,
+    )
+
+
+def pool(type_: str, channels: int, side: int, kernel: int, stride: int, padding: int = 0) -> Operator:
+    """``max_pool`` or ``avg_pool``; a global one has kernel = stride = side."""
+    return Operator(
+        type_,
+        **_map("in", channels, side),
+        **_map("out", channels, (side + 2 * padding - kernel) // stride + 1),
+        **_window((kernel, kernel), stride, (padding, padding)),
+    )
+
+
+def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
+    """Operator whose output has the shape of its input: norms, activations, sums, products, concats."""
+    parameters = 2 * channels if type_ in ("batch_norm", "layer_norm") else 0
+    shapes = _map("in", channels, side) | _map("out", channels, side)
+    return replace(Operator(type_, **shapes, parameters=parameters), **more)
+
+
+def optimizer(n_tensors: int, parameters: int) -> Operator:
+    """Update of `n_tensors` tensors with `parameters` numbers in all."""
+    return Operator("optimizer", n_tensors=n_tensors, parameters=parameters)
+
+
+def _map(side_of: str, channels: int, side: int) -> dict[str, Any]:
+    return {f"{side_of}_channels": channels, f"{side_of}_height": side, f"{side_of}_width": side}
+
+
+def _window(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "kernel_height": kernel[0],
+        "kernel_width": kernel[1],
+        "stride_height": stride,
+        "stride_width": stride,
+        "padding_height": padding[0],
+        "padding_width": padding[1],
+    }
