@@ -6,6 +6,7 @@ so a ladder over the numbers in a map and a few divisions of them into channels 
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from predictor.operators import Operator
 from proxy_cnns.operator_shapes import linear, optimizer, pool, same_shape
@@ -24,20 +25,18 @@ def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
     return draw.channels(min(7500, draw.between(350, 50_000) / side)), side
 
 
-def _plain(
-    draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: object
-) -> Operator:
+def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: Any) -> Operator:
     channels, side = _size(draw, low, high)
     return same_shape(type_, channels, side, wide_input=draw.happens(wide), **more)
 
 
-def _vector(draw: Draw, type_: str, low: float, high: float, **more: object) -> Operator:
+def _vector(draw: Draw, type_: str, low: float, high: float, **more: Any) -> Operator:
     return same_shape(type_, draw.channels(draw.between(low, high)), 1, **more)
 
 
 def _activation(kind: str, in_place: bool = False, vectors: float = 0.0) -> Make:
     def make(draw: Draw) -> Operator:
-        more = {"kind": kind, "in_place": in_place}
+        more: dict[str, Any] = {"kind": kind, "in_place": in_place}
         if draw.happens(vectors):
             return _vector(draw, "activation", 3, 7000, **more)
         return _plain(draw, "activation", **more)

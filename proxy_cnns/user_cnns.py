@@ -1,0 +1,87 @@
+"""The user's own CNN: ``FILE.py:make_model``, loaded by its path.
+
+Called by `grid` and by the backends that run it; calls `predictor.sources` for its layer table. The file is
+Python code and runs when it is loaded: only the person at this machine names it, never a request.
+"""
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import EpochcastError, SchemaError, nearest
+from predictor.layers import LayerTable
+from predictor.sources import resolve_cnn
+from proxy_cnns.work import Builder
+
+__all__ = ["builder_of", "make_model", "user_table"]
+
+
+def builder_of(text: str) -> Builder | None:
+    """Read ``FILE.py:make_model``; None where `text` is not of this form.
+
+    Raises
+    ------
+    SchemaError
+        If the file does not exist, or no function is named.
+    """
+    head, colon, function = text.rpartition(":")
+    path = head if colon and not function.endswith(".py") else text
+    if not path.endswith(".py"):
+        return None
+    if not Path(path).is_file():
+        raise SchemaError(f"{path} is not a file. Give the path of a Python file, as FILE.py:make_model.")
+    if path == text:
+        raise SchemaError(f"{text} names no function. Give the one that makes the CNN: {text}:make_model.")
+    return Builder(Path(path), function)
+
+
+def make_model(builder: Builder) -> Any:
+    """Run the user's function, and return the CNN that it makes.
+
+    Raises
+    ------
+    SchemaError
+        If the file does not run, has no such function, or the function fails or needs arguments.
+    """
+    path, name = builder
+    make = getattr(_module(Path(path)), name, None)
+    if not callable(make):
+        known = [key for key, value in vars(_module(Path(path))).items() if inspect.isfunction(value)]
+        raise SchemaError(f"{path} has no function {name!r}. Nearest: {nearest(name, known)}.")
+    try:
+        return make()
+    except EpochcastError:
+        raise
+    except Exception as error:
+        raise SchemaError(
+            f"{name}() of {path} fails: {type(error).__name__}: {error}. It must return a CNN without arguments."
+        ) from error
+
+
+def user_table(builder: Builder, image_size: int) -> LayerTable:
+    """Layer table of the user's CNN, a torch.nn.Module or a chainer.Chain."""
+    return resolve_cnn(make_model(builder), image_size)
+
+
+def _module(path: Path) -> Any:
+    """Load a file as a module of its own name, once, with its folder open to its imports."""
+    path = path.resolve()
+    name = f"epochcast_user_{path.stem}_{abs(hash(path)):x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SchemaError(f"{path} cannot be loaded as a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise SchemaError(f"{path} does not run: {type(error).__name__}: {error}.") from error
+    finally:
+        sys.path.remove(str(path.parent))
+    return module

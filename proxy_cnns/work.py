@@ -1,0 +1,46 @@
+"""What is measured, before any framework: one thing to run, and one way to run it.
+
+Made by `grid`; read by the backends, the profiler and the campaign. Calls nothing of ours but layers, modes and
+operators.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from predictor.layers import LayerTable
+from predictor.modes import Mode
+from predictor.operators import Operator
+
+__all__ = ["Builder", "Setting", "Work"]
+
+
+class Builder(NamedTuple):
+    """A function of the user's own file that takes no arguments and returns a CNN."""
+
+    path: Path
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One thing to run: exactly one of `table`, `operator` and `builder` says what.
+
+    `kind` is ``proxy``, ``operator`` or ``target``; `image_size` is in pixels, of an operator its input's height.
+    """
+
+    kind: str
+    name: str
+    image_size: int
+    table: LayerTable | None = None
+    operator: Operator | None = None
+    builder: Builder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One configuration, and one row of the table it ends in."""
+
+    work: Work
+    mode: Mode
+    batch_size: int
