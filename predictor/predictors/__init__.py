@@ -20,6 +20,7 @@ PREDICTORS: dict[str, str] = {
     "gpu-specs-relative": "predictor.predictors.gpu_specs:GpuSpecsRelative",
     "proxy-times": "predictor.predictors.proxy_times:ProxyTimes",
     "proxy-times-relative": "predictor.predictors.proxy_times:ProxyTimesRelative",
+    "layer-times": "predictor.predictors.layer_times:LayerTimes",
     "roofline": "predictor.predictors.roofline:Roofline",
     "anchored": "predictor.predictors.anchored:Anchored",
     "flops-ratio": "predictor.predictors.flops_ratio:FlopsRatio",

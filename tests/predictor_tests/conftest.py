@@ -2,7 +2,7 @@
 
 # ruff: noqa: ARG002 - the fake takes what the model takes
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,12 +13,23 @@ from predictor.gpus import Gpu
 from predictor.layers import LayerTable
 from predictor.modes import Mode
 from predictor.offers import Offer
+from predictor.operator_work import (
+    SHAPE_COLUMNS,
+    device_rates,
+    operator_class,
+    roofline_ms,
+    shape_columns,
+)
+from predictor.operators import Operator, operator_row, operators_of
+from predictor.zoo import zoo_cnn
 
 
 class FakeModel:
     """Time = 5 ms + batch size x layers / peak; 10 % of it host; every other generation extrapolates."""
 
     card: dict[str, Any] = {"name": "fake", "trained_on": "a formula"}  # noqa: RUF012
+
+    fed_frameworks: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, list[int]]] = []
@@ -72,3 +83,61 @@ def prices() -> tuple[Offer, ...]:
         Offer("cloud", "old-k80", "Tesla K80", 1, 0.1, historic=True),
         Offer("cloud", "half-k80", "Tesla K80", 0.5, 0.2),
     )
+
+
+class MadeUpGpu:
+    """An H200 whose operators take a known multiple of their roofline time, smooth in shape and batch size."""
+
+    host_ms_of_operator = 0.06
+
+    def log_ratio(self, operator: Operator, batch_sizes: Any) -> Any:
+        columns = dict(zip(SHAPE_COLUMNS, shape_columns([operator])[0], strict=True))
+        slow = 0.9 if operator.type in ("conv2d", "linear") else 0.3
+        bent = 0.04 * (10.0 - columns["in_channels"]) + 0.03 * columns["kernel"] + 0.02 * columns["groups"]
+        return slow + bent + 0.05 * np.tanh(6.0 - np.log2(batch_sizes))
+
+    def operator_ms(self, operator: Operator, batch_sizes: Sequence[int], precision: str = "tf32") -> Any:
+        batches = np.asarray(batch_sizes, dtype=float)
+        least = roofline_ms([operator], batches, device_rates("NVIDIA H200", precision))[0]
+        return least * np.exp(self.log_ratio(operator, batches))
+
+    def target_ms(self, table: LayerTable, batch_sizes: Sequence[int], weights: dict[str, float]) -> Any:
+        return sum(
+            weights.get(operator_class(operator), 1.0) * count * self.operator_ms(operator, batch_sizes)
+            for operator, count in operators_of(table).items()
+        )
+
+    def operator_rows(
+        self, operators: Iterable[Operator], batch_sizes: Sequence[int], **mode: Any
+    ) -> list[dict[str, Any]]:
+        return [
+            operator_row(operator)
+            | {"gpu": "NVIDIA H200", "source": "made up", "image_size": operator.in_height or 1}
+            | {"batch_size": size, "precision": "tf32", "framework": "pytorch", "memory_format": "nchw"}
+            | {"iteration_time_ms": ms, "gpu_time_ms": ms, "host_time_ms": self.host_ms_of_operator}
+            | mode
+            for operator in operators
+            for size, ms in zip(batch_sizes, self.operator_ms(operator, batch_sizes), strict=True)
+        ]
+
+    def target_rows(
+        self, cnns: Iterable[str], batch_sizes: Sequence[int], weights: dict[str, float] | None = None
+    ) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for cnn in cnns:
+            table = zoo_cnn(cnn)
+            host = self.host_ms_of_operator * operators_of(table).total()
+            busy = self.target_ms(table, batch_sizes, weights or {})
+            rows += [
+                {"gpu": "NVIDIA H200", "source": "made up", "kind": "target", "cnn": cnn, "batch_size": size}
+                | {"image_size": table.image_size, "precision": "tf32", "framework": "pytorch"}
+                | {"memory_format": "nchw", "pass": "training", "gpu_time_ms": ms, "host_time_ms": host}
+                | {"iteration_time_ms": float(np.cbrt(ms**3 + host**3))}
+                for size, ms in zip(batch_sizes, busy, strict=True)
+            ]
+        return rows
+
+
+@pytest.fixture(scope="session")
+def made_up_gpu() -> MadeUpGpu:
+    return MadeUpGpu()

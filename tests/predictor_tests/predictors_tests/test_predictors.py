@@ -20,6 +20,8 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
 from predictor.errors import NotFittedError, SchemaError
+from predictor.features import feature_table
+from predictor.operators import operators_of
 from predictor.predictors import PREDICTORS, predictor_class
 
 # Plain least squares may answer below zero, and says so; the tests of gpu-specs look at that.
@@ -53,6 +55,24 @@ def _times(name, features):
 @pytest.fixture(params=LOADABLE)
 def name(request):
     return request.param
+
+
+@pytest.fixture(scope="module")
+def features_with_operators(features, made_up_gpu):
+    """The same CNNs, and their operators on every GPU."""
+    operators = dict.fromkeys(o for table in features["layer_table"] for o in operators_of(table))
+    rows = [
+        row
+        for gpu in features["gpu"].unique()
+        for row in made_up_gpu.operator_rows(operators, (8, 32, 128), gpu=gpu, precision="fp32")
+    ]
+    return pd.concat([features, feature_table(pd.DataFrame(rows))], ignore_index=True)
+
+
+@pytest.fixture
+def features(name, features, request):
+    """What the predictor needs: `layer-times` is nothing without operators."""
+    return request.getfixturevalue("features_with_operators") if name == "layer-times" else features
 
 
 @pytest.fixture

@@ -1,0 +1,157 @@
+"""From single layers to iterations: sums by class, the weights that turn them into GPU and host time, their errors.
+
+Called by the `layer-times` estimator, which fits the weights, and by layer_forecast, which serves them; calls
+operators and operator_library. numpy alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.layers import LayerTable
+from predictor.operator_library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
+from predictor.operator_work import OPERATOR_CLASSES, operator_class
+from predictor.operators import operators_of
+
+__all__ = ["CLASSES", "LayerLaw", "LayerSums", "layer_sums"]
+
+Array = NDArray[np.float64]
+
+CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
+"""Classes of operators, each with a weight."""
+
+_UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerSums:
+    """Times of one CNN's operators, added up; arrays over batch sizes.
+
+    `class_ms` has shape (len(CLASSES), n_batches), `host_ms` is the host's time for all operators (NaN if the library
+    has none), `n_operators` how many run. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the
+    time, (n_batches,), that is known only so well; `named` gives the operators behind those that are reasons.
+    """
+
+    class_ms: Array
+    host_ms: float
+    n_operators: float
+    shares: dict[int, Array]
+    named: dict[int, tuple[str, ...]]
+
+    def reasons(self) -> tuple[tuple[str, ...], ...]:
+        """Why to be careful, for each batch size, in the words of `extrapolates`."""
+        n = self.class_ms.shape[1]
+        return tuple(
+            tuple(_reason(kind, self.named[kind]) for kind in _UNSURE if self.shares[kind][i] > 0)
+            for i in range(n)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerLaw:
+    """Weights of one mode: GPU time = sum of weight x class time + `operator_ms` x operators + `iteration_ms`.
+
+    Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`. `spread` and
+    `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
+    were measured, and where those that it alone has were not.
+    """
+
+    weights: dict[str, float] = field(default_factory=dict)
+    operator_ms: float = 0.0
+    iteration_ms: float = 0.0
+    host_weight: float = 1.0
+    host_operator_ms: float = 0.0
+    host_iteration_ms: float = 0.0
+    spread: float = 0.10
+    spread_near: float = 0.20
+    trained_on: str = "no CNN: weights of 1"
+
+    def gpu_ms(self, sums: LayerSums) -> Array:
+        """Time that the GPU is busy in one iteration."""
+        weights = np.array([self.weights.get(name, 1.0) for name in CLASSES])
+        busy: Array = weights @ sums.class_ms + self.operator_ms * sums.n_operators + self.iteration_ms
+        return busy
+
+    def class_ms(self, sums: LayerSums) -> dict[str, Array]:
+        """The same, split by class."""
+        split = {
+            name: self.weights.get(name, 1.0) * ms for name, ms in zip(CLASSES, sums.class_ms, strict=True)
+        }
+        return {name: ms for name, ms in split.items() if ms.any()}
+
+    def host_ms(self, sums: LayerSums) -> float:
+        """Time that the host needs to enqueue one iteration; NaN if the library has no host times."""
+        own = self.host_weight * sums.host_ms if self.host_weight else 0.0
+        return own + self.host_operator_ms * sums.n_operators + self.host_iteration_ms
+
+    def half_width(self, sums: LayerSums) -> Array:
+        """Half width of the interval of ln GPU time, wider by the share of time that was not measured."""
+        unmeasured = sum(sums.shares.values(), np.zeros(sums.class_ms.shape[1]))
+        strange = sums.shares[FARAWAY] + sums.shares[UNKNOWN]
+        width: Array = self.spread + (self.spread_near - self.spread) * np.sqrt(unmeasured) + strange
+        return width
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers and text."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> LayerLaw:
+        """Back from plain numbers and text."""
+        return cls(**found)
+
+
+def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> LayerSums:
+    """Add up a CNN's operators by class.
+
+    Raises
+    ------
+    SchemaError
+        If an operator's time cannot even be estimated; the message names it.
+    """
+    counted = operators_of(table)
+    operators, counts = list(counted), np.array(list(counted.values()), dtype=float)
+    times = library.times(operators, batch_sizes)
+    weighted = counts[:, None] * times.gpu_ms
+    class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators])
+    class_ms = np.zeros((len(CLASSES), weighted.shape[1]))
+    np.add.at(class_ms, class_of, weighted)
+    total = class_ms.sum(axis=0)
+    kinds = (NEAR, *_UNSURE)
+    return LayerSums(
+        class_ms,
+        float(counts @ times.host_ms),
+        float(counts.sum()),
+        {kind: np.where(times.sureness == kind, weighted, 0.0).sum(axis=0) / total for kind in kinds},
+        {
+            kind: tuple(
+                operator.name
+                for operator, sure in zip(operators, times.sureness, strict=True)
+                if kind in sure
+            )
+            for kind in kinds
+        },
+    )
+
+
+def _reason(kind: int, names: tuple[str, ...]) -> str:
+    word = _UNSURE[kind]
+    if word == "operator":
+        types = ", ".join(
+            sorted({name.split("_")[0] if "-" in name.split("_")[0] else _type(name) for name in names})
+        )
+        return f"operator: {types} never measured on this GPU in this mode"
+    some = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    if word == "shape":
+        return f"shape: nothing like {some} was measured"
+    return f"batch: {some} beyond the batch sizes measured"
+
+
+def _type(name: str) -> str:
+    known = [each for each in OPERATOR_CLASSES if name.startswith(each)]
+    return max(known, key=len) if known else name

@@ -1,0 +1,218 @@
+"""The operator library: single layers measured on one GPU in one mode, and what they tell about any other layer.
+
+Called by layer_sums and the `layer-times` estimator; calls operators, operator_work and operator_neighbours. numpy
+alone. Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time over roofline, is
+interpolated, which varies a hundredth of what time does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.errors import SchemaError
+from predictor.operator_neighbours import FAR, neighbourhoods
+from predictor.operator_work import device_rates, operator_class, roofline_ms
+from predictor.operators import Operator, operator_from_row
+
+__all__ = [
+    "BEYOND",
+    "FARAWAY",
+    "MEASURED",
+    "NEAR",
+    "UNKNOWN",
+    "LibraryMode",
+    "OperatorLibrary",
+    "OperatorTimes",
+]
+
+Array = NDArray[np.float64]
+
+MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
+"""How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
+sizes, from far shapes, of a type that was never measured."""
+
+_BATCH_FREE = ("optimizer",)
+_COMPUTE_CLASSES = ("convolution", "linear")
+_OPERATOR_KEYS = (
+    "cnn",
+    "type",
+    "activation_kind",
+    "pass",
+    "input_gradient",
+    "in_place",
+    "wide_input",
+    "parameters",
+    "n_tensors",
+)
+
+
+class LibraryMode(NamedTuple):
+    """What one library holds for: operators are launched alike however iterations reach the GPU, so no `capture`."""
+
+    gpu: str
+    framework: str = "pytorch"
+    precision: str = "fp32"
+    memory_format: str = "nchw"
+    autotune: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorTimes:
+    """Times of operators over batch sizes, in ms.
+
+    `gpu_ms` has shape (n_operators, n_batches), `host_ms` (n_operators,), NaN where the library has no host times;
+    `sureness` (n_operators, n_batches) holds `MEASURED`, `NEAR`, `BEYOND`, `FARAWAY` or `UNKNOWN`.
+    """
+
+    gpu_ms: Array
+    host_ms: Array
+    sureness: NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorLibrary:
+    """Measured operators of one mode.
+
+    `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
+    not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
+    """
+
+    mode: LibraryMode
+    operators: tuple[Operator, ...]
+    batch_sizes: Array
+    log_ms: Array
+    host_ms: Array
+
+    @classmethod
+    def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
+        """Library of rows of a measurement table, all of this mode; what was measured twice counts once.
+
+        Raises
+        ------
+        SchemaError
+            If a row is of no operator, or there is none.
+        """
+        names: dict[tuple[object, ...], Operator] = {}
+        gpu: dict[tuple[Operator, float], list[float]] = {}
+        host: dict[Operator, list[float]] = {}
+        for row in rows:
+            key = tuple(str(row.get(name)) for name in _OPERATOR_KEYS)
+            operator = names.setdefault(key, operator_from_row(row)) if key not in names else names[key]
+            gpu.setdefault((operator, float(row["batch_size"])), []).append(float(row["iteration_time_ms"]))
+            if row.get("host_time_ms") is not None and row["host_time_ms"] == row["host_time_ms"]:
+                host.setdefault(operator, []).append(float(row["host_time_ms"]))
+        if not gpu:
+            raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
+        operators = tuple(
+            sorted({operator for operator, _ in gpu}, key=lambda each: (each.name, each.kind or ""))
+        )
+        sizes = sorted({size for _, size in gpu})
+        log_ms = np.full((len(operators), len(sizes)), np.nan)
+        place = {operator: i for i, operator in enumerate(operators)}
+        for (operator, size), times in gpu.items():
+            log_ms[place[operator], sizes.index(size)] = float(np.log(times).mean())
+        host_ms = [float(np.median(host[each])) if each in host else np.nan for each in operators]
+        return cls(mode, operators, np.array(sizes), log_ms, np.array(host_ms))
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def without(self, operators: Iterable[Operator]) -> OperatorLibrary:
+        """The library as if these had not been measured."""
+        gone = set(operators)
+        kept = np.array([operator not in gone for operator in self.operators], dtype=bool)
+        chosen = tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep)
+        return OperatorLibrary(self.mode, chosen, self.batch_sizes, self.log_ms[kept], self.host_ms[kept])
+
+    def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
+        """Time of each operator at each batch size.
+
+        Raises
+        ------
+        SchemaError
+            If an operator lacks the shape that its work follows from: no time is better than a made-up one.
+
+        Notes
+        -----
+        ln(time / roofline) is linear in ln(batch size) between measured ones and constant beyond them.
+        """
+        batches = np.asarray(batch_sizes, dtype=float)
+        efficiency, beyond = self._curves(batches)
+        place = {operator: i for i, operator in enumerate(self.operators)}
+        exact = np.array([place.get(operator, -1) for operator in operators], dtype=np.intp)
+        log_ratio = np.empty((len(operators), batches.size))
+        sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
+        host = np.full(len(operators), np.nan)
+        known = exact >= 0
+        log_ratio[known], host[known] = efficiency[exact[known]], self.host_ms[exact[known]]
+        sureness[known] = np.where(beyond[exact[known]], BEYOND, MEASURED)
+        if not known.all():
+            new = np.flatnonzero(~known)
+            found = self._interpolated([operators[int(i)] for i in new], efficiency, beyond)
+            log_ratio[new], host[new], sureness[new] = found
+        least = roofline_ms(operators, batches, self._rates())
+        return OperatorTimes(least * np.exp(log_ratio), host, sureness)
+
+    def _rates(self) -> Any:
+        return device_rates(self.mode.gpu, self.mode.precision)
+
+    def _curves(self, batches: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """ln(time / roofline) of every measured operator at these batch sizes, and whether that is beyond its own."""
+        ratio = self.log_ms - np.log(roofline_ms(self.operators, self.batch_sizes, self._rates()))
+        log_sizes, asked = np.log(self.batch_sizes), np.log(batches)
+        measured = np.isfinite(ratio)
+        curves = np.empty((len(self), batches.size))
+        beyond = np.empty(curves.shape, dtype=bool)
+        patterns, member = np.unique(measured, axis=0, return_inverse=True)
+        for number, pattern in enumerate(patterns):
+            rows = np.flatnonzero(member.ravel() == number)
+            at = log_sizes[pattern]
+            curves[rows] = _interpolation(at, asked, ratio[np.ix_(rows, np.flatnonzero(pattern))])
+            beyond[rows] = (asked < at[0] - 1e-9) | (asked > at[-1] + 1e-9)
+        free = [i for i, operator in enumerate(self.operators) if operator.type in _BATCH_FREE]
+        beyond[free] = False
+        return curves, beyond
+
+    def _interpolated(
+        self, asked: list[Operator], efficiency: Array, beyond: NDArray[np.bool_]
+    ) -> tuple[Array, Array, NDArray[np.int8]]:
+        near = neighbourhoods(asked, self.operators)
+        log_ratio = near.mean(efficiency)
+        known_host = np.where(np.isfinite(self.host_ms), self.host_ms, _median(self.host_ms))
+        host = near.mean(known_host)
+        sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
+        sureness[near.distance > FAR] = FARAWAY
+        strange = ~np.isfinite(near.distance)
+        for i in (i for i in range(len(asked)) if strange[i]):
+            log_ratio[i] = self._typical(asked[i], efficiency)
+            host[i], sureness[i] = _median(self.host_ms), UNKNOWN
+        return log_ratio, host, sureness
+
+    def _typical(self, operator: Operator, efficiency: Array) -> Array:
+        """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""
+        computes = operator_class(operator) in _COMPUTE_CLASSES
+        alike = [
+            i for i, o in enumerate(self.operators) if (operator_class(o) in _COMPUTE_CLASSES) == computes
+        ]
+        chosen: Array = np.median(efficiency[alike] if alike else efficiency, axis=0)
+        return chosen
+
+
+def _interpolation(at: Array, asked: Array, values: Array) -> Array:
+    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(asked))."""
+    if at.size == 1:
+        return np.repeat(values, asked.size, axis=1)
+    right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
+    share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
+    joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
+    return joined
+
+
+def _median(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else float("nan")

@@ -1,0 +1,219 @@
+"""`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the same GPU.
+
+Called through `predictor.predictors.PREDICTORS` and by fitting; calls operator_library and layer_law, which serving
+shares with it, and layer_weights, which learns the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.layer_law import LayerLaw, LayerSums, layer_sums
+from predictor.operator_library import LibraryMode, OperatorLibrary
+from predictor.operators import operator_from_row
+from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
+from predictor.predictors.layer_weights import LayerRows, fit_laws
+from predictor.roofline.coefficients import join_host
+
+__all__ = ["LayerTimes", "libraries_of", "modes_of"]
+
+_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
+_ANSWERS = ("iteration_time_ms", "gpu_time_ms")
+
+
+class LayerTimes(FeatureTablePredictor):
+    """Class sums of operators' times x non-negative weights, joined with the host's time.
+
+    Parameters
+    ----------
+    answers : str
+        ``iteration_time_ms``, or ``gpu_time_ms``: what y holds, and what `predict` gives.
+    pull : float
+        Strength with which weights are held at those of all modes together, and these at 1.
+    calibrate : bool
+        Whether to learn intervals, which refits the weights once per CNN.
+
+    Attributes
+    ----------
+    libraries_ : dict of LibraryMode -> OperatorLibrary
+    laws_ : dict of LibraryMode -> LayerLaw
+
+    Notes
+    -----
+    X is a feature table with rows of kind ``operator`` and, if there are any, ``target``. Weights are fitted on the
+    targets' `gpu_time_ms` (on y where it was not measured) and `host_time_ms`, in relative terms.
+    """
+
+    uses_operators: ClassVar[bool] = True
+
+    def __init__(
+        self, answers: str = "iteration_time_ms", pull: float = 0.01, calibrate: bool = True
+    ) -> None:
+        self.answers = answers
+        self.pull = pull
+        self.calibrate = calibrate
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
+        """Build libraries of the operator rows, and fit weights on the whole CNNs; y as `answers` says.
+
+        Raises
+        ------
+        SchemaError
+            If there are no operator rows, or `answers` is unknown.
+        """
+        frame = self._checked(X, _COLUMNS)
+        times = times_of(y, len(frame), "iteration_time_ms")
+        if self.answers not in _ANSWERS:
+            raise SchemaError(f"answers {self.answers!r} is unknown. Known: {', '.join(_ANSWERS)}.")
+        frame = frame.assign(**{self.answers: times})
+        self.libraries_ = libraries_of(frame)
+        if not self.libraries_:
+            raise SchemaError(
+                "LayerTimes needs single layers (rows of kind operator), got none. "
+                "Measure them with `epochcast profile --preset quick`."
+            )
+        rows = {mode: self._rows_of(frame, mode) for mode in self.libraries_}
+        self.laws_ = fit_laws(self.libraries_, rows, self.pull, calibrate=self.calibrate)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
+
+        Raises
+        ------
+        OutOfRangeError
+            If no operator was measured on a row's GPU in its mode, or a CNN has no layer table.
+        """
+        self._check_fitted("laws_")
+        return self._predicted(self._checked(X, _COLUMNS))[0]
+
+    def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
+        """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
+        self._check_fitted("laws_")
+        middle, width = self._predicted(self._checked(X, _COLUMNS))
+        width = width * _of_coverage(coverage)
+        return middle * np.exp(-width), middle * np.exp(width)
+
+    def coefficients(self) -> dict[str, float]:
+        """Weights by ``gpu|framework|precision|memory format|autotune: class``."""
+        self._check_fitted("laws_")
+        return {
+            f"{'|'.join(map(str, mode))}: {name}": float(value)
+            for mode, law in self.laws_.items()
+            for name, value in {
+                **law.weights,
+                "operator_ms": law.operator_ms,
+                "host_weight": law.host_weight,
+            }.items()
+        }
+
+    def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode) -> LayerRows:
+        """Whole CNNs of one mode, whose layers are known."""
+        at = np.array([each == mode for each in modes_of(frame)], dtype=bool)
+        chosen = frame[at & ~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
+        busy = _numbers(chosen, "gpu_time_ms")
+        if self.answers == "iteration_time_ms":
+            busy = np.where(np.isfinite(busy), busy, _numbers(chosen, "iteration_time_ms"))
+        host = _numbers(chosen, "host_time_ms")
+        tables = list(chosen["layer_table"])
+        return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host)
+
+    def _predicted(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
+        times, width = np.empty(len(frame)), np.empty(len(frame))
+        records: list[dict[Any, Any]] = frame.to_dict("records")
+        groups: dict[tuple[LibraryMode, object], list[int]] = {}
+        for i, (mode, row, single) in enumerate(
+            zip(modes_of(frame), records, _is_operator(frame), strict=True)
+        ):
+            groups.setdefault((mode, operator_from_row(row) if single else _table_of(row)), []).append(i)
+        for (mode, what), places in groups.items():
+            library, law = self._known(mode)
+            batches = np.array([float(records[i]["batch_size"]) for i in places])
+            if not hasattr(what, "layers"):
+                times[places] = library.times([what], batches).gpu_ms[0]  # type: ignore[list-item]
+                width[places] = law.spread
+                continue
+            sums = layer_sums(library, what, batches)  # type: ignore[arg-type]
+            times[places], width[places] = self._joined(law, sums, records[places[0]]), law.half_width(sums)
+        return times, width
+
+    def _joined(self, law: LayerLaw, sums: LayerSums, row: Mapping[Any, Any]) -> Floats:
+        busy = law.gpu_ms(sums)
+        captured = row.get("capture") in ("graph", "static_graph")
+        if self.answers == "gpu_time_ms" or captured or str(row["gpu"]).startswith("cpu:"):
+            return busy
+        host = law.host_ms(sums)
+        if not np.isfinite(host):
+            raise OutOfRangeError(
+                f"nobody measured what the host takes to launch operators on {row['gpu']}, so that the time of "
+                "an eager iteration is unknown. Measure host_time_ms, or ask for gpu_time_ms or capture graph."
+            )
+        return join_host(busy, np.full(busy.size, host))
+
+    def _known(self, mode: LibraryMode) -> tuple[OperatorLibrary, LayerLaw]:
+        if mode not in self.libraries_:
+            known = "; ".join(", ".join(map(str, each)) for each in self.libraries_)
+            raise OutOfRangeError(
+                f"no operator was measured on {mode.gpu} with {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}, autotune {mode.autotune}; measured: {known}. "
+                "Measure some with `epochcast profile --preset quick`."
+            )
+        return self.libraries_[mode], self.laws_[mode]
+
+
+def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
+    """One library per GPU and mode of a measurement table's operator rows."""
+    operators = frame[_is_operator(frame)]
+    grouped: dict[LibraryMode, list[dict[Any, Any]]] = {}
+    for mode, row in zip(modes_of(operators), operators.to_dict("records"), strict=True):
+        if row.get("pass") in ("forward_backward", "training", None) or row.get("type") in ("add", "concat"):
+            grouped.setdefault(mode, []).append(row)
+    return {mode: OperatorLibrary.of_rows(mode, rows) for mode, rows in grouped.items()}
+
+
+def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
+    """Library mode of every row; what a table does not say is the default."""
+    usual = LibraryMode("")
+    columns: list[list[Any]] = [frame["gpu"].astype(str).tolist()]
+    for name in ("framework", "precision", "memory_format"):
+        default = getattr(usual, name)
+        values = frame[name].tolist() if name in frame else [default] * len(frame)
+        columns.append([value if isinstance(value, str) and value else default for value in values])
+    tuned = frame["autotune"].tolist() if "autotune" in frame else [False] * len(frame)
+    columns.append([str(value).casefold() in ("true", "1", "1.0") for value in tuned])
+    return [LibraryMode(*row) for row in zip(*columns, strict=True)]
+
+
+def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    if "kind" not in frame:
+        return np.zeros(len(frame), dtype=bool)
+    found: NDArray[np.bool_] = (frame["kind"] == "operator").to_numpy(dtype=bool)
+    return found
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> Floats:
+    if column not in frame:
+        return np.full(len(frame), np.nan)
+    return np.asarray(pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=float), dtype=float)
+
+
+def _table_of(row: Mapping[Any, Any]) -> object:
+    if row["layer_table"] is None or row["layer_table"] != row["layer_table"]:
+        raise OutOfRangeError(
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, from which its operators are known. "
+            "Give its layers as a CSV file, or leave the row out."
+        )
+    return row["layer_table"]
+
+
+def _of_coverage(coverage: float) -> float:
+    """Width of an interval beside the 90 % one, as a normal distribution's."""
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(0.5 + coverage / 2) / NormalDist().inv_cdf(0.95)

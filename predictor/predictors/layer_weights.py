@@ -1,0 +1,200 @@
+"""Learns the weights of `layer-times`: non-negative least squares of relative errors, held near known weights.
+
+Called by the estimator alone; calls layer_law. Targets are few and classes many, so weights that the targets do not
+pin down stay where all modes together, or plain addition, put them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.layer_law import CLASSES, LayerLaw, LayerSums, layer_sums
+from predictor.layers import LayerTable
+from predictor.operator_library import LibraryMode, OperatorLibrary
+from predictor.operators import Operator, operators_of
+
+__all__ = ["LayerRows", "fit_laws"]
+
+Array = NDArray[np.float64]
+
+_COVERAGE = 0.9
+_LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
+_OPERATOR_MS, _ITERATION_MS = (
+    0.002,
+    0.1,
+)  # sizes that these two are pulled to zero from, as weights are from 1
+_NAMES = (*CLASSES, "operator_ms", "iteration_ms")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRows:
+    """Whole CNNs measured in one mode: of each row its layers, batch size, GPU time and host time (NaN: unknown)."""
+
+    tables: list[LayerTable]
+    batch_sizes: Array
+    gpu_ms: Array
+    host_ms: Array
+
+    def groups(self) -> list[tuple[LayerTable, NDArray[np.intp]]]:
+        """Rows of each CNN and image size."""
+        found: dict[LayerTable, list[int]] = {}
+        for i, table in enumerate(self.tables):
+            found.setdefault(table, []).append(i)
+        return [(table, np.array(rows)) for table, rows in found.items()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Design:
+    """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN."""
+
+    columns: Array
+    gpu_ms: Array
+    host_sum: Array
+    n_operators: Array
+    host_ms: Array
+    cnn: NDArray[np.str_]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _Design:
+        return _Design(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+def fit_laws(
+    libraries: Mapping[LibraryMode, OperatorLibrary],
+    rows: Mapping[LibraryMode, LayerRows],
+    pull: float,
+    *,
+    calibrate: bool,
+) -> dict[LibraryMode, LayerLaw]:
+    """Law of each mode; a mode without targets gets the law of all others together."""
+    designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries}
+    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull)
+    laws: dict[LibraryMode, LayerLaw] = {}
+    for mode, design in designs.items():
+        if not design.gpu_ms.size:
+            laws[mode] = replace(together, host_iteration_ms=together.host_iteration_ms)
+            continue
+        law = _fitted(design, together, pull)
+        laws[mode] = (
+            _calibrated(law, design, libraries[mode], rows[mode], together, pull) if calibrate else law
+        )
+    return laws
+
+
+def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
+    n = len(rows.tables)
+    columns, host, counts = np.zeros((n, len(_NAMES))), np.full(n, np.nan), np.zeros(n)
+    for table, at in rows.groups():
+        sums = layer_sums(library, table, rows.batch_sizes[at])
+        columns[at], host[at], counts[at] = _columns(sums), sums.host_ms, sums.n_operators
+    names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
+    return _Design(columns, rows.gpu_ms, host, counts, rows.host_ms, names).rows(np.isfinite(rows.gpu_ms))
+
+
+def _columns(sums: LayerSums) -> Array:
+    extra = np.tile([[sums.n_operators], [1.0]], sums.class_ms.shape[1])
+    joined: Array = np.concatenate([sums.class_ms, extra]).T
+    return joined
+
+
+def _joined(designs: list[_Design]) -> _Design:
+    return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
+
+
+def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
+    if not design.gpu_ms.size:
+        return prior
+    from scipy.optimize import nnls
+
+    sizes = np.array([*np.ones(len(CLASSES)), _OPERATOR_MS, _ITERATION_MS])
+    expected = np.array(
+        [*(prior.weights.get(c, 1.0) for c in CLASSES), prior.operator_ms, prior.iteration_ms]
+    )
+    held = np.diag(np.sqrt(pull) / sizes)
+    relative = design.columns / design.gpu_ms[:, None]
+    solved, _ = nnls(
+        np.vstack([relative, held]), np.concatenate([np.ones(len(relative)), held @ expected]), maxiter=1000
+    )
+    cnns = len(set(design.cnn))
+    return replace(
+        _with_host(prior, design, pull),
+        weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
+        operator_ms=float(solved[-2]),
+        iteration_ms=float(solved[-1]),
+        trained_on=f"{len(relative)} iterations of {cnns} CNNs",
+    )
+
+
+def _with_host(prior: LayerLaw, design: _Design, pull: float) -> LayerLaw:
+    """Weight of the operators' own host times, what each takes besides, and what an iteration takes."""
+    from scipy.optimize import nnls
+
+    known = np.isfinite(design.host_ms)
+    if not known.any():
+        return prior
+    measured = np.isfinite(design.host_sum).all()
+    sums = np.where(np.isfinite(design.host_sum), design.host_sum, 0.0)
+    columns = np.column_stack([sums, design.n_operators, np.ones(len(sums))])[known]
+    sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
+    held = np.diag(np.sqrt(pull) / sizes)
+    relative = columns / design.host_ms[known][:, None]
+    solved, _ = nnls(np.vstack([relative, held]), np.concatenate([np.ones(len(relative)), held @ expected]))
+    return replace(
+        prior,
+        host_weight=float(solved[0]),
+        host_operator_ms=float(solved[1]),
+        host_iteration_ms=float(solved[2]),
+    )
+
+
+def _calibrated(
+    law: LayerLaw, design: _Design, library: OperatorLibrary, rows: LayerRows, prior: LayerLaw, pull: float
+) -> LayerLaw:
+    """Half widths from leaving each CNN out in turn: with its operators measured, and without those of its own."""
+    names = sorted(set(design.cnn))
+    if len(names) < _LEAST_CNNS:
+        return law
+    own = _own_operators(rows)
+    exact: list[float] = []
+    near: list[float] = []
+    known = LayerRows(*_finite(rows))
+    for name in names:
+        left = _fitted(design.rows(design.cnn != name), prior, pull)
+        lesser = library.without(own[name])
+        for table, at in known.groups():
+            if table.cnn != name:
+                continue
+            truth = np.log(known.gpu_ms[at])
+            for found, knows in ((exact, library), (near, lesser)):
+                sums = layer_sums(knows, table, known.batch_sizes[at])
+                found += list(np.abs(truth - np.log(left.gpu_ms(sums))))
+    spread, spread_near = _quantile(exact), _quantile(near)
+    return replace(law, spread=spread, spread_near=max(spread, spread_near))
+
+
+def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
+    at = np.flatnonzero(np.isfinite(rows.gpu_ms))
+    return [rows.tables[i] for i in at], rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at]
+
+
+def _own_operators(rows: LayerRows) -> dict[str, set[Operator]]:
+    """Operators that one CNN alone has, by CNN."""
+    having: dict[Operator, set[str]] = {}
+    for table in set(rows.tables):
+        for operator in operators_of(table):
+            having.setdefault(operator, set()).add(table.cnn)
+    own: dict[str, set[Operator]] = {table.cnn: set() for table in rows.tables}
+    for operator, cnns in having.items():
+        if len(cnns) == 1:
+            own[next(iter(cnns))].add(operator)
+    return own
+
+
+def _quantile(errors: list[float]) -> float:
+    """Conformal: the ceil((n + 1) coverage)-th smallest of n errors, the largest if there are too few."""
+    ordered = sorted(errors)
+    rank = int(np.ceil((len(ordered) + 1) * _COVERAGE))
+    return float(ordered[min(rank, len(ordered)) - 1])
