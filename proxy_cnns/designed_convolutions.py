@@ -53,7 +53,7 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
     "1x1": ConvolutionFamily(240, ((1, 1),), spans=(400, 60_000), ratios=_RATIOS_1X1, bias=0.12),
     "1x1 small maps": ConvolutionFamily(16, ((1, 1),), (1,), (2, 6), (128, 4096), _RATIOS_1X1),
     "1x1 stride 2": ConvolutionFamily(28, ((1, 1),), (2,), (7, 130), (1200, 40_000), (0.8, 10)),
-    "1x1 vectors": ConvolutionFamily(50, ((1, 1),), (1,), (1, 1), (4, 7500), (1 / 40, 40), bias=1),
+    "1x1 vectors": ConvolutionFamily(50, ((1, 1),), (1,), (1, 1), (4, 7500), (1 / 70, 70), bias=1),
     "3x3": ConvolutionFamily(
         110, ((3, 3),), (1,), (4, 230), (300, 16_000), (0.2, 5), bias=0.25, unpadded=0.1
     ),
@@ -79,7 +79,7 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
         60, ((3, 3),), (1,), (7, 100), (1500, 60_000), group_widths=_GROUP_WIDTHS
     ),
     "3x3 grouped stride 2": ConvolutionFamily(
-        52, ((3, 3),), (2,), (12, 200), (2500, 120_000), group_widths=_GROUP_WIDTHS
+        52, ((3, 3),), (2,), (12, 200), (2500, 180_000), group_widths=_GROUP_WIDTHS
     ),
     "asymmetric 7": ConvolutionFamily(20, ((1, 7), (7, 1)), (1,), (7, 40), (1200, 6000), (0.6, 2)),
     "asymmetric 3": ConvolutionFamily(14, ((1, 3), (3, 1)), (1,), (7, 40), (1200, 8000), (0.6, 2)),
@@ -121,6 +121,7 @@ def convolutions() -> Iterator[tuple[str, int, Iterator[Operator]]]:
     for name, family in CONVOLUTION_FAMILIES.items():
         yield name, family.count, _shapes(name, family)
     yield "transposed", 8, _transposed()
+    yield "transposed vectors", 1, _transposed_vectors()
 
 
 def _shapes(name: str, family: ConvolutionFamily) -> Iterator[Operator]:
@@ -177,7 +178,16 @@ def _usual(operator: Operator) -> bool:
 
 
 def _transposed() -> Iterator[Operator]:
+    """Upsampling, as generators do it."""
     for draw in draws("transposed"):
-        side, kernel = draw.side(4, 32), draw.one_of((2, 4))
+        side, kernel = draw.side(4, 64), draw.one_of((2, 4, 4))
         in_channels = draw.channels(draw.between(1000, 4000) / side)
-        yield conv_transpose(in_channels, side, draw.channels(in_channels * draw.between(0.25, 1)), kernel, 2)
+        yield conv_transpose(in_channels, side, draw.channels(in_channels * draw.between(0.04, 1)), kernel, 2)
+
+
+def _transposed_vectors() -> Iterator[Operator]:
+    """First layer of a generator: a random vector becomes a small map."""
+    for draw in draws("transposed vectors"):
+        yield conv_transpose(
+            draw.channels(draw.between(50, 200)), 1, draw.channels(draw.between(100, 1000)), 4, 1
+        )

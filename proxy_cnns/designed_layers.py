@@ -14,7 +14,7 @@ from proxy_cnns.spread import Draw, draws
 
 __all__ = ["LAYER_FAMILIES", "layers"]
 
-_MOST_NUMBERS = 8_000_000  # of a map of one image
+_MOST_NUMBERS = 20_000_000  # of a map of one image
 
 Make = Callable[[Draw], Operator]
 
@@ -22,7 +22,7 @@ Make = Callable[[Draw], Operator]
 def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
     """Channels and side of a map."""
     side = draw.side(low, high)
-    return draw.channels(min(7500, draw.between(350, 50_000) / side)), side
+    return draw.channels(min(7500, draw.between(350, 60_000) / side)), side
 
 
 def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 0.0, **more: Any) -> Operator:
@@ -113,7 +113,7 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "silu": (5, _activation("silu")),
     "relu6 in place": (8, _activation("relu6", in_place=True)),
     "leaky relu in place": (6, _activation("leaky_relu", in_place=True)),
-    "hardswish in place": (9, _activation("hardswish", in_place=True, vectors=0.2)),
+    "hardswish in place": (11, _activation("hardswish", in_place=True, vectors=0.3)),
     "hardsigmoid": (7, _activation("hardsigmoid", vectors=0.85)),
     "sigmoid": (16, _activation("sigmoid", vectors=0.8)),
     "gelu": (12, _activation("gelu")),
@@ -134,6 +134,7 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
     "stochastic depth": (20, partial(_plain, type_="stochastic_depth", low=7, wide=0.2)),
     "permute": (16, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
+    "permute, vectors": (2, partial(_vector, type_="permute", low=512, high=2048, wide_input=True)),
     "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
     "max pool 3/2": (14, _pool("max_pool", 3, 2)),
     "max pool 3/2 padded": (9, _pool("max_pool", 3, 2, 1, 14, 240)),

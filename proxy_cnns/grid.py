@@ -266,7 +266,7 @@ def _table(text: str) -> LayerTable:
 
 def _cnn_and_size(text: str) -> tuple[str, int | None]:
     cnn, at, size = text.strip().rpartition("@")
-    if not at:
+    if not at or any(mark in size for mark in ("/", "\\", ".")):  # no @, or one in a folder's name
         return text.strip(), None
     if not size.isdecimal() or int(size) < 1:
         raise SchemaError(f"{text!r}: after @ comes the image size in pixels, such as {cnn}@224.")

@@ -48,8 +48,12 @@ def conv(
 
 
 def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, stride: int) -> Operator:
-    """Transposed convolution that multiplies the size by its stride; kernel - stride must be even."""
-    padding = (kernel - stride) // 2
+    """Transposed convolution that multiplies the size by its stride; from a vector (side 1), the CNN's first layer.
+
+    kernel - stride must be even, but for a vector's.
+    """
+    first = side == 1
+    padding = 0 if first else (kernel - stride) // 2
     return Operator(
         "conv_transpose2d",
         **_map("in", in_channels, side),
@@ -58,6 +62,8 @@ def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, 
         dilation=1,
         groups=1,
         parameters=in_channels * out_channels * kernel * kernel,
+        input_gradient=not first,
+        wide_input=first,
     )
 
 
