@@ -1,0 +1,37 @@
+"""The frameworks that run CNNs for the instrument: one file and one line of `BACKENDS` each.
+
+Called by the campaign; a backend's module, and with it its framework, is imported when it is asked for.
+"""
+
+from importlib import import_module
+from typing import cast
+
+from predictor.errors import SchemaError, nearest
+from proxy_cnns.backends.protocol import Backend, Prepared
+
+__all__ = ["BACKENDS", "Backend", "Prepared", "load_backend"]
+
+BACKENDS = {
+    "pytorch": "proxy_cnns.backends.torch_backend:TorchBackend",
+    "chainer": "proxy_cnns.backends.chainer_backend:ChainerBackend",
+}
+"""Module and class of each framework's backend."""
+
+
+def load_backend(framework: str, device: str) -> Backend:
+    """Open a framework on a device, ``cpu`` or ``cuda:N``.
+
+    Raises
+    ------
+    SchemaError
+        If no backend is called so.
+    BackendUnavailableError
+        If the framework is not installed, or there is no such device.
+    """
+    if framework not in BACKENDS:
+        raise SchemaError(
+            f"no backend is called {framework!r}. Nearest: {nearest(framework, BACKENDS)}; "
+            f"known: {', '.join(BACKENDS)}."
+        )
+    module, _, name = BACKENDS[framework].partition(":")
+    return cast("Backend", getattr(import_module(module), name)(device))

@@ -1,0 +1,72 @@
+"""What a framework must offer to be measured: a backend builds a configuration, a prepared one runs and is timed.
+
+Implemented by one file for each framework; called by the profiler and the campaign. Nothing here imports a
+framework.
+"""
+
+from typing import Protocol
+
+from proxy_cnns.work import Setting
+
+__all__ = ["Backend", "Prepared"]
+
+
+class Prepared(Protocol):
+    """One built configuration on its device. Times are in ms, of one iteration (of one copy of an operator)."""
+
+    def run(self, n: int) -> None:
+        """Enqueue `n` iterations as they are trained, without waiting for them."""
+
+    def synchronise(self) -> None:
+        """Wait until everything enqueued is done."""
+
+    def capture(self) -> str | None:
+        """Make the form that `gpu_times_ms` times; None when it is ready, else the reason why there is none."""
+
+    def gpu_times_ms(self, n: int) -> list[float] | None:
+        """`n` times of one iteration on the GPU alone, without idle time; None where that is impossible."""
+
+    def host_time_ms(self, n: int) -> float:
+        """Time to enqueue one iteration, mean of `n`, on an empty queue that does not fill up."""
+
+    def peak_memory_mib(self) -> float | None:
+        """Most memory in use during an iteration, without what earlier configurations left; None if unknown."""
+
+    def conv_algorithms(self) -> str | None:
+        """JSON of the convolution algorithms chosen, by layer; None if the framework does not tell."""
+
+    def close(self) -> None:
+        """Free everything on the device, after an error as well."""
+
+
+class Backend(Protocol):
+    """One framework on one device."""
+
+    framework: str
+
+    def __init__(self, device: str) -> None:
+        """Open ``cpu`` or ``cuda:N``.
+
+        Raises
+        ------
+        BackendUnavailableError
+            If the framework is not installed (the message names the extra), or there is no such device.
+        """
+
+    def environment(self) -> dict[str, object]:
+        """Describe framework, libraries and device.
+
+        Keys that become columns: ``framework_version``, ``gpu`` (the driver's name for it, or
+        ``cpu:<model>``), ``cudnn``. The rest goes into the table's sidecar as it is.
+        """
+
+    def prepare(self, setting: Setting) -> Prepared:
+        """Build a configuration and run it once.
+
+        Raises
+        ------
+        DeviceOutOfMemoryError
+            If it does not fit.
+        SchemaError
+            If the framework cannot build or run it in this mode.
+        """
