@@ -9,16 +9,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from predictor.errors import SchemaError, nearest
-from predictor.layers import LayerTable
 from predictor.modes import Mode
-from predictor.operators import Operator, operators_of
-from predictor.sources import resolve_cnn
+from predictor.operators import Operator
 from predictor.zoo import zoo_cnn, zoo_names
 from proxy_cnns.cost import estimated_memory_gib, estimated_ms, estimated_seconds
 from proxy_cnns.designed_library import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
+from proxy_cnns.named_cnns import distinct_operators, named_table, target_work
 from proxy_cnns.proxy_tables import proxy_table
 from proxy_cnns.spread import spread_order
-from proxy_cnns.user_cnns import builder_of, user_table
 from proxy_cnns.work import Setting, Work
 
 __all__ = [
@@ -189,14 +187,20 @@ def _zoo() -> Preset:
     about = f"every distinct operator of the zoo's {len(tables)} CNNs, each at its usual image size"
     sizes = (64, 16, 256, 32, 128, 8, 512, 4)
     return Preset(
-        "zoo", about, operator_works(_distinct(tables)), sizes, _FOUR_MODES, limit_ms=30, limit_gib=30
+        "zoo",
+        about,
+        operator_works(distinct_operators(tables)),
+        sizes,
+        _FOUR_MODES,
+        limit_ms=30,
+        limit_gib=30,
     )
 
 
 def _targets(
     names: Sequence[str] = TARGETS, name: str = "targets", about: str = "whole CNNs as trained"
 ) -> Preset:
-    works = tuple(_target(each) for each in names)
+    works = tuple(target_work(each) for each in names)
     return Preset(name, about, works, (64, 16, 256, 32, 128, 8, 512, 4), _FOUR_MODES)
 
 
@@ -207,7 +211,7 @@ def _fine_targets() -> Preset:
 
 def _fine_operators() -> Preset:
     about = f"operators of the {len(FINE_TARGETS)} CNNs of fine-targets, at the same batch sizes"
-    works = operator_works(_distinct([_table(each) for each in FINE_TARGETS]))
+    works = operator_works(distinct_operators([named_table(each) for each in FINE_TARGETS]))
     return Preset("fine-operators", about, works, _FINE_BATCH_SIZES, _FOUR_MODES, limit_ms=60, limit_gib=60)
 
 
@@ -218,7 +222,7 @@ def _fine() -> Preset:
 
 
 def _cnn(text: str) -> Preset:
-    works = operator_works(_distinct([_table(text)]))
+    works = operator_works(distinct_operators([named_table(text)]))
     about = f"operators of {text}"
     sizes = (64, 16, 256, 32, 128, 8, 512, 4)
     return Preset(f"cnn:{text}", about, works, sizes, (_TF32,), limit_ms=60, limit_gib=60)
@@ -241,37 +245,3 @@ PRESETS: dict[str, Callable[[], Preset]] = {
 """Presets without arguments; `preset` knows ``cnn:`` and ``targets:`` besides."""
 
 _OF_CNNS: dict[str, Callable[[str], Preset]] = {"cnn": _cnn, "targets": _named_targets}
-
-_USER_IMAGE_SIZE = 224
-
-
-def _target(text: str) -> Work:
-    cnn, image_size = _cnn_and_size(text)
-    builder = builder_of(cnn)
-    if builder is not None:
-        name = f"{builder.path.stem}.{builder.function}"
-        return Work("target", name, image_size or _USER_IMAGE_SIZE, builder=builder)
-    table = _table(text)
-    return Work("target", table.cnn, table.image_size, table)
-
-
-def _table(text: str) -> LayerTable:
-    """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function."""
-    cnn, image_size = _cnn_and_size(text)
-    builder = builder_of(cnn)
-    if builder is not None:
-        return user_table(builder, image_size or _USER_IMAGE_SIZE)
-    return resolve_cnn(cnn, image_size)
-
-
-def _cnn_and_size(text: str) -> tuple[str, int | None]:
-    cnn, at, size = text.strip().rpartition("@")
-    if not at or any(mark in size for mark in ("/", "\\", ".")):  # no @, or one in a folder's name
-        return text.strip(), None
-    if not size.isdecimal() or int(size) < 1:
-        raise SchemaError(f"{text!r}: after @ comes the image size in pixels, such as {cnn}@224.")
-    return cnn, int(size)
-
-
-def _distinct(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
-    return tuple(dict.fromkeys(operator for table in tables for operator in operators_of(table)))
