@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["coverage", "coverage_of"]
 
+_FED = "A step copies its images to the GPU, as in the measurements of this framework."
 _MODE_OPTIONS = ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
 
 
@@ -38,6 +39,7 @@ def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0,
     sentences = [
         "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
         f"Mode: {how}. Host: {host}.",
+        *([_FED] if mode.framework in model.fed_frameworks else []),
         f"Model: {card.get('name', 'unnamed')}, fitted on {card.get('trained_on', 'unknown data')}.",
     ]
     if epochs and validation_samples:

@@ -17,7 +17,6 @@ import numpy as np
 
 from predictor.epochs import fit_epoch_overhead
 from predictor.errors import DataError, SchemaError
-from predictor.extrapolation import Ranges, shape_ranges
 from predictor.model import METHODS, Model
 
 if TYPE_CHECKING:
@@ -76,9 +75,12 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
+    from predictor.measured_ranges import fed_frameworks_of, ranges_of
     from predictor.predictors.roofline import Roofline
+    from predictor.roofline.rows import rows_of
 
     whole = _whole(features)
+    rows = rows_of(whole)
     estimator = Roofline().fit(features, features["iteration_time_ms"])
     fitted, calibration = estimator.fitted_, estimator.calibration_
     if not calibration.variances:
@@ -92,14 +94,14 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
         host_offset=_named_hosts(whole, fitted.host_offset),
         reference_host=_reference_hosts(whole),
         feed=fitted.feed,
-        fed_frameworks=("tensorflow",),
+        fed_frameworks=fed_frameworks_of(rows),
         epoch_ms_per_iteration=_between_iterations(whole),
         variances=calibration.variances,
         factors={
             kind: {str(level): value for level, value in levels.items()}
             for kind, levels in calibration.factors.items()
         },
-        ranges=_ranges(whole),
+        ranges=ranges_of(whole, rows),
         card=_card(features, whole, provenance, estimator),
     )
 
@@ -163,26 +165,6 @@ def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
         )
         found[str(framework)] = overhead.ms_per_iteration
     return found
-
-
-def _ranges(whole: pd.DataFrame) -> Ranges:
-    from predictor.roofline.rows import rows_of
-
-    rows = rows_of(whole)
-    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    types = sorted(
-        {layer.type for table in {id(t): t for t in whole["layer_table"]}.values() for layer in table}
-    )
-    modes = sorted({f"{s.framework}|{s.precision}|{s.memory_format}" for s in rows.situations})
-    return Ranges(
-        tuple(sorted({s.gpu.name for s in rows.situations})),
-        tuple(sorted({s.gpu.generation for s in rows.situations})),
-        tuple(sorted({f"{s.gpu.name}|{s.precision}" for s in rows.situations})),
-        tuple(modes),
-        tuple(types),
-        shape_ranges(distinct),
-        (min(rows.batch_sizes), max(rows.batch_sizes)),
-    )
 
 
 def _card(

@@ -16,7 +16,16 @@ from typing import Any
 from predictor.data_files import data_file
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
 
-__all__ = ["GENERATIONS", "Gpu", "all_gpus", "check_precision", "find_gpu", "load_gpus", "precisions_of"]
+__all__ = [
+    "GENERATIONS",
+    "Gpu",
+    "all_gpus",
+    "check_precision",
+    "design_of",
+    "find_gpu",
+    "load_gpus",
+    "precisions_of",
+]
 
 GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
 
@@ -141,6 +150,19 @@ def find_gpu(name: str) -> Gpu:
         f"no GPU is called {name!r}. Nearest: {_nearest_names(name)}. "
         f"`epochcast gpu list` shows all {len(all_gpus())}."
     )
+
+
+def design_of(gpu: Gpu) -> str:
+    """Name what computes alike: the chip, its active SMs and its boost clock, whatever memory is beside it.
+
+    Examples
+    --------
+    >>> design_of(find_gpu("V100-SXM2-16GB")) == design_of(find_gpu("V100-SXM2-32GB"))
+    True
+    >>> design_of(find_gpu("T4"))
+    'TU104, 40 SMs, 1.59 GHz'
+    """
+    return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
 
 
 def precisions_of(gpu: Gpu) -> tuple[str, ...]:

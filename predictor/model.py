@@ -35,7 +35,7 @@ __all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
 Array = NDArray[np.float64]
 
 METHODS = ("auto", "roofline", "anchored")
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 COVERAGE = 0.9
 _WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
 _ITSELF = "the CNN asked about"

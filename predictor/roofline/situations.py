@@ -2,7 +2,7 @@
 
 Called by `design` (fitting) and `coefficients` (serving), so that both add up the same terms; calls rates. A *term*
 is one coefficient, ``(class, feature, tag)``: the feature's law for that class of kernels, or, with a tag such as
-``gpu:Tesla K80`` or ``framework:pytorch``, how much it differs there.
+``gpu:TU104, 40 SMs, 1.59 GHz`` or ``framework:pytorch``, how much it differs there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from predictor.gpus import Gpu
+from predictor.gpus import Gpu, design_of
 from predictor.roofline.features import FAMILY_OF
 from predictor.roofline.rates import rates_of
 
@@ -67,7 +67,7 @@ class Situation:
 def tags_of(situation: Situation) -> list[str]:
     """Tags under which coefficients may differ from the general law."""
     tags = [
-        f"gpu:{situation.gpu.name}",
+        f"gpu:{design_of(situation.gpu)}",
         f"generation:{situation.gpu.generation}",
     ]
     if situation.gpu.generation == "kepler":  # so unlike all others that it must not pull the general law

@@ -11,6 +11,7 @@ from predictor.measurements import check_measurements
 from predictor.model import Model
 from predictor.modes import Mode
 from predictor.predictors.calibration import calibrate
+from predictor.roofline.coefficients import join_host
 from predictor.zoo import zoo_cnn
 
 CNNS = {"resnet18": 1.0, "resnet50": 2.6, "vgg11": 2.9, "mobilenet_v2": 0.9}
@@ -51,8 +52,28 @@ def test_its_card_names_no_source_that_is_not_there(model):
 
 def test_it_covers_what_was_measured(model):
     assert model.ranges.batch_size == (16, 64)
-    assert model.ranges.modes == ("pytorch|fp32|nchw",)
+    assert model.ranges.modes == ("pytorch|fp32|nchw|False|False|eager|momentum",)
+    assert "Tesla T4|pytorch|fp32" in model.ranges.gpu_modes
     assert set(model.ranges.gpus) == {"Tesla T4", "Tesla V100-SXM2-16GB", "Tesla K80"}
+
+
+@pytest.fixture(scope="module")
+def of_tensorflow() -> Model:
+    return fit_measurements(made_up().assign(framework="tensorflow"))
+
+
+def test_a_feed_that_no_row_told_of_is_not_added(of_tensorflow):
+    """Steps of one's own table are taken as measured: nothing says that they copy their images."""
+    forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
+    assert of_tensorflow.fed_frameworks == ()
+    assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
+
+
+def test_the_feed_is_added_for_the_framework_whose_rows_told_of_it():
+    fed = fit_measurements(made_up().assign(framework="tensorflow", source="profet"))
+    forecast = fed.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
+    assert fed.fed_frameworks == ("tensorflow",)
+    assert forecast.iteration_time_ms[0] > join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
 
 
 def test_a_few_rows_are_refused_with_how_many_it_takes():

@@ -68,7 +68,7 @@ def test_a_file_that_is_no_json_is_refused(tmp_path):
 
 def test_another_format_version_is_refused(written):
     changed(written, lambda m: m.update(format_version=99))
-    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 1"):
+    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 2"):
         Model.load(written)
 
 
@@ -163,6 +163,33 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
         ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: chainer was never measured"),
         ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
         ("resnet50", "T4", Mode(capture="graph"), 64, "capture: no graph was measured"),
+        ("resnet50", "T4", Mode(optimizer="adam"), 64, "optimizer: adam was never measured with pytorch"),
+        (
+            "resnet50",
+            "T4",
+            Mode("tensorflow", autotune=True),
+            64,
+            "autotune: autotune was never measured with tens",
+        ),
+        ("resnet50", "T4", Mode(xla=True), 64, "xla: xla was never measured with pytorch"),
+        (
+            "resnet50",
+            "T4",
+            Mode("tensorflow", memory_format="channels_last"),
+            64,
+            "memory format: channels_last was never measured with tensorflow",
+        ),
+        (
+            "resnet50",
+            "H200",
+            Mode(memory_format="channels_last"),
+            64,
+            "mode: fp32, channels_last, no xla were never measured together with pytorch",
+        ),
+        ("resnet50", "A100-SXM4-80GB", Mode(precision="tf32"), 64, "gpu: never measured, but its chip, as"),
+        ("resnet50", "K80", Mode(), 64, "framework: pytorch was never measured on Tesla K80"),
+        ("resnet50", "T4", Mode("tensorflow", "amp_fp16"), 64, "with tensorflow on Tesla T4"),
+        ("resnet50", "H200", Mode(precision="fp16"), 64, "precision: fp16 was never measured on NVIDIA H200"),
         ("resnet50", "T4", Mode(), 60_000, "batch: measured from"),
         ("dcgan_generator", "T4", Mode(), 64, "operator: conv_transpose2d never measured"),
         ("lenet5", "T4", Mode(), 64, "shape: convolutions with"),

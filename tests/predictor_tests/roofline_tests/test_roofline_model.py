@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from predictor.gpus import find_gpu
+from predictor.gpus import design_of, find_gpu
 from predictor.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
 from predictor.roofline.coefficients import iteration_parts, join_host
 from predictor.roofline.design import Design
@@ -113,7 +113,7 @@ def test_an_iteration_takes_as_long_as_the_slower_of_gpu_and_host(device, host):
 def test_a_term_that_the_fit_never_saw_counts_nothing():
     kernels, situation = kernels_of(zoo_cnn("lenet5")), EVERY_KIND[0]
     without = iteration_parts({}, kernels, situation, np.array([8])).device_ms
-    elsewhere = {("conv_forward", "one", "gpu:Tesla T4"): 1.0}
+    elsewhere = {("conv_forward", "one", "gpu:TU104, 40 SMs, 1.59 GHz"): 1.0}
     assert iteration_parts(elsewhere, kernels, situation, np.array([8])).device_ms == without
 
 
@@ -252,7 +252,9 @@ def test_what_only_forgotten_rows_told_starts_from_zero(design, true_times):
     problem = problem_of(true_times, design)
     forgot = problem.without(on_k80(), []).solve(problem.solve(), max_iterations=300)
     assert not any(
-        value for (_, _, tag), value in forgot.terms.items() if tag in ("gpu:Tesla K80", "kepler:yes")
+        value
+        for (_, _, tag), value in forgot.terms.items()
+        if tag in (f"gpu:{design_of(find_gpu('K80'))}", "kepler:yes")
     )
     assert forgot.host_offset["Tesla K80"] == 0.0
 

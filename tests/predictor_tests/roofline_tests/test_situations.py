@@ -15,7 +15,7 @@ EVERYTHING = Situation(K80, "fp32", "pytorch", "channels_last", xla=True, origin
 @pytest.mark.parametrize(
     ("situation", "tag"),
     [
-        (Situation(T4, "fp32", "pytorch"), "gpu:Tesla T4"),
+        (Situation(T4, "fp32", "pytorch"), "gpu:TU104, 40 SMs, 1.59 GHz"),
         (Situation(T4, "fp32", "pytorch"), "generation:turing"),
         (Situation(T4, "fp32", "pytorch"), "framework:pytorch"),
         (Situation(K80, "fp32", "pytorch"), "kepler:yes"),
@@ -32,10 +32,35 @@ def test_a_situation_has_the_tag_of_what_it_is(situation, tag):
 
 def test_a_plain_situation_has_no_tag_but_gpu_generation_and_framework():
     assert tags_of(Situation(T4, "fp32", "pytorch")) == [
-        "gpu:Tesla T4",
+        "gpu:TU104, 40 SMs, 1.59 GHz",
         "generation:turing",
         "framework:pytorch",
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("V100-SXM2-16GB", "V100-SXM2-32GB"),
+        ("V100-PCIE-16GB", "V100-PCIE-32GB"),
+        ("A100-SXM4-40GB", "A100-SXM4-80GB"),
+        ("A100-PCIE-40GB", "A100 80GB PCIe"),
+        ("H100 80GB HBM3", "H200"),
+        ("Quadro RTX 6000", "Quadro RTX 8000"),
+    ],
+)
+def test_a_chip_has_one_tag_whatever_memory_is_beside_it(one, other):
+    first, second = (tags_of(Situation(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("T4", "RTX 2080 Max-Q"), ("H100 80GB HBM3", "H100 PCIe")],
+)
+def test_chips_of_other_clocks_or_sms_have_tags_of_their_own(one, other):
+    first, second = (tags_of(Situation(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+    assert first[0] != second[0]
 
 
 def test_half_precision_without_tensor_cores_is_no_tensor_situation():
@@ -66,7 +91,11 @@ def test_a_law_that_no_tag_may_change_has_one_term():
 
 def test_levels_and_laws_are_pulled_to_zero_by_strengths_of_their_own():
     ridge = Ridge(level=1.0, law=2.0, gpu=3.0)
-    terms = (("matmul", "one", ""), ("matmul", "narrow", ""), ("matmul", "one", "gpu:Tesla T4"))
+    terms = (
+        ("matmul", "one", ""),
+        ("matmul", "narrow", ""),
+        ("matmul", "one", "gpu:TU104, 40 SMs, 1.59 GHz"),
+    )
     assert [ridge.of(term) for term in terms] == [1.0, 2.0, 3.0]
 
 
