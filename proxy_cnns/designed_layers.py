@@ -5,6 +5,7 @@ so a ladder over the numbers in a map and a few divisions of them into channels 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -70,7 +71,8 @@ def _concat_forward(draw: Draw) -> Operator:
 
 
 def _linear_vectors(draw: Draw) -> Operator:
-    return linear(draw.channels(draw.between(64, 26_000)), draw.channels(draw.between(8, 4500)))
+    wide = draw.happens(0.2)
+    return linear(draw.channels(draw.between(64, 26_000)), draw.channels(draw.between(8, 4500)), wide=wide)
 
 
 def _linear_maps(draw: Draw) -> Operator:
@@ -90,12 +92,12 @@ def _pool(type_: str, kernel: int, stride: int, padding: int = 0, low: int = 8, 
 
 def _global_pool(draw: Draw) -> Operator:
     channels, side = _size(draw, 4, 300)
-    return pool("avg_pool", channels, side, side, side)
+    return replace(pool("avg_pool", channels, side, side, side), wide_input=draw.happens(0.1))
 
 
 def _optimizer(draw: Draw) -> Operator:
-    n_tensors = round(draw.between(8, 1000))
-    return optimizer(n_tensors, max(100 * n_tensors, round(draw.between(5e4, 3e8))))
+    n_tensors = round(draw.between(7, 1000))
+    return optimizer(n_tensors, max(100 * n_tensors, round(draw.between(4e4, 4e8))))
 
 
 def _loss(draw: Draw) -> Operator:
@@ -105,21 +107,23 @@ def _loss(draw: Draw) -> Operator:
 
 
 LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
-    "batch norm": (76, partial(_plain, type_="batch_norm", low=2, high=300)),
+    "batch norm": (72, partial(_plain, type_="batch_norm", low=2, high=300)),
     "batch norm, vectors": (4, partial(_vector, type_="batch_norm", low=64, high=4096)),
-    "relu in place": (46, _activation("relu", in_place=True, vectors=0.1)),
+    "relu in place": (44, _activation("relu", in_place=True)),
+    "relu in place, vectors": (9, _activation("relu", in_place=True, vectors=1)),
     "relu": (12, _activation("relu")),
-    "silu in place": (26, _activation("silu", in_place=True, vectors=0.2)),
+    "silu in place": (24, _activation("silu", in_place=True)),
+    "silu in place, vectors": (8, _activation("silu", in_place=True, vectors=1)),
     "silu": (5, _activation("silu")),
     "relu6 in place": (8, _activation("relu6", in_place=True)),
     "leaky relu in place": (6, _activation("leaky_relu", in_place=True)),
     "hardswish in place": (11, _activation("hardswish", in_place=True, vectors=0.3)),
     "hardsigmoid": (7, _activation("hardsigmoid", vectors=0.85)),
     "sigmoid": (16, _activation("sigmoid", vectors=0.8)),
-    "gelu": (12, _activation("gelu")),
+    "gelu": (14, _activation("gelu")),
     "tanh": (6, partial(_small, kind="tanh")),
     "softmax": (3, _activation("softmax", vectors=1)),
-    "add": (32, partial(_plain, type_="add", low=4, wide=0.1)),
+    "add": (32, partial(_plain, type_="add", low=4, wide=0.2)),
     "add of gradients": (32, partial(_plain, type_="add", low=4, passes="forward")),
     "multiply": (32, partial(_plain, type_="multiply", low=7)),
     "layer scale": (10, _layer_scale),
@@ -127,13 +131,13 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "concat of gradients": (8, _concat_forward),
     "copy": (4, partial(_plain, type_="concat", low=7, high=64)),
     "layer norm": (16, partial(_plain, type_="layer_norm", low=7, high=64, wide=0.5)),
-    "layer norm, vectors": (3, partial(_vector, type_="layer_norm", low=256, high=2048)),
+    "layer norm, vectors": (3, partial(_vector, type_="layer_norm", low=256, high=2048, wide_input=True)),
     "linear, vectors": (28, _linear_vectors),
     "linear, maps": (20, _linear_maps),
     "dropout": (6, partial(_plain, type_="dropout", low=2, high=40)),
     "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
-    "stochastic depth": (20, partial(_plain, type_="stochastic_depth", low=7, wide=0.2)),
-    "permute": (16, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
+    "stochastic depth": (24, partial(_plain, type_="stochastic_depth", low=7, wide=0.3)),
+    "permute": (20, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
     "permute, vectors": (2, partial(_vector, type_="permute", low=512, high=2048, wide_input=True)),
     "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
     "max pool 3/2": (14, _pool("max_pool", 3, 2)),
@@ -141,10 +145,10 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "max pool 3/1": (9, _pool("max_pool", 3, 1, 1, 7, 60)),
     "average pool 2/2": (9, _pool("avg_pool", 2, 2)),
     "average pool 3/1": (7, _pool("avg_pool", 3, 1, 1, 7, 60)),
-    "pool to the same size": (2, _pool("avg_pool", 1, 1, 0, 7, 14)),
-    "global pool": (28, _global_pool),
-    "loss": (4, _loss),
-    "optimizer": (26, _optimizer),
+    "pool to the same size": (3, _pool("avg_pool", 1, 1, 0, 7, 14)),
+    "global pool": (34, _global_pool),
+    "loss": (6, _loss),
+    "optimizer": (28, _optimizer),
 }
 """Name of a family -> how many shapes of it the smallest library has, and how one is made from a draw."""
 
@@ -159,5 +163,5 @@ def _shapes(name: str, make: Make) -> Iterator[Operator]:
     for draw in draws(name):
         operator = make(draw)
         sizes = (operator.in_channels or 1, operator.in_height or 1, operator.in_width or 1)
-        if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 4e8:
+        if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 7e8:
             yield operator

@@ -128,13 +128,15 @@ def settings(
     """Configurations in the order to measure them in, and those left out as too long or too large.
 
     Mode by mode, in it batch size by batch size: a budget that ends early leaves whole batch sizes behind, and
-    of the last one shapes from everywhere.
+    of the last one shapes from everywhere. An optimizer step, which no batch size changes, comes once.
     """
+    sizes = tuple(batch_sizes or chosen.batch_sizes)
     wanted = [
         Setting(work, mode, batch_size)
         for mode in modes or chosen.modes
-        for batch_size in batch_sizes or chosen.batch_sizes
+        for batch_size in sizes
         for work in chosen.works
+        if batch_size == sizes[0] or not _same_at_any_batch_size(work)
     ]
     kept: list[Setting] = []
     left_out: list[Setting] = []
@@ -154,6 +156,10 @@ def operator_works(operators: Sequence[Operator]) -> tuple[Work, ...]:
         Work("operator", operator.name, operator.in_height or 1, operator=operator)
         for operator in spread_order(operators)
     )
+
+
+def _same_at_any_batch_size(work: Work) -> bool:
+    return work.operator is not None and work.operator.type == "optimizer"
 
 
 def _affordable(chosen: Preset, setting: Setting) -> bool:

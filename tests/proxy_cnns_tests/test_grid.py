@@ -111,7 +111,12 @@ def test_configurations_come_mode_by_mode_and_batch_size_by_batch_size():
     assert order == [("tf32", 64), ("tf32", 8), ("fp32", 64), ("fp32", 8)]
 
 
-def test_the_first_hundredth_of_a_preset_holds_most_types_of_operator():
+def test_the_optimizer_step_is_measured_at_one_batch_size():
+    planned, _ = settings(preset("cnn:lenet5"))
+    assert [each.batch_size for each in planned if each.work.operator.type == "optimizer"] == [64]
+
+
+def test_the_first_fiftieth_of_a_preset_holds_most_types_of_operator():
     works = preset("library").works
     types = {work.operator.type for work in works}
     assert len({work.operator.type for work in works[: len(works) // 50]}) > len(types) / 2
