@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, offer, predict
+from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict
 from predictor.errors import EpochcastError
 
 __all__ = ["app", "main"]
@@ -49,6 +49,7 @@ app.add_typer(data.app, name="data")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(offer.app, name="offer")
 app.add_typer(cnn.app, name="cnn")
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

@@ -193,10 +193,12 @@ def fit(
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
     accuracy: str | PathLike[str] | None = None,
+    store: str | None = None,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
-    `accuracy` is the `summary.csv` of an evaluation, whose figures then stand on the model's card.
+    `accuracy` is the `summary.csv` of an evaluation, whose figures then stand on the model's card. `store` is the
+    URL of a measurement store: the whole CNNs that were uploaded to it are fitted as well, or alone.
 
     Returns
     -------
@@ -211,11 +213,14 @@ def fit(
         ...
     predictor.errors.SchemaError: fit needs measurements ...
     """
-    if (measurements is None) == (published is None):
-        raise SchemaError("fit needs measurements or a folder of published ones. Pass one of the two.")
+    if measurements is None and published is None and store is None:
+        raise SchemaError("fit needs measurements, a folder of published ones, or a store. Pass one of them.")
+    if measurements is not None and published is not None:
+        raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.fitting import accuracy_of, fit_default, fit_measurements
 
-    model = fit_default(published) if measurements is None else fit_measurements(_measured(measurements))
+    own = _own(measurements, store)
+    model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
     if accuracy is not None:
         model.card["accuracy"] = accuracy_of(accuracy)
     if out is not None:
@@ -242,6 +247,20 @@ def evaluation(
     else:
         features = feature_table(_measured(measurements))
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
+
+
+def _own(
+    measurements: "pd.DataFrame | str | PathLike[str] | None", store: str | None
+) -> "pd.DataFrame | None":
+    """Join the table given and the store's, whichever there are."""
+    import pandas as pd
+
+    frames = [] if measurements is None else [_measured(measurements)]
+    if store is not None:
+        from epochcast.stores import uploaded_targets
+
+        frames.append(uploaded_targets(store))
+    return pd.concat(frames, ignore_index=True) if frames else None
 
 
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":

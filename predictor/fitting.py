@@ -32,15 +32,22 @@ _VERSIONS = ("numpy", "scikit-learn", "scipy")
 
 
 def fit_default(
-    published: str | PathLike[str] | None = None, sources: Sequence[str] = DEFAULT_SOURCES
+    published: str | PathLike[str] | None = None,
+    sources: Sequence[str] = DEFAULT_SOURCES,
+    uploaded: pd.DataFrame | None = None,
 ) -> Model:
-    """Fit the default model on the published measurements; the folder as in `published_data_root`."""
+    """Fit the default model on the published measurements, and on what was uploaded besides.
+
+    The folder is as in `published_data_root`; `uploaded` is a measurement table of CNNs by their zoo names.
+    """
     import pandas as pd
 
     from predictor.evaluation.published import published_features
+    from predictor.features import feature_table
     from predictor.importers import PROVENANCE
 
-    features = pd.concat([published_features(published, sources), _own_features()], ignore_index=True)
+    more = [] if uploaded is None else [feature_table(uploaded)]
+    features = pd.concat([published_features(published, sources), _own_features(), *more], ignore_index=True)
     provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
     return _fit(features, provenance)
 

@@ -23,6 +23,14 @@ def fit_command(
         Path | None,
         typer.Option(help="summary.csv of `evaluate --out`, to put on the model's card.", show_default=False),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Also, or alone: the CNNs uploaded to this store, sqlite:///FILE or postgresql://...",
+            show_default=False,
+        ),
+    ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""
@@ -31,7 +39,7 @@ def fit_command(
 
     if out is None:
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
-    model = fit(measurements, published, out, accuracy)
+    model = fit(measurements, published, out, accuracy, store)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]

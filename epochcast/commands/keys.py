@@ -1,0 +1,74 @@
+"""`epochcast keys`: who may upload measurements to the service."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, print_records, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(help="API keys of the service: who may upload measurements.", no_args_is_help=True)
+
+_Store = Annotated[
+    str,
+    typer.Option(
+        "--store", envvar="EPOCHCAST_STORE", metavar="URL", help="sqlite:///FILE, or postgresql://..."
+    ),
+]
+_Name = Annotated[str, typer.Argument(help="Whose key it is; uploads are attributed to this name.")]
+_FIELDS = ("name", "hint", "created_at", "revoked_at", "uploads", "rows")
+_DEFAULT = "sqlite:///epochcast.db"
+
+
+@app.command("add")
+def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
+    """Make a key and print it: the only time that it can be seen, for the store keeps its hash alone."""
+    from epochcast.stores import open_store
+
+    engine = open_store(store)
+    from api.store.keys import add_key
+
+    secret = add_key(engine, name)
+    typer.echo("Keep this key: it is shown once.", err=True)
+    typer.echo(secret)
+
+
+@app.command("revoke")
+def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
+    """Refuse a key from now on; what was uploaded with it stays, under its name."""
+    from epochcast.stores import open_store
+
+    engine = open_store(store)
+    from api.store.keys import revoke_key
+
+    revoke_key(engine, name)
+    typer.echo(f"The key of {name} is refused from now on.", err=True)
+
+
+@app.command("list")
+def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
+    """List the keys by name, with the first characters of each and what was uploaded with it."""
+    from epochcast.stores import open_store
+
+    engine = open_store(store)
+    from api.store.keys import list_keys
+
+    records = [asdict(key) for key in list_keys(engine)]
+    if output is Format.table:
+        print_table(records, _columns(), f"{len(records)} keys")
+    else:
+        print_records([{name: each[name] for name in _FIELDS} for each in records], output, _FIELDS)
+
+
+def _columns() -> list[Column]:
+    return [
+        Column("name", lambda r: r["name"], left=True),
+        Column("key", lambda r: f"epochcast_{r['hint']}...", left=True, rank=1),
+        Column("created", lambda r: r["created_at"][:16].replace("T", " "), left=True, rank=2),
+        Column("revoked", lambda r: (r["revoked_at"] or "")[:16].replace("T", " "), left=True),
+        Column("uploads", lambda r: f"{r['uploads']:,}", rank=2),
+        Column("rows", lambda r: f"{r['rows']:,}", rank=1),
+    ]

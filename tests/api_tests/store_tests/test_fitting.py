@@ -1,0 +1,47 @@
+"""`epochcast fit --store` fits on what was uploaded, and writes a model that others may be reading."""
+
+import pytest
+
+import epochcast
+from api.store.measurements import store_rows
+from predictor.errors import DataError, SchemaError
+from predictor.model import Model
+
+
+@pytest.fixture
+def uploaded(store, key_id, make_rows):
+    """Two CNNs on two GPUs, and rows that the model is not fitted on: an operator and a CPU."""
+    for i, (gpu, cnn) in enumerate(
+        (g, c) for g in ("Tesla T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")
+    ):
+        times = [
+            make_rows(1, gpu=gpu, cnn=cnn, batch_size=8 * 2**j, iteration_time_ms=(10 + i) * 2.0**j)[0]
+            for j in range(5)
+        ]
+        store_rows(store, times, key_id)
+    store_rows(store, make_rows(1, kind="operator", type="conv2d", cnn="conv2d_x"), key_id)
+    store_rows(store, make_rows(1, gpu="cpu:some model", cnn="resnet18"), key_id)
+
+
+def test_a_model_is_fitted_on_the_cnns_uploaded(uploaded, store_url, tmp_path):
+    model = epochcast.fit(store=store_url, out=tmp_path / "model.json")
+    assert model.card["trained_on"] == "20 iterations of 2 CNNs on 2 GPUs"
+    assert Model.load(tmp_path / "model.json").card == model.card
+
+
+def test_a_table_and_a_store_are_fitted_together(uploaded, store_url):
+    import pandas as pd
+
+    columns = ["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]
+    table = pd.DataFrame([["Tesla T4", "resnet34", 224, 8, "fp32", 30.0]], columns=columns)
+    assert epochcast.fit(table, store=store_url).card["trained_on"] == "21 iterations of 3 CNNs on 2 GPUs"
+
+
+def test_an_empty_store_is_an_error(store, store_url):
+    with pytest.raises(DataError, match="no such measurement"):
+        epochcast.fit(store=store_url)
+
+
+def test_nothing_to_fit_on_is_an_error():
+    with pytest.raises(SchemaError, match="needs measurements, a folder of published ones, or a store"):
+        epochcast.fit()
