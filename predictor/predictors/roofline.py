@@ -61,8 +61,8 @@ class Roofline(FeatureTablePredictor):
     def __init__(
         self,
         ridge: Ridge | None = None,
-        operator_weight: float = 0.06,
-        profile_weight: float = 0.3,
+        operator_weight: float = 0.015,
+        profile_weight: float = 0.03,
         device_weight: float = 1.0,
         partial_weight: float = 0.3,
         max_iterations: int = 300,

@@ -26,7 +26,7 @@ from predictor.roofline.situations import Term
 __all__ = ["Fitted", "HostLayout", "KernelTimes", "Problem", "Ridge", "iteration_times"]
 
 Array = NDArray[np.float64]
-_HUBER = 0.3
+_HUBER = 0.1
 _START_HOST_MS = (1.0, 0.02)
 _START_FEED_MS = (0.05, 0.2)
 
@@ -36,8 +36,8 @@ class Ridge:
     """Strength of the pull to zero, per hundred rows: by whether a term is a level, a law, or differs by tag."""
 
     level: float = 0.001
-    law: float = 0.3
-    gpu: float = 2.0
+    law: float = 0.1
+    gpu: float = 1.0
     kepler: float = 0.001
     generation: float = 2.0
     framework: float = 0.1
@@ -45,7 +45,7 @@ class Ridge:
     xla: float = 0.01
     channels_last: float = 0.01
     origin: float = 0.05
-    host: float = 0.03
+    host: float = 0.3
 
     def of(self, term: Term) -> float:
         """Strength for one term."""
