@@ -12,10 +12,15 @@ __all__ = ["Backend", "Prepared"]
 
 
 class Prepared(Protocol):
-    """One built configuration on its device. Times are in ms, of one iteration (of one copy of an operator)."""
+    """One built configuration on its device. Times are in ms, of one iteration, of an operator of one copy of it.
+
+    `copies` says how many copies of an operator one iteration of `run` holds; 1 for a whole CNN.
+    """
+
+    copies: int
 
     def run(self, n: int) -> None:
-        """Enqueue `n` iterations as they are trained, without waiting for them."""
+        """Enqueue `n` iterations as they are trained (of an operator, of all its copies), without waiting."""
 
     def synchronise(self) -> None:
         """Wait until everything enqueued is done."""
