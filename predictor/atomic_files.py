@@ -11,8 +11,8 @@ from pathlib import Path
 __all__ = ["replace_file"]
 
 
-def replace_file(path: str | PathLike[str], text: str) -> None:
-    """Write `text` as UTF-8 to a file beside `path`, sync it to disk, and rename it to `path`.
+def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
+    """Write `content`, text as UTF-8, to a file beside `path`, sync it to disk, and rename it to `path`.
 
     Raises
     ------
@@ -22,8 +22,8 @@ def replace_file(path: str | PathLike[str], text: str) -> None:
     target = Path(path).resolve()
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(_mode(target))

@@ -58,7 +58,7 @@ class LayerLaw:
 
     Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`. `spread` and
     `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
-    were measured, and where those that it alone has were not.
+    were measured, and where those that it alone has were not; `host_spread` is that of the host's time.
     """
 
     weights: dict[str, float] = field(default_factory=dict)
@@ -69,6 +69,7 @@ class LayerLaw:
     host_iteration_ms: float = 0.0
     spread: float = 0.10
     spread_near: float = 0.20
+    host_spread: float = 0.40
     trained_on: str = "no CNN: weights of 1"
 
     def gpu_ms(self, sums: LayerSums) -> Array:
@@ -89,11 +90,15 @@ class LayerLaw:
         own = self.host_weight * sums.host_ms if self.host_weight else 0.0
         return own + self.host_operator_ms * sums.n_operators + self.host_iteration_ms
 
-    def half_width(self, sums: LayerSums) -> Array:
-        """Half width of the interval of ln GPU time, wider by the share of time that was not measured."""
+    def half_width(self, sums: LayerSums, host_share: Array | float = 0.0) -> Array:
+        """Half width of the interval of ln time, wider by the share of GPU time that was not measured.
+
+        `host_share` is how much of a change of the host's time changes the iteration: 0 where the GPU is busy.
+        """
         unmeasured = sum(sums.shares.values(), np.zeros(sums.class_ms.shape[1]))
-        strange = sums.shares[FARAWAY] + sums.shares[UNKNOWN]
-        width: Array = self.spread + (self.spread_near - self.spread) * np.sqrt(unmeasured) + strange
+        strange = sums.shares[FARAWAY] + sums.shares[UNKNOWN] + sums.shares[BEYOND] / 2
+        busy = self.spread + (self.spread_near - self.spread) * np.sqrt(unmeasured) + strange
+        width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
 
     def as_json(self) -> dict[str, Any]:
@@ -102,8 +107,12 @@ class LayerLaw:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> LayerLaw:
-        """Back from plain numbers and text."""
-        return cls(**found)
+        """Back from plain numbers and text; ValueError or TypeError where something else is among them."""
+        law = cls(**found)
+        numbers = [*law.weights.values(), *(v for v in found.values() if not isinstance(v, str | Mapping))]
+        if not np.isfinite(np.array(numbers, dtype=float)).all():
+            raise ValueError("a weight is not a finite number")
+        return law
 
 
 def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> LayerSums:

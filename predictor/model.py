@@ -18,13 +18,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.anchor_kriging import far_anchors, kriged
 from predictor.atomic_files import replace_file
 from predictor.data_files import data_file
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.extrapolation import Ranges, reasons
+from predictor.forecasts import COVERAGE, Anchor, IterationForecast
 from predictor.gpus import Gpu, check_precision, find_gpu
 from predictor.kernels import Kernels, kernels_of
-from predictor.kriging import Sites, is_outlier, krige, prior_variance
+from predictor.kriging import prior_variance
+from predictor.layer_forecast import forecast_by_layers
+from predictor.layer_models import LayerModel, LayerModels, library_mode
 from predictor.layers import LayerTable
 from predictor.modes import Mode
 from predictor.roofline.coefficients import IterationParts, iteration_parts, join_host
@@ -34,41 +38,9 @@ __all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-METHODS = ("auto", "roofline", "anchored")
+METHODS = ("auto", "layer-times", "roofline", "anchored")
 FORMAT_VERSION = 2
-COVERAGE = 0.9
 _WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
-_ITSELF = "the CNN asked about"
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """A measurement of the CNN asked about, in the same mode; without image size, at the size asked about."""
-
-    gpu: str
-    batch_size: int
-    iteration_time_ms: float
-    image_size: int | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IterationForecast:
-    """Times of one iteration over batch sizes; arrays of shape (n_batches,), in ms.
-
-    `low_ms` and `high_ms` end the interval that holds 90 % of the true times, `class_ms` splits the time that the
-    GPU is busy by class of kernels, `extrapolates` gives each batch size's reasons for caution.
-    """
-
-    iteration_time_ms: Array
-    gpu_time_ms: Array
-    host_time_ms: Array
-    low_ms: Array
-    high_ms: Array
-    method: str
-    trained_on: str
-    extrapolates: tuple[tuple[str, ...], ...]
-    host: str
-    class_ms: dict[str, Array] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +58,7 @@ class Model:
     factors: dict[str, dict[str, float]]
     ranges: Ranges
     card: dict[str, Any]
+    layers: LayerModels = field(default_factory=LayerModels)
 
     @classmethod
     def load(cls, path: str | PathLike[str] | None = None) -> Model:
@@ -120,6 +93,7 @@ class Model:
             "ranges": self.ranges.as_json(),
             "terms": {"|".join(term): value for term, value in self.terms.items()},
         }
+        self.layers.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -148,6 +122,10 @@ class Model:
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         check_precision(gpu, mode.precision)
+        layers = self._layers(gpu, mode, method, anchors)
+        if layers is not None:
+            other = None if host in (None, layers.host) else self._host_ms(table, gpu, mode, host)
+            return forecast_by_layers(layers, table, gpu, mode, batch_sizes, anchors, host, other)
         host = host or self.reference_host.get(mode.framework)
         batches = np.asarray(batch_sizes, dtype=float)
         kernels = kernels_of(table)
@@ -158,8 +136,8 @@ class Model:
         mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
         if anchored:
             residual = self._residuals(table, mode, anchors, host)
-            mean, variance = _kriged(table, gpu, batches, anchors, residual, variances)
-            far = _far_anchors(anchors, residual, variances)
+            mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
+            far = far_anchors(anchors, residual, variances)
             why = tuple((*each, *far) for each in why)
         middle = middle * np.exp(mean)
         factor = self.factors[
@@ -191,6 +169,25 @@ class Model:
     def hosts(self) -> list[str]:
         """Hosts that the training data measured by name."""
         return sorted(self.host_offset)
+
+    def _layers(self, gpu: Gpu, mode: Mode, method: str, anchors: Sequence[Anchor]) -> LayerModel | None:
+        """The operators measured on this GPU in this mode, unless another method is asked for."""
+        own = any(find_gpu(anchor.gpu).name == gpu.name for anchor in anchors)
+        if method == "roofline" or (method == "anchored" and not own):
+            return None
+        found = self.layers.find(library_mode(gpu, mode))
+        if found is None and method == "layer-times":
+            raise OutOfRangeError(
+                f"no operator was measured on {gpu.name} with {mode.framework}, {mode.precision}, {mode.memory_format}"
+                f"{', autotune' if mode.autotune else ''}; measured: {', '.join(self.layers.modes()) or 'nothing'}. "
+                "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
+            )
+        return found
+
+    def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
+        """What a host other than the library's takes, by the roofline model."""
+        _, host_ms, _ = self._times(kernels_of(table), gpu, mode, np.ones(1), host)
+        return float(host_ms[0])
 
     def _times(
         self, kernels: Kernels, gpu: Gpu, mode: Mode, batches: Array, host: str | None
@@ -246,34 +243,6 @@ class Model:
         return math.log(anchor.iteration_time_ms / float(predicted[0]))
 
 
-def _kriged(
-    table: LayerTable,
-    gpu: Gpu,
-    batches: Array,
-    anchors: Sequence[Anchor],
-    residual: Array,
-    variances: Mapping[str, float],
-) -> tuple[Array, Array]:
-    """Mean and variance of ln(truth / model) at the batch sizes; at an anchor the answer is the anchor."""
-
-    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Sites:
-        n = len(gpus)
-        return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
-
-    known = sites([find_gpu(each.gpu) for each in anchors], [float(each.batch_size) for each in anchors])
-    asked = sites([gpu] * batches.size, [float(size) for size in batches])
-    return krige(known, residual, asked, variances, trusted=True)
-
-
-def _far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[str]:
-    return [
-        f"anchor: {math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
-        "more than its errors explain: check its unit and mode"
-        for each, r in zip(anchors, residual, strict=True)
-        if is_outlier(float(r), variances)
-    ]
-
-
 @lru_cache(maxsize=8)
 def _read(path: str, _modified_ns: int) -> Model:
     try:
@@ -289,19 +258,20 @@ def _read(path: str, _modified_ns: int) -> Model:
             "Refit it with `epochcast fit`."
         )
     try:
-        return _from_json(found)
+        return _from_json(found, Path(path))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ArtifactError(
             f"{path} is a damaged model ({error!r}). Refit it with `epochcast fit`."
         ) from error
 
 
-def _from_json(found: dict[str, Any]) -> Model:
+def _from_json(found: dict[str, Any], path: Path) -> Model:
     terms: dict[Term, float] = {}
     for key, value in found["terms"].items():
         name, feature, tag = key.split("|")
         terms[name, feature, tag] = _finite(value)
     return Model(
+        layers=LayerModels.beside(path),
         terms=terms,
         host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
         host_offset={name: _finite(value) for name, value in found["host_offset"].items()},

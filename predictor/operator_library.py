@@ -8,7 +8,7 @@ interpolated, which varies a hundredth of what time does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from predictor.errors import SchemaError
 from predictor.operator_neighbours import FAR, neighbourhoods
 from predictor.operator_work import device_rates, operator_class, roofline_ms
 from predictor.operators import Operator, operator_from_row
+from predictor.roofline.rates import Rates
 
 __all__ = [
     "BEYOND",
@@ -129,6 +130,16 @@ class OperatorLibrary:
         chosen = tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep)
         return OperatorLibrary(self.mode, chosen, self.batch_sizes, self.log_ms[kept], self.host_ms[kept])
 
+    def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
+        """The library with what another one measured; where both measured an operator, the other counts."""
+        kept = self.without(newer.operators)
+        sizes = np.union1d(kept.batch_sizes, newer.batch_sizes)
+        log_ms = np.full((len(kept) + len(newer), sizes.size), np.nan)
+        log_ms[: len(kept), np.searchsorted(sizes, kept.batch_sizes)] = kept.log_ms
+        log_ms[len(kept) :, np.searchsorted(sizes, newer.batch_sizes)] = newer.log_ms
+        host = np.concatenate([kept.host_ms, newer.host_ms])
+        return OperatorLibrary(newer.mode, kept.operators + newer.operators, sizes, log_ms, host)
+
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
 
@@ -142,64 +153,61 @@ class OperatorLibrary:
         ln(time / roofline) is linear in ln(batch size) between measured ones and constant beyond them.
         """
         batches = np.asarray(batch_sizes, dtype=float)
-        efficiency, beyond = self._curves(batches)
         place = {operator: i for i, operator in enumerate(self.operators)}
         exact = np.array([place.get(operator, -1) for operator in operators], dtype=np.intp)
         log_ratio = np.empty((len(operators), batches.size))
         sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
         host = np.full(len(operators), np.nan)
-        known = exact >= 0
-        log_ratio[known], host[known] = efficiency[exact[known]], self.host_ms[exact[known]]
-        sureness[known] = np.where(beyond[exact[known]], BEYOND, MEASURED)
-        if not known.all():
-            new = np.flatnonzero(~known)
-            found = self._interpolated([operators[int(i)] for i in new], efficiency, beyond)
+        known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
+        log_ratio[known], beyond = self._curves(exact[known], batches)
+        sureness[known] = np.where(beyond, BEYOND, MEASURED)
+        host[known] = self.host_ms[exact[known]]
+        if new.size:
+            found = self._interpolated([operators[int(i)] for i in new], batches)
             log_ratio[new], host[new], sureness[new] = found
         least = roofline_ms(operators, batches, self._rates())
         return OperatorTimes(least * np.exp(log_ratio), host, sureness)
 
-    def _rates(self) -> Any:
+    def _rates(self) -> Rates:
         return device_rates(self.mode.gpu, self.mode.precision)
 
-    def _curves(self, batches: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """ln(time / roofline) of every measured operator at these batch sizes, and whether that is beyond its own."""
-        ratio = self.log_ms - np.log(roofline_ms(self.operators, self.batch_sizes, self._rates()))
+    def _curves(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
+        chosen = [self.operators[int(i)] for i in rows]
+        ratio = self.log_ms[rows] - np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
         log_sizes, asked = np.log(self.batch_sizes), np.log(batches)
-        measured = np.isfinite(ratio)
-        curves = np.empty((len(self), batches.size))
-        beyond = np.empty(curves.shape, dtype=bool)
-        patterns, member = np.unique(measured, axis=0, return_inverse=True)
+        curves, beyond = np.empty((rows.size, batches.size)), np.empty((rows.size, batches.size), dtype=bool)
+        patterns, member = np.unique(np.isfinite(ratio), axis=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
-            rows = np.flatnonzero(member.ravel() == number)
+            alike = np.flatnonzero(member.ravel() == number)
             at = log_sizes[pattern]
-            curves[rows] = _interpolation(at, asked, ratio[np.ix_(rows, np.flatnonzero(pattern))])
-            beyond[rows] = (asked < at[0] - 1e-9) | (asked > at[-1] + 1e-9)
-        free = [i for i, operator in enumerate(self.operators) if operator.type in _BATCH_FREE]
-        beyond[free] = False
+            curves[alike] = _interpolation(at, asked, ratio[np.ix_(alike, np.flatnonzero(pattern))])
+            beyond[alike] = (asked < at[0] - 1e-9) | (asked > at[-1] + 1e-9)
+        beyond[[i for i, operator in enumerate(chosen) if operator.type in _BATCH_FREE]] = False
         return curves, beyond
 
-    def _interpolated(
-        self, asked: list[Operator], efficiency: Array, beyond: NDArray[np.bool_]
-    ) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _interpolated(self, asked: list[Operator], batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
         near = neighbourhoods(asked, self.operators)
+        used, at = np.unique(near.rows, return_inverse=True)
+        near = replace(near, rows=at.reshape(near.rows.shape))
+        efficiency, beyond = self._curves(used, batches)
+        usual = _median(self.host_ms)
         log_ratio = near.mean(efficiency)
-        known_host = np.where(np.isfinite(self.host_ms), self.host_ms, _median(self.host_ms))
-        host = near.mean(known_host)
+        host = near.mean(np.where(np.isfinite(self.host_ms), self.host_ms, usual)[used])
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
-        strange = ~np.isfinite(near.distance)
-        for i in (i for i in range(len(asked)) if strange[i]):
-            log_ratio[i] = self._typical(asked[i], efficiency)
-            host[i], sureness[i] = _median(self.host_ms), UNKNOWN
+        for i in (i for i in range(len(asked)) if near.distance[i] == np.inf):
+            log_ratio[i], host[i], sureness[i] = self._typical(asked[i], batches), usual, UNKNOWN
         return log_ratio, host, sureness
 
-    def _typical(self, operator: Operator, efficiency: Array) -> Array:
+    def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""
         computes = operator_class(operator) in _COMPUTE_CLASSES
         alike = [
             i for i, o in enumerate(self.operators) if (operator_class(o) in _COMPUTE_CLASSES) == computes
         ]
-        chosen: Array = np.median(efficiency[alike] if alike else efficiency, axis=0)
+        efficiency, _ = self._curves(np.array(alike or range(len(self)), dtype=np.intp), batches)
+        chosen: Array = np.median(efficiency, axis=0)
         return chosen
 
 

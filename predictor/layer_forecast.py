@@ -1,0 +1,129 @@
+"""A forecast of iterations from measured layers, corrected by measurements of the CNN itself where there are any.
+
+Called by `predictor.model`; calls layer_law, anchor_kriging and the roofline's way to join GPU and host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.anchor_kriging import far_anchors, kriged
+from predictor.errors import OutOfRangeError
+from predictor.forecasts import COVERAGE, Anchor, IterationForecast
+from predictor.gpus import Gpu, find_gpu
+from predictor.layer_law import LayerSums, layer_sums
+from predictor.layer_models import LayerModel
+from predictor.layers import LayerTable
+from predictor.modes import Mode
+from predictor.roofline.coefficients import join_host
+
+__all__ = ["forecast_by_layers"]
+
+Array = NDArray[np.float64]
+
+_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}  # of the variance, for kriging
+_Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
+_OPTIMIZER = "momentum"  # what optimizer operators are measured with
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    sums: LayerSums
+    gpu_ms: Array
+    host_ms: Array
+    total_ms: Array
+    half_width: Array
+
+
+def forecast_by_layers(
+    model: LayerModel,
+    table: LayerTable,
+    gpu: Gpu,
+    mode: Mode,
+    batch_sizes: Sequence[int] | ArrayLike,
+    anchors: Sequence[Anchor] = (),
+    host: str | None = None,
+    host_ms: float | None = None,
+) -> IterationForecast:
+    """Time of one training iteration at each batch size, from the operators of one library.
+
+    Parameters
+    ----------
+    anchors : sequence of Anchor
+        Those measured on this GPU correct the answer; others say nothing about it.
+    host, host_ms : str, float, optional
+        Another host than the library's, and the time that it needs to enqueue an iteration.
+
+    Raises
+    ------
+    OutOfRangeError
+        If nobody knows the host's time, which an eager iteration may wait for, or an anchor is of another image size.
+    """
+    batches = np.asarray(batch_sizes, dtype=float)
+    parts = _parts(model, table, mode, batches, host_ms)
+    why = _reasons(parts.sums, table, mode)
+    own = [anchor for anchor in anchors if find_gpu(anchor.gpu).name == gpu.name]
+    mean, width = np.zeros(batches.size), parts.half_width
+    if own:
+        residual = _residual(model, table, mode, own, host_ms)
+        variance = float(np.mean(width) / _Z) ** 2
+        variances = {part: share * variance for part, share in _PARTS.items()}
+        mean, left = kriged(table, gpu, batches, own, residual, variances)
+        width = _Z * np.sqrt(left)
+        far = far_anchors(own, residual, variances)
+        why = tuple((*each, *far) for each in why)
+    middle = parts.total_ms * np.exp(mean)
+    return IterationForecast(
+        middle,
+        parts.gpu_ms,
+        parts.host_ms,
+        middle * np.exp(-width),
+        middle * np.exp(width),
+        "layer-times, anchored" if own else "layer-times",
+        f"{len(model.library)} operators measured on it; {model.law.trained_on}",
+        why,
+        host or model.host or "the host on which the operators were measured",
+        model.law.class_ms(parts.sums),
+    )
+
+
+def _parts(model: LayerModel, table: LayerTable, mode: Mode, batches: Array, host_ms: float | None) -> _Parts:
+    sums = layer_sums(model.library, table, batches)
+    busy = model.law.gpu_ms(sums)
+    host = 0.0 if mode.capture != "eager" else model.law.host_ms(sums) if host_ms is None else host_ms
+    if not math.isfinite(host):
+        raise OutOfRangeError(
+            f"nobody measured what the host takes to launch the operators of {model.library.mode.gpu}, so that the "
+            "time of an eager iteration is unknown. Measure host_time_ms, or ask for capture graph."
+        )
+    waits = host**3 / (busy**3 + host**3)
+    hosts = np.full(batches.size, host)
+    return _Parts(sums, busy, hosts, join_host(busy, hosts), model.law.half_width(sums, waits))
+
+
+def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[str, ...], ...]:
+    common = list(table.warnings)
+    if mode.optimizer != _OPTIMIZER:
+        common.append(f"optimizer: operators were measured with {_OPTIMIZER}, not {mode.optimizer}")
+    return tuple((*each, *common) for each in sums.reasons())
+
+
+def _residual(
+    model: LayerModel, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host_ms: float | None
+) -> Array:
+    for anchor in anchors:
+        if anchor.image_size not in (None, table.image_size):
+            raise OutOfRangeError(
+                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                "Give a measurement at that image size."
+            )
+    batches = np.array([float(anchor.batch_size) for anchor in anchors])
+    measured = np.array([anchor.iteration_time_ms for anchor in anchors])
+    residual: Array = np.log(measured / _parts(model, table, mode, batches, host_ms).total_ms)
+    return residual
