@@ -1,0 +1,192 @@
+"""`/v1/measurements`: upload what `epochcast profile` measured, and find what others uploaded.
+
+Included by the application; calls the store, in threads. An upload is answered when it is committed, and only then; one
+that is sent again, because its answer was lost, changes nothing.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Engine
+
+from api.access import Uploader, store_of
+from api.bodies import read_body
+from api.intake_gate import Gate
+from api.store.intake import rows_of
+from api.store.measurements import Receipt, Stored, find_rows, store_rows
+from api.store.upload_tables import Table, csv_table, json_table
+from predictor.measurement_columns import COLUMNS
+from predictor.measurements import canonical_gpu_name
+
+__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "router"]
+
+MAX_BODY_BYTES = 16 * 2**20
+_ATTRIBUTION = ("id", "upload", "key", "received_at")
+_FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
+
+_Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
+
+router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
+
+
+class UploadReceipt(BaseModel):
+    """What became of an upload. `ids` are its rows', in the order sent, new and known ones alike."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"upload": 7, "stored": 2, "duplicates": 1, "ids": [41, 42, 12]}]}
+    )
+
+    upload: int = Field(
+        description="Number of this upload; `GET /v1/measurements?upload=7` shows its new rows."
+    )
+    stored: int = Field(description="Rows that were new, and are now committed.")
+    duplicates: int = Field(description="Rows that were there already, or come twice in this upload.")
+    ids: list[int]
+
+
+class Filters(BaseModel):
+    """What rows are found by; all must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    gpu: _Name | None = Field(None, description="Any name of the GPU.")
+    cnn: _Name | None = None
+    kind: _Name | None = Field(None, description="target, proxy or operator.")
+    source: _Name | None = None
+    framework: _Name | None = None
+    host: _Name | None = None
+    precision: _Name | None = None
+    image_size: int | None = Field(None, ge=1, le=2**31 - 1)
+    batch_size: int | None = Field(None, ge=1, le=2**31 - 1)
+    upload: int | None = Field(None, ge=1, le=2**63 - 1)
+    key: _Name | None = Field(None, description="Name of the API key that sent the row first.")
+    after: int = Field(0, ge=0, le=2**63 - 1, description="Give rows whose id is above this one.")
+    limit: int = Field(1000, ge=1, le=10_000, description="Rows of a page at most.")
+    format: Literal["json", "csv"] = "json"
+
+    def asked(self) -> dict[str, object]:
+        """Filters that are given, the GPU by its canonical name."""
+        given = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
+        return given | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=UploadReceipt,
+    summary="Upload measurements",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "text/csv": {
+                    "schema": {"type": "string"},
+                    "example": "gpu,cnn,image_size,batch_size,precision,"
+                    "iteration_time_ms\nTesla T4,resnet50,224,32,fp32,310.5\n",
+                },
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["rows"],
+                        "properties": {"rows": {"type": "array", "items": {"type": "object"}}},
+                    },
+                    "example": {
+                        "rows": [
+                            {
+                                "gpu": "Tesla T4",
+                                "cnn": "resnet50",
+                                "image_size": 224,
+                                "batch_size": 32,
+                                "precision": "fp32",
+                                "iteration_time_ms": 310.5,
+                            }
+                        ]
+                    },
+                },
+            },
+        }
+    },
+)
+async def upload(request: Request, key: Uploader) -> UploadReceipt:
+    """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.
+
+    A row that is there already is not stored again, whoever sent it. Answered when committed.
+    """
+    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
+    if form not in _FORMS:
+        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
+    body = await read_body(request, MAX_BODY_BYTES)
+    receipt = await _gate(request).run(_store, store_of(request), _FORMS[form], body, key.id)
+    return UploadReceipt(
+        upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
+    )
+
+
+@router.get(
+    "",
+    summary="Find measurements",
+    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {}}}},
+    response_class=Response,
+)
+async def find(request: Request, filters: Annotated[Filters, Query()]) -> Response:
+    """Rows by what they are, oldest first, each with its id, its upload and the name of the key that sent it.
+
+    A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
+    """
+    asked = filters.asked()
+    rows = await run_in_threadpool(find_rows, store_of(request), asked, filters.after, filters.limit)
+    following = _next(request, rows, filters.limit)
+    write = _as_csv if filters.format == "csv" else _as_json
+    content = await run_in_threadpool(write, rows, following)
+    headers = {"Link": f'<{following}>; rel="next"'} if following else {}
+    media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
+    return Response(content, media_type=media_type, headers=headers)
+
+
+def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> Receipt:
+    return store_rows(store, rows_of(form(body))[1], key_id)
+
+
+def _gate(request: Request) -> Gate:
+    state = request.app.state
+    if not hasattr(state, "intake_gate"):
+        state.intake_gate = Gate()
+    gate: Gate = state.intake_gate
+    return gate
+
+
+def _next(request: Request, rows: Sequence[Stored], limit: int) -> str | None:
+    if len(rows) < limit:
+        return None
+    given = {**request.query_params, "after": rows[-1].id}
+    return f"{request.url.path}?{urlencode(given)}"
+
+
+def _as_json(rows: Sequence[Stored], following: str | None) -> str:
+    written = ",\n".join(json.dumps(_attribution(row))[:-1] + "," + row.content[1:] for row in rows)
+    return f'{{"rows": [{written}], "next": {json.dumps(following)}}}'
+
+
+def _as_csv(rows: Sequence[Stored], _following: str | None) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, [*_ATTRIBUTION, *(entry.name for entry in COLUMNS)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        _attribution(row) | {name: _cell(value) for name, value in row.row().items()} for row in rows
+    )
+    return file.getvalue()
+
+
+def _attribution(row: Stored) -> dict[str, Any]:
+    return {"id": row.id, "upload": row.upload, "key": row.key, "received_at": row.received_at}
+
+
+def _cell(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value
