@@ -19,6 +19,7 @@ __all__ = [
     "OutOfRangeError",
     "ProfilingError",
     "SchemaError",
+    "ServiceError",
     "StoreError",
     "UnknownCnnError",
     "UnknownGpuError",
@@ -67,6 +68,10 @@ class OutOfRangeError(ModelError, ValueError):
 
 class StoreError(EpochcastError):
     """The measurement store cannot be reached, or refuses."""
+
+
+class ServiceError(EpochcastError):
+    """A service that was asked refuses, or does not answer."""
 
 
 class ProfilingError(EpochcastError):
