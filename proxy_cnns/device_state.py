@@ -1,0 +1,243 @@
+"""The state of the device around a measurement: whether it is free, and runs as it should.
+
+Called by the campaign before, between and after configurations; calls NVIDIA's management library through
+nvidia-ml-py where that is installed (the ``gpu`` extra), and /proc for the CPU. A reading takes about a
+millisecond and is never made for each operator.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import NoisyMeasurementError
+
+__all__ = ["DeviceState", "Monitor", "disturbances", "open_monitor", "refuse_busy"]
+
+_HARMFUL = {
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_slowdown": 0x08,
+    "hw_power_brake_slowdown": 0x80,
+}
+_HARMLESS = {
+    "gpu_idle": 0x01,
+    "applications_clocks_setting": 0x02,
+    "sw_power_cap": 0x04,  # the GPU at its own power limit: how it runs under load, recorded and kept
+    "sync_boost": 0x10,
+    "display_clock_setting": 0x100,
+}
+_BUSY_PERCENT = 5
+_BUSY_CPU = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One reading. None where the device or its driver does not tell; `missing` says why there is none at all.
+
+    Clocks in MHz, temperature in degrees Celsius, power in W, memory in MiB, utilisation in per cent.
+    `other_processes` are lines such as ``4711 python (1024 MiB)``; `cpu_busy` is, where a CPU is measured, the
+    share of all processors that other processes used since the reading before.
+    """
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    p_state: int | None = None
+    temperature_c: int | None = None
+    power_limit_w: float | None = None
+    power_draw_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    ecc: bool | None = None
+    ecc_errors: int | None = None
+    compute_mode: int | None = None
+    persistence: bool | None = None
+    utilisation_percent: int | None = None
+    memory_used_mib: int | None = None
+    other_processes: tuple[str, ...] = ()
+    cpu_busy: float | None = None
+    load_average: float | None = None
+    missing: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """What is known, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, ())}
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Reads one device. `own_processes` are left out of `other_processes`."""
+
+    read_device: Callable[[set[int]], dict[str, Any]]
+    watch_cpu: bool = False
+    own_processes: set[int] = field(default_factory=lambda: {os.getpid()})
+    _ticks: tuple[float, float] | None = None
+
+    def read(self) -> DeviceState:
+        """Read the device and the processors now."""
+        return DeviceState(**self.read_device(self.own_processes), **self._cpu())
+
+    def own(self, state: DeviceState) -> None:
+        """Take every process of this reading for our own: in a container, the driver knows us by another number."""
+        self.own_processes |= {int(line.split()[0]) for line in state.other_processes}
+
+    def _cpu(self) -> dict[str, float | None]:
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        ticks, before = _cpu_seconds() if self.watch_cpu else None, self._ticks
+        self._ticks = ticks
+        if ticks is None or before is None or ticks[1] - before[1] <= 0:
+            return {"cpu_busy": None, "load_average": load}
+        busy = (ticks[0] - before[0]) / (ticks[1] - before[1])
+        return {"cpu_busy": round(max(0.0, busy), 3), "load_average": load}
+
+
+def open_monitor(device: str, uuid: str | None = None) -> Monitor:
+    """Monitor of ``cpu`` or ``cuda:N``; where NVIDIA's library is missing, its readings say so.
+
+    Parameters
+    ----------
+    device : str
+    uuid : str, optional
+        The GPU's, where the framework tells; else it is found by its number and ``CUDA_VISIBLE_DEVICES``.
+    """
+    if device == "cpu":
+        return Monitor(lambda _own: {}, watch_cpu=True)
+    try:
+        import pynvml
+    except ImportError:
+        return _blind("nvidia-ml-py is not installed: pip install 'epochcast[gpu]'")
+    try:
+        pynvml.nvmlInit()
+        handle = _handle(pynvml, device, uuid)
+    except pynvml.NVMLError as error:
+        return _blind(f"NVIDIA's management library does not answer: {error}")
+    return Monitor(lambda own: _read(pynvml, handle, own))
+
+
+def refuse_busy(state: DeviceState, device: str) -> None:
+    """Refuse to start where something else works.
+
+    Raises
+    ------
+    NoisyMeasurementError
+        Naming what it is.
+    """
+    reasons = []
+    if device != "cpu":
+        reasons += [f"process {line} is on the GPU" for line in state.other_processes]
+        if not reasons and (state.utilisation_percent or 0) > _BUSY_PERCENT:
+            reasons.append(
+                f"the GPU is busy ({state.utilisation_percent} %) with what is not visible from here"
+            )
+    elif (state.cpu_busy or 0.0) > _BUSY_CPU:
+        reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
+    if reasons:
+        raise NoisyMeasurementError(
+            f"{device} is not free: {_first(reasons)}. Stop what runs there, or pass --allow-noise to measure all "
+            "the same and have it noted."
+        )
+
+
+def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
+    """Why what was measured between two readings cannot be trusted; empty if nothing speaks against it."""
+    reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in _HARMFUL]
+    reasons += [
+        f"process {line} came to the GPU"
+        for line in after.other_processes
+        if _pid(line) not in {_pid(old) for old in before.other_processes}
+    ]
+    if (after.ecc_errors or 0) > (before.ecc_errors or 0):
+        reasons.append(f"{after.ecc_errors} uncorrected memory errors, {before.ecc_errors or 0} before")
+    if after.cpu_busy is not None and after.cpu_busy > _BUSY_CPU:
+        reasons.append(f"other processes used {100 * after.cpu_busy:.0f} % of the processors")
+    if after.power_limit_w != before.power_limit_w:
+        reasons.append(f"the power limit changed from {before.power_limit_w} W to {after.power_limit_w} W")
+    return reasons
+
+
+def _first(reasons: list[str]) -> str:
+    more = len(reasons) - 2
+    return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _pid(line: str) -> str:
+    return line.partition(" ")[0]
+
+
+def _blind(reason: str) -> Monitor:
+    return Monitor(lambda _own: {"missing": reason})
+
+
+def _handle(nvml: Any, device: str, uuid: str | None) -> Any:
+    """Handle of ``cuda:N``, through its UUID or through CUDA_VISIBLE_DEVICES."""
+    if uuid:
+        return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+    number = int(device.partition(":")[2] or 0)
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    name = visible[number] if number < len(visible) else str(number)
+    if name.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def _read(nvml: Any, handle: Any, own: set[int]) -> dict[str, Any]:
+    def ask(function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, function)(handle, *arguments)
+        except (nvml.NVMLError, AttributeError):  # not supported by this GPU, or by this driver
+            return None
+
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+    power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    ecc, persistence, mode = (
+        ask(f"nvmlDeviceGet{what}") for what in ("EccMode", "PersistenceMode", "ComputeMode")
+    )
+    utilisation, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
+    return {
+        "sm_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        "p_state": ask("nvmlDeviceGetPerformanceState"),
+        "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        "power_limit_w": None if limit is None else limit / 1000,
+        "power_draw_w": None if power is None else power / 1000,
+        "throttle_reasons": tuple(_names(reasons)),
+        "ecc": None if ecc is None else bool(ecc[0]),
+        "ecc_errors": ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, since the driver was loaded
+        "compute_mode": mode,
+        "persistence": None if persistence is None else bool(persistence),
+        "utilisation_percent": None if utilisation is None else utilisation.gpu,
+        "memory_used_mib": None if memory is None else memory.used // 2**20,
+        "other_processes": tuple(_others(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or (), own)),
+    }
+
+
+def _names(reasons: int) -> Iterable[str]:
+    return [name for name, bit in (_HARMFUL | _HARMLESS).items() if reasons & bit]
+
+
+def _others(nvml: Any, processes: Iterable[Any], own: set[int]) -> Iterable[str]:
+    for process in processes:
+        if process.pid in own:
+            continue
+        try:
+            name = nvml.nvmlSystemGetProcessName(process.pid)
+        except nvml.NVMLError:
+            name = "of another container"
+        memory = process.usedGpuMemory
+        yield f"{process.pid} {Path(str(name)).name}" + (f" ({memory // 2**20} MiB)" if memory else "")
+
+
+def _cpu_seconds() -> tuple[float, float] | None:
+    """Seconds that other processes kept the processors busy, and all seconds they had; None outside Linux."""
+    try:
+        with Path("/proc/stat").open() as file:
+            fields_ = [int(each) for each in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    tick = os.sysconf("SC_CLK_TCK")
+    own = os.times()
+    idle = fields_[3] + fields_[4]
+    own_seconds = own.user + own.system + own.children_user + own.children_system
+    return (sum(fields_) - idle) / tick - own_seconds, sum(fields_) / tick
