@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.predict import legend, price_dates, reason_letters, table_gpu_name
+from epochcast.commands.predict import legend, notes_column, price_dates, reason_letters, table_gpu_name
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
@@ -144,9 +144,7 @@ def _columns(letters: dict[str, str]) -> list[Column]:
         Column("verdict", _verdict, left=True),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
         Column("method", lambda r: r["method"], left=True, rank=6),
-        Column(
-            "extr.", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True, rank=2
-        ),
+        notes_column(letters),
     ]
 
 
@@ -156,14 +154,14 @@ def _used(record: Record) -> str:
 
 
 def _verdict(record: Record) -> str:
-    words = []
+    words = ["Pareto"] if record["pareto"] else []
     if not record["fits_in_memory"]:
         words.append("out of memory")
     if record["within_budget"] is False:
         words.append("over budget")
     if record["within_deadline"] is False:
         words.append("too late")
-    return ", ".join(words) or ("Pareto" if record["pareto"] else "")
+    return ", ".join(words)
 
 
 def _notes(

@@ -23,7 +23,9 @@ from epochcast.tables import (
 if TYPE_CHECKING:
     from predictor.prediction_rows import PredictionRow
 
-__all__ = ["legend", "predict_command", "price_dates", "reason_letters", "table_gpu_name"]
+__all__ = ["legend", "notes_column", "predict_command", "price_dates", "reason_letters", "table_gpu_name"]
+
+_HOST_BOUND = "H"
 
 
 def predict_command(
@@ -63,6 +65,7 @@ def predict_command(
     anchor_epoch_time_s: o.AnchorEpochTime = None,
     anchor_samples: o.AnchorSamples = None,
     anchor_throughput: o.AnchorThroughput = None,
+    measurements: o.OwnMeasurements = None,
     method: o.Method = "auto",
     model: o.ModelFile = None,
     output: o.OutputFormat = Format.table,
@@ -101,6 +104,7 @@ def predict_command(
             anchor_samples,
             anchor_throughput,
         ),
+        "measurements": measurements,
         "method": method,
         "host": host,
         "offers": offers,
@@ -127,6 +131,20 @@ def legend(letters: dict[str, str]) -> list[str]:
     return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
 
 
+def notes_column(letters: dict[str, str]) -> Column:
+    """Reasons why a row extrapolates, as letters, and `H` where it is host-bound.
+
+    A narrow terminal keeps it, since a legend follows.
+    """
+    return Column(
+        "notes",
+        lambda r: ",".join(
+            [letters[reason] for reason in r["extrapolates"]] + [_HOST_BOUND] * _is_host_bound(r)
+        ),
+        left=True,
+    )
+
+
 def table_gpu_name(name: str) -> str:
     """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
     return name.removeprefix("NVIDIA ")
@@ -138,6 +156,12 @@ def price_dates(dates: Sequence[str | None]) -> str:
     if not known:
         return "prices without a date"
     return f"prices of {known[0]}" + (f" to {known[-1]}" if known[-1] != known[0] else "")
+
+
+def _is_host_bound(record: Record) -> bool:
+    """Whether the host takes as long to enqueue an iteration as the GPU to run it; unknown counts as no."""
+    host_ms, gpu_ms = record.get("host_time_ms"), record.get("gpu_time_ms")
+    return host_ms is not None and gpu_ms is not None and bool(host_ms >= gpu_ms)
 
 
 def _letter(i: int) -> str:
@@ -197,9 +221,7 @@ def _columns(letters: dict[str, str], several_methods: bool) -> list[Column]:
         Column("US$/epoch", _cost, rank=1),
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         Column("method", lambda r: r["method"] if several_methods else "", left=True, rank=2),
-        Column(
-            "extr.", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True, rank=1
-        ),
+        notes_column(letters),
     ]
 
 
@@ -221,6 +243,11 @@ def _notes(
         f"Method: {', '.join(sorted(methods))}; intervals are meant to hold the truth nine times out of ten."
     ]
     notes += legend(letters)
+    if any(row.host_time_ms >= row.gpu_time_ms for row in found):
+        notes.append(
+            f"({_HOST_BOUND}) host-bound: the host takes longer to enqueue the kernels than the GPU to run "
+            "them. A larger batch, a captured graph (--capture graph) or a faster host helps; a faster GPU does not."
+        )
     if any(row.best_batch for row in found):
         notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
     if not all(row.fits_in_memory for row in found):

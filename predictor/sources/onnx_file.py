@@ -50,10 +50,10 @@ def from_onnx(path: str | PathLike[str], image_size: int | None = None) -> Layer
 
     Raises
     ------
-    BackendUnavailableError
-        If onnx is not installed.
     DataError
         If the file cannot be read.
+    BackendUnavailableError
+        If it can, but onnx is not installed.
     SchemaError
         If it is no ONNX file, is cut short or too large, or its shapes cannot be inferred.
     OutOfRangeError

@@ -76,8 +76,9 @@ class Graph:
 
 def read_graph(path: str | PathLike[str], image_size: int | None = None) -> Graph:
     """Read a graph and infer its shapes; errors as of `predictor.sources.onnx_file.from_onnx`."""
+    content = _content(Path(path))  # before onnx is asked for: a wrong path is the first thing to mend
     onnx = _onnx()
-    model = _load(Path(path), onnx)
+    model = _load(content, path, onnx)
     try:
         model = _inlined(model)
         image = _fix_image(model.graph, image_size, path)
@@ -107,18 +108,21 @@ def _inlined(model: Any) -> Any:
     return inline_local_functions(model)
 
 
-def _load(path: Path, onnx: Any) -> Any:
+def _content(path: Path) -> bytes:
     try:
         size = path.stat().st_size
         if size > _MOST_BYTES:
             raise SchemaError(
                 f"{path} has {size:,} bytes; at most {_MOST_BYTES:,} are read. Keep weights apart."
             )
-        model = onnx.load_model_from_string(path.read_bytes())
+        return path.read_bytes()
     except OSError as error:
         raise DataError(f"cannot read the ONNX file {path}: {error.strerror or error}.") from error
-    except SchemaError:
-        raise
+
+
+def _load(content: bytes, path: str | PathLike[str], onnx: Any) -> Any:
+    try:
+        model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf's own errors: whatever is no ONNX file
         raise SchemaError(f"{path} is no ONNX file, or is cut short: {_first_line(error)}.") from error
     if not model.graph.node:

@@ -184,6 +184,49 @@ def test_pytorchs_own_precision_is_pointed_out_on_gpus_that_have_it(epochcast):
     assert words not in epochcast("predict", "resnet18", "-g", "T4", "-b", 8).out
 
 
+def test_host_bound_rows_are_marked_with_what_helps(epochcast):
+    run = epochcast("predict", "mobilenet_v3_small", "--image-size", 224, "-g", "H200", "-b", "1,1024")
+    small, large = run.out.splitlines()[2:4]
+    assert small.split()[-1].split(",")[-1] == "H"
+    assert "H" not in large.split()
+    assert "(H) host-bound" in run.out
+    assert "A larger batch, a captured graph" in " ".join(run.out.split())
+
+
+def test_without_host_bound_rows_the_mark_is_not_explained(epochcast):
+    assert "host-bound" not in epochcast("predict", "resnet50", "-g", "T4", "-b", 64).out
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    question = (
+        "resnet50",
+        "--dataset",
+        "imagenet",
+        "-b",
+        "32",
+        "-g",
+        "L4",
+        "-g",
+        "A100-SXM4-80GB",
+        "-g",
+        "B200",
+    )
+    out = epochcast(command, *question, *(["--budget", 1] if command == "compare" else [])).out
+    header, *lines = out.split("\n\n")[0].splitlines()[1:]
+    explained = {line[1] for line in out.splitlines() if line.startswith("(")}
+    assert explained
+    assert explained <= {
+        letter for line in lines for letter in line[header.index("notes") :].strip().split(",")
+    }
+
+
+def test_a_row_over_budget_is_still_on_the_front(epochcast):
+    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", 64, "-g", "T4", "--budget", 0.01)
+    assert "Pareto, over budget" in run.out
+
+
 def test_gpu_list_shows_the_whole_catalogue(epochcast):
     assert [row["name"] for row in rows_of(epochcast("gpu", "list", "--format", "json"))] == [
         gpu.name for gpu in all_gpus()

@@ -399,6 +399,15 @@ def test_shapes_that_contradict_each_other_are_refused(onnx: ModuleType, table_o
 def test_a_missing_onnx_is_said_with_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (tmp_path / "any.onnx").write_bytes(b"whatever")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[onnx\]'"):
         from_onnx(tmp_path / "any.onnx")
+
+
+def test_a_missing_file_is_said_before_a_missing_onnx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(DataError, match=r"cannot read the ONNX file .*none\.onnx: No such file"):
+        from_onnx(tmp_path / "none.onnx")
