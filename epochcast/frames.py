@@ -33,9 +33,8 @@ def predict(
     batch_size : int, str, or a list of them
     **options
         `image_size`, `samples` or `data_set`, `validation_samples`, `precision`, `memory_format`,
-        `framework`, `autotune`, `capture`, `optimizer`, `anchors`, `method`, `host`, `offers`, `spot`,
-        `model`: see
-        `predictor.predict.predict`.
+        `framework`, `autotune`, `capture`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `offers`,
+        `spot`, `model`: see `predictor.predict.predict`.
 
     Returns
     -------

@@ -25,7 +25,10 @@ from predictor.questions import anchors_of, data_image_size, gpus_of, load_model
 from predictor.sources import resolve_cnn
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from predictor.model import Anchor, IterationForecast, Model
+    from predictor.own_measurements import OwnMeasurements
 
 __all__ = ["FORWARD_SHARE", "epoch_times_s", "offers_of", "predict"]
 
@@ -51,6 +54,7 @@ def predict(
     capture: str = "eager",
     optimizer: str = "momentum",
     anchors: "Iterable[Anchor | Mapping[str, Any]]" = (),
+    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
     method: str = "auto",
     host: str | None = None,
     offers: str | PathLike[str] | Sequence[Offer] | None = None,
@@ -76,6 +80,8 @@ def predict(
         How it is trained; see `predictor.modes.Mode`.
     anchors : list of Anchor or dict
         Measurements of this CNN in this mode; see `predictor.questions.anchors_of`.
+    measurements : path or DataFrame, optional
+        A measurement table of one's own: its operators are a library to answer from, its CNNs anchors.
     method : str
         ``"auto"``, or the name of a predictor.
     host : str, optional
@@ -102,12 +108,15 @@ def predict(
     n_validation = _validation_of(validation_samples, n_samples)
     served, prices = load_model(model), offers_of(offers)
     known = anchors_of(anchors, served, mode)
+    own = _own(measurements, served)
+    served = own.model if own else served
     rows: list[PredictionRow] = []
     for each in texts_of(cnn):
         table = _layer_table(each, image_size, data_set)
+        also = own.anchors(table, mode) if own else ()
         memory = [peak_memory_gib(table, size, mode) for size in sizes]
         for gpu in chosen:
-            forecast = served.forecast(table, gpu, mode, sizes, known, method, host)
+            forecast = served.forecast(table, gpu, mode, sizes, (*known, *also), method, host)
             epochs = _epochs(forecast, n_samples, n_validation, sizes, served, mode)
             offer = cheapest_offer(prices, gpu.name, 1, spot)
             rows += mark_best(_rows(table, gpu, mode, sizes, forecast, epochs, memory, offer, spot))
@@ -141,6 +150,16 @@ def epoch_times_s(
     training = model.epoch_time_s(iterations, iteration_time_ms, mode)
     validation = -(-validation_samples // sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
     return np.asarray(training + validation, dtype=np.float64)
+
+
+def _own(
+    measurements: "pd.DataFrame | str | PathLike[str] | None", model: "Model"
+) -> "OwnMeasurements | None":
+    if measurements is None:
+        return None
+    from predictor.own_measurements import OwnMeasurements
+
+    return OwnMeasurements.of(measurements, model)
 
 
 def _layer_table(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:

@@ -31,6 +31,7 @@ __all__ = [
     "Offers",
     "Optimizer",
     "OutputFormat",
+    "OwnMeasurements",
     "Precision",
     "Samples",
     "ValidationSamples",
@@ -106,6 +107,15 @@ AnchorThroughput = Annotated[
     float | None, typer.Option("--anchor-throughput", help="Or samples per second.", rich_help_panel=_ANCHOR)
 ]
 
+OwnMeasurements = Annotated[
+    Path | None,
+    typer.Option(
+        "--measurements",
+        help="A measurement table of your own (epochcast profile): operators answer, CNNs are anchors.",
+        show_default=False,
+        rich_help_panel=_MODEL,
+    ),
+]
 Method = Annotated[str, typer.Option(help="auto, or the name of a predictor.", rich_help_panel=_MODEL)]
 ModelFile = Annotated[
     Path | None,

@@ -78,9 +78,18 @@ class LayerTimes(FeatureTablePredictor):
                 "LayerTimes needs single layers (rows of kind operator), got none. "
                 "Measure them with `epochcast profile --preset quick`."
             )
-        rows = {mode: self._rows_of(frame, mode) for mode in self.libraries_}
-        self.laws_ = fit_laws(self.libraries_, rows, self.pull, calibrate=self.calibrate)
+        self.laws_ = self.fit_laws(self.libraries_, frame, {})
         return self
+
+    def fit_laws(
+        self,
+        libraries: Mapping[LibraryMode, OperatorLibrary],
+        frame: pd.DataFrame | None,
+        known: Mapping[LibraryMode, LayerLaw],
+    ) -> dict[LibraryMode, LayerLaw]:
+        """Laws of libraries from the whole CNNs of a feature table; `known` ones are where they start."""
+        rows = {mode: self._rows_of(frame, mode) for mode in libraries} if frame is not None else {}
+        return fit_laws(libraries, rows, known, self.pull, calibrate=self.calibrate)
 
     def predict(self, X: pd.DataFrame) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.

@@ -65,22 +65,25 @@ class _Design:
 def fit_laws(
     libraries: Mapping[LibraryMode, OperatorLibrary],
     rows: Mapping[LibraryMode, LayerRows],
+    known: Mapping[LibraryMode, LayerLaw],
     pull: float,
     *,
     calibrate: bool,
 ) -> dict[LibraryMode, LayerLaw]:
-    """Law of each mode; a mode without targets gets the law of all others together."""
-    designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries}
-    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull)
+    """Law of each mode, held near the one known before, else near that of all modes together.
+
+    A mode without targets gets the law that it would have been held near.
+    """
+    designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
+    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull) if designs else LayerLaw()
     laws: dict[LibraryMode, LayerLaw] = {}
-    for mode, design in designs.items():
-        if not design.gpu_ms.size:
-            laws[mode] = replace(together, host_iteration_ms=together.host_iteration_ms)
+    for mode, library in libraries.items():
+        prior = known.get(mode, together)
+        if mode not in designs or not designs[mode].gpu_ms.size:
+            laws[mode] = prior
             continue
-        law = _fitted(design, together, pull)
-        laws[mode] = (
-            _calibrated(law, design, libraries[mode], rows[mode], together, pull) if calibrate else law
-        )
+        law = _fitted(designs[mode], prior, pull)
+        laws[mode] = _calibrated(law, designs[mode], library, rows[mode], prior, pull) if calibrate else law
     return laws
 
 

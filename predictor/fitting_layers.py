@@ -1,0 +1,65 @@
+"""From measured operators to served layer models: libraries, weights and intervals, on top of what is known already.
+
+Called by fitting (the shipped ones) and own_measurements (a user's); calls the `layer-times` estimator's parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.layer_models import LayerModel, LayerModels
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.operator_library import LibraryMode
+
+__all__ = ["fit_layer_models"]
+
+
+def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
+    """Layer models of every GPU and mode whose operators a measurement table has; none if it has no operators.
+
+    Parameters
+    ----------
+    measurements : DataFrame
+        A checked measurement table; its targets, CNNs of the zoo, pin the weights down.
+    known : LayerModels, optional
+        What was known before: operators that the table lacks, and weights to start from.
+    """
+    from predictor.features import feature_table
+    from predictor.predictors.layer_times import LayerTimes, libraries_of, modes_of
+
+    operators = measurements[measurements["kind"] == "operator"]
+    targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
+    libraries = libraries_of(operators)
+    before = {mode: found for mode in libraries if (found := (known or LayerModels()).find(mode))}
+    libraries = {
+        mode: before[mode].library.updated(library) if mode in before else library
+        for mode, library in libraries.items()
+    }
+    if not libraries:
+        return []
+    estimator = LayerTimes()
+    features = feature_table(targets) if len(targets) else None
+    laws = estimator.fit_laws(libraries, features, {mode: model.law for mode, model in before.items()})
+    hosts = _hosts(operators, modes_of(operators))
+    return [LayerModel(library, laws[mode], hosts.get(mode)) for mode, library in libraries.items()]
+
+
+def _trained(frame: pd.DataFrame) -> Any:
+    if "pass" not in frame:
+        return np.ones(len(frame), dtype=bool)
+    return frame["pass"].fillna("training") == "training"
+
+
+def _hosts(operators: pd.DataFrame, modes: list[LibraryMode]) -> dict[LibraryMode, str]:
+    """The host that launched the operators of each mode, where all rows name one."""
+    named: dict[LibraryMode, set[object]] = {}
+    for mode, host in zip(modes, operators["host"], strict=True):
+        named.setdefault(mode, set()).add(host)
+    return {
+        mode: str(next(iter(hosts))) for mode, hosts in named.items() if len(hosts) == 1 and None not in hosts
+    }

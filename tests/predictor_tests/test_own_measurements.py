@@ -1,0 +1,109 @@
+"""A user's own measurement table answers at once: `predict(..., measurements=...)`."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.errors import DataError, SchemaError
+from predictor.measurements import write_measurements
+from predictor.operators import operators_of
+from predictor.predict import predict
+from predictor.zoo import zoo_cnn
+
+SIZES = (16, 64, 256)
+A100 = "NVIDIA A100-SXM4-40GB"  # nobody shipped its operators
+
+
+def _predict(cnn, table, **options):
+    return predict(cnn, A100, [64], precision="tf32", measurements=table, **options)[0]
+
+
+@pytest.fixture(scope="module")
+def operators(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), SIZES, gpu=A100)
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def with_target(operators, made_up_gpu):
+    rows = [row | {"gpu": A100} for row in made_up_gpu.target_rows(["resnet18"], [64], {"batch_norm": 1.5})]
+    return pd.concat([operators, pd.DataFrame(rows)], ignore_index=True)
+
+
+def test_operators_answer_without_a_fit(operators, made_up_gpu):
+    found = _predict("resnet18", operators)
+    assert found.method == "layer-times"
+    assert found.gpu_time_ms == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6
+    )
+
+
+def test_a_file_is_as_good_as_a_table(operators, tmp_path):
+    write_measurements(operators, tmp_path / "mine.csv.gz")
+    assert _predict("resnet18", tmp_path / "mine.csv.gz") == _predict("resnet18", operators)
+
+
+def test_a_target_of_the_same_cnn_is_an_anchor(with_target):
+    measured = float(with_target["iteration_time_ms"].iloc[-1])
+    found = _predict("resnet18", with_target)
+    assert found.method == "layer-times, anchored"
+    assert found.iteration_time_ms == pytest.approx(measured, rel=0.01)
+
+
+def test_targets_without_operators_are_anchors_of_the_roofline(with_target):
+    targets = with_target[with_target["kind"] == "target"]
+    found = _predict("resnet18", targets)
+    assert found.method == "anchored"
+    assert found.iteration_time_ms == pytest.approx(float(targets["iteration_time_ms"].iloc[0]), rel=0.01)
+
+
+def test_a_target_of_another_mode_or_image_size_is_no_anchor(with_target):
+    table = with_target.copy()
+    table.loc[table.index[-1], "precision"] = "fp32"
+    assert _predict("resnet18", table).method == "layer-times"
+    assert _predict("resnet18", with_target, image_size=128).method == "layer-times"
+
+
+def test_a_captured_question_takes_the_measured_gpu_time(with_target):
+    found = _predict("resnet18", with_target, capture="graph")
+    assert found.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
+
+
+def test_another_cnn_is_answered_too_and_says_what_the_table_lacks(operators):
+    found = _predict("convnext_tiny", operators)
+    assert found.method == "layer-times"
+    assert any(reason.startswith("operator: layer_norm") for reason in found.extrapolates)
+
+
+def test_another_gpu_is_answered_by_roofline(operators):
+    assert predict("resnet18", "T4", [64], measurements=operators)[0].method == "roofline"
+
+
+def test_the_model_given_stays_as_it_was(operators):
+    _predict("resnet18", operators)
+    assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
+
+
+def test_a_table_of_proxies_alone_is_refused(with_target):
+    with pytest.raises(DataError, match="neither operators nor CNNs"):
+        _predict("resnet18", with_target.tail(1).assign(kind="proxy"))
+
+
+def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no measurement table"):
+        _predict("resnet18", tmp_path / "none.csv")
+    with pytest.raises(SchemaError, match="lacks the column"):
+        _predict("resnet18", pd.DataFrame({"gpu": ["T4"]}))
+
+
+def test_more_operators_are_laid_over_the_shipped_ones(operators, made_up_gpu):
+    slower = operators.assign(iteration_time_ms=2 * operators["iteration_time_ms"])
+    assert _predict("resnet18", slower).gpu_time_ms == pytest.approx(
+        2 * _predict("resnet18", operators).gpu_time_ms, rel=1e-6
+    )
+
+
+def test_times_are_finite_for_every_batch_size(operators):
+    rows = predict("resnet18", A100, "1,2,4,512", precision="tf32", measurements=operators)
+    assert np.isfinite([row.iteration_time_ms for row in rows]).all()
+    assert any("batch:" in reason for reason in rows[0].extrapolates)
