@@ -1,0 +1,94 @@
+"""A model file is replaced under a running service."""
+
+import asyncio
+import json
+import shutil
+
+import pytest
+
+from api.served_model import ServedModel
+from predictor.data_files import data_file
+from predictor.errors import ArtifactError
+
+
+@pytest.fixture
+def path(tmp_path):
+    shutil.copy(data_file("models/default.json"), tmp_path / "model.json")
+    return tmp_path / "model.json"
+
+
+def rewrite(path, trained_on):
+    from predictor.atomic_files import replace_file
+
+    found = json.loads(path.read_text())
+    found["card"]["trained_on"] = trained_on
+    replace_file(path, json.dumps(found))
+
+
+def test_the_default_model_is_served_without_a_path():
+    assert ServedModel().current.card["name"] == "roofline"
+
+
+def test_a_service_does_not_start_without_a_model(tmp_path):
+    with pytest.raises(ArtifactError, match="cannot read the model"):
+        ServedModel(tmp_path / "missing.json")
+
+
+def test_an_unchanged_file_is_not_read_again(path):
+    served = ServedModel(path)
+    before = served.current
+    assert not served.reload_if_changed()
+    assert served.current is before
+
+
+def test_a_replaced_file_is_served(path):
+    served = ServedModel(path)
+    rewrite(path, "other measurements")
+    assert served.reload_if_changed()
+    assert served.current.card["trained_on"] == "other measurements"
+
+
+def test_a_request_keeps_the_model_that_it_began_with(path):
+    served = ServedModel(path)
+    before, trained_on = served.current, served.current.card["trained_on"]
+    rewrite(path, "other measurements")
+    served.reload_if_changed()
+    assert before.card["trained_on"] == trained_on
+
+
+@pytest.mark.parametrize("damage", ["", "{", "{}", '{"format_version": 99}'])
+def test_a_damaged_file_is_reported_and_the_model_before_it_answers(path, damage):
+    served = ServedModel(path)
+    before, good = served.current, path.read_text()
+    path.write_text(damage)
+    assert not served.reload_if_changed()
+    assert served.current is before
+    assert "fit" in served.problem
+    path.write_text(good)
+    assert served.reload_if_changed()
+    assert served.problem is None
+
+
+def test_a_file_that_vanishes_is_reported_and_the_model_before_it_answers(path):
+    served = ServedModel(path)
+    path.rename(path.with_suffix(".old"))
+    assert not served.reload_if_changed()
+    assert "cannot read" in served.problem
+    path.with_suffix(".old").rename(path)
+    served.reload_if_changed()
+    assert served.problem is None
+
+
+def test_the_watch_finds_a_new_model_by_itself(path):
+    async def watched():
+        served = ServedModel(path)
+        watch = asyncio.create_task(served.watch(0.01))
+        rewrite(path, "other measurements")
+        for _ in range(200):
+            await asyncio.sleep(0.01)
+            if served.current.card["trained_on"] == "other measurements":
+                break
+        watch.cancel()
+        return served.current.card["trained_on"]
+
+    assert asyncio.run(watched()) == "other measurements"
