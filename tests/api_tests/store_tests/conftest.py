@@ -6,18 +6,23 @@ made and no folder opened up.
 
 import os
 import pwd
+import runpy
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from fastapi import FastAPI
 from sqlalchemy import Engine
 
 from api.store.engine import open_store
@@ -25,6 +30,7 @@ from api.store.intake import Row, rows_of
 from api.store.keys import add_key, find_key
 from api.store.upload_tables import table_of_rows
 
+ROOT = Path(__file__).parents[3]
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
 
 
@@ -89,6 +95,50 @@ def key_id(store: Engine, secret: str) -> int:
     found = find_key(store, secret)
     assert found is not None
     return found.id
+
+
+class Service:
+    """A service in a process of its own."""
+
+    def __init__(self, store_url: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._environment = {**os.environ, "EPOCHCAST_STORE": store_url}
+        self.start()
+
+    def start(self) -> None:
+        """Run it and wait until it answers."""
+        command = [sys.executable, "-m", "uvicorn", "small_service:create_app", "--factory"]
+        where = ["--app-dir", str(Path(__file__).parent), "--port", str(self.port), "--log-level", "warning"]
+        self.process = subprocess.Popen([*command, *where], cwd=ROOT, env=self._environment)
+        for _ in range(600):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            assert self.process.poll() is None, "the service did not start"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self.process.kill()
+        self.process.wait(30)
+
+
+@pytest.fixture
+def app(store_url: str, store: Engine, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
+    """The application on the store of this test, in this process."""
+    monkeypatch.setenv("EPOCHCAST_STORE", store_url)
+    return runpy.run_path(str(Path(__file__).parent / "small_service.py"))["create_app"]()
+
+
+@pytest.fixture
+def service(store_url: str, store: Engine) -> Iterator[Service]:
+    """A service on the store of this test."""
+    running = Service(store_url)
+    yield running
+    running.kill()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,203 @@
+"""`/v1/measurements` on both databases; where processes matter, of a service in a process of its own."""
+
+import csv
+import gzip
+import io
+import itertools
+import threading
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from api.store.keys import add_key, revoke_key
+
+HEADER = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
+GOOD = "Tesla T4,resnet50,224,32,fp32,310.5"
+CSV = {"Content-Type": "text/csv"}
+
+
+@pytest.fixture
+def http(app):
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.fixture
+def alice(http, secret):
+    """Requests with alice's key."""
+    http.headers["Authorization"] = f"Bearer {secret}"
+    return http
+
+
+def body(n, first=0):
+    """An upload of n rows, all different from those of another `first`."""
+    lines = [f"Tesla T4,resnet50,224,{1 + i % 512},fp32,{10.5 + i}" for i in range(first, first + n)]
+    return "\n".join([HEADER, *lines]).encode()
+
+
+def upload(http, content, **headers):
+    return http.post("/v1/measurements", content=content, headers=CSV | headers)
+
+
+def test_an_upload_is_acknowledged_with_its_counts_and_ids(alice):
+    answer = upload(alice, body(3))
+    assert answer.status_code == 201
+    assert answer.json() | {"ids": 0} == {"upload": 1, "stored": 3, "duplicates": 0, "ids": 0}
+    assert len(set(answer.json()["ids"])) == 3
+
+
+def test_an_upload_may_be_gzipped(alice):
+    assert upload(alice, gzip.compress(body(3)), **{"Content-Encoding": "gzip"}).json()["stored"] == 3
+
+
+def test_an_upload_may_be_json(alice):
+    rows = [dict(zip(HEADER.split(","), GOOD.split(","), strict=True))]
+    assert alice.post("/v1/measurements", json={"rows": rows}).json()["stored"] == 1
+    assert upload(alice, f"{HEADER}\n{GOOD}".encode()).json()["duplicates"] == 1
+
+
+def test_what_was_uploaded_comes_back_with_its_attribution(alice):
+    number = upload(alice, f"{HEADER}\n{GOOD}".encode()).json()["ids"][0]
+    rows = alice.get("/v1/measurements").json()["rows"]
+    assert [(row["id"], row["upload"], row["key"], row["iteration_time_ms"]) for row in rows] == [
+        (number, 1, "alice", 310.5)
+    ]
+
+
+def test_csv_that_comes_back_is_a_measurement_table(alice, tmp_path):
+    from predictor.measurements import read_measurements
+
+    upload(alice, body(3))
+    path = tmp_path / "found.csv"
+    path.write_bytes(alice.get("/v1/measurements", params={"format": "csv"}).content)
+    assert sorted(read_measurements(path)["batch_size"]) == [1, 2, 3]
+
+
+def test_pages_follow_one_another_to_the_end(alice):
+    upload(alice, body(25))
+    ids, address = [], "/v1/measurements?limit=10&gpu=t4"
+    while address:
+        answer = alice.get(address).json()
+        ids += [row["id"] for row in answer["rows"]]
+        address = answer["next"]
+    assert len(ids) == len(set(ids)) == 25
+
+
+def test_pages_of_csv_name_the_next_in_a_header(alice):
+    upload(alice, body(3))
+    first = alice.get("/v1/measurements?format=csv&limit=2")
+    assert len(list(csv.DictReader(io.StringIO(first.text)))) == 2
+    second = alice.get(first.links["next"]["url"])
+    assert len(list(csv.DictReader(io.StringIO(second.text)))) == 1
+    assert "next" not in second.links
+
+
+def test_without_a_key_nothing_is_stored(http, store):
+    answer = upload(http, body(1))
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert http.get("/v1/measurements").json()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    "given", ["Bearer epochcast_wrong", "Bearer x", "Basic YTpi", "Bearer", "Bearer " + "x" * 5000]
+)
+def test_a_wrong_key_is_401(http, store, given):
+    assert upload(http, body(1), Authorization=given).status_code == 401
+
+
+def test_a_revoked_key_is_403_at_once(alice, store):
+    assert upload(alice, body(1)).status_code == 201
+    revoke_key(store, "alice")
+    answer = upload(alice, body(2))
+    assert answer.status_code == 403
+    assert "'alice' was revoked" in answer.text
+    assert len(alice.get("/v1/measurements").json()["rows"]) == 1
+
+
+def test_each_key_is_named_by_the_rows_it_brought_first(alice, store):
+    upload(alice, body(2))
+    upload(alice, body(3), Authorization=f"Bearer {add_key(store, 'bob')}")
+    assert [row["key"] for row in alice.get("/v1/measurements").json()["rows"]] == ["alice", "alice", "bob"]
+    assert len(alice.get("/v1/measurements", params={"key": "bob"}).json()["rows"]) == 1
+
+
+def test_a_wrong_row_refuses_the_upload_by_line_column_and_value(alice):
+    answer = upload(alice, f"{HEADER}\n{GOOD}\nTesla T4,resnet50,224,0,fp32,1".encode())
+    assert answer.status_code == 422
+    for word in ("line 3", "batch_size", "'0'", "at least 1"):
+        assert word in answer.json()["detail"]
+    assert alice.get("/v1/measurements").json()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/octet-stream"}, 415),
+        ({"Content-Encoding": "br"}, 415),
+        ({"Content-Encoding": "gzip"}, 400),
+    ],
+)
+def test_another_form_is_refused(alice, headers, status):
+    assert upload(alice, body(1), **headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    "query", ["gpus=t4", "limit=0", "limit=99999", "after=-1", "image_size=x", "cnn=%00", "format=xml"]
+)
+def test_a_filter_that_makes_no_sense_is_422(http, query):
+    assert http.get(f"/v1/measurements?{query}").status_code == 422
+
+
+def client_of(service, secret):
+    return httpx.Client(base_url=service.url, timeout=60, headers={"Authorization": f"Bearer {secret}"})
+
+
+def test_uploads_of_the_same_rows_at_once_store_them_once(service, secret):
+    answers = []
+
+    def send():
+        with client_of(service, secret) as client:
+            answers.append(upload(client, body(300)))
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in answers] == [201] * 8
+    assert sum(answer.json()["stored"] for answer in answers) == 300
+    assert len({tuple(answer.json()["ids"]) for answer in answers}) == 1
+
+
+def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged(service, secret):
+    acknowledged = []
+
+    def send(sender):
+        with client_of(service, secret) as client, suppress(httpx.HTTPError):
+            for part in itertools.count():
+                answer = upload(client, body(20, first=1_000_000 * sender + 20 * part))
+                assert answer.status_code == 201
+                acknowledged.extend(answer.json()["ids"])
+
+    senders = [threading.Thread(target=send, args=(i,)) for i in range(4)]
+    for sender in senders:
+        sender.start()
+    while len(acknowledged) < 400:
+        time.sleep(0.01)
+    service.kill()
+    for sender in senders:
+        sender.join()
+    service.start()
+    assert set(acknowledged) <= all_ids(service)
+
+
+def all_ids(service):
+    found, address = set(), "/v1/measurements?limit=10000"
+    while address:
+        page = httpx.get(service.url + address, timeout=60).json()
+        found |= {row["id"] for row in page["rows"]}
+        address = page["next"]
+    return found
