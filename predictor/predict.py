@@ -54,7 +54,7 @@ def predict(
     capture: str = "eager",
     optimizer: str = "momentum",
     anchors: "Iterable[Anchor | Mapping[str, Any]]" = (),
-    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    measurements: "pd.DataFrame | OwnMeasurements | str | PathLike[str] | None" = None,
     method: str = "auto",
     host: str | None = None,
     offers: str | PathLike[str] | Sequence[Offer] | None = None,
@@ -80,8 +80,9 @@ def predict(
         How it is trained; see `predictor.modes.Mode`.
     anchors : list of Anchor or dict
         Measurements of this CNN in this mode; see `predictor.questions.anchors_of`.
-    measurements : path or DataFrame, optional
-        A measurement table of one's own: its operators are a library to answer from, its CNNs anchors.
+    measurements : path, DataFrame or OwnMeasurements, optional
+        A measurement table of one's own: its operators are a library to answer from, its CNNs anchors. What was
+        fitted on one already (`OwnMeasurements.of`) brings the model that it was fitted on.
     method : str
         ``"auto"``, or the name of a predictor.
     host : str, optional
@@ -153,13 +154,15 @@ def epoch_times_s(
 
 
 def _own(
-    measurements: "pd.DataFrame | str | PathLike[str] | None", model: "Model"
+    measurements: "pd.DataFrame | OwnMeasurements | str | PathLike[str] | None", model: "Model"
 ) -> "OwnMeasurements | None":
     if measurements is None:
         return None
     from predictor.own_measurements import OwnMeasurements
 
-    return OwnMeasurements.of(measurements, model)
+    return (
+        measurements if isinstance(measurements, OwnMeasurements) else OwnMeasurements.of(measurements, model)
+    )
 
 
 def _layer_table(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:

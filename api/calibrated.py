@@ -1,0 +1,61 @@
+"""Models that know the operators of someone's own measurements: fitted once, used by every question about them.
+
+Called by the calibration route, in a thread; calls the core's own_measurements. The last few fits are kept by the rows
+that they are of, because fitting takes longer than the questions that follow.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from api.store.intake import Row
+from predictor.model import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.own_measurements import OwnMeasurements
+
+__all__ = ["Calibrations"]
+
+
+class Calibrations:
+    """The fits of the last few sets of rows; at most `kept`, each some megabytes."""
+
+    def __init__(self, kept: int = 8) -> None:
+        self._kept, self._lock = kept, threading.Lock()
+        self._fits: OrderedDict[str, tuple[Model, OwnMeasurements]] = OrderedDict()
+
+    def fit(self, frame: pd.DataFrame, rows: Sequence[Row], model: Model) -> OwnMeasurements:
+        """Fit these measurements on top of the model, or find that fit again.
+
+        Parameters
+        ----------
+        frame, rows : DataFrame, list of Row
+            The same measurements, as `rows_of` gives them.
+        model : Model
+            Another model than last time is another fit.
+
+        Raises
+        ------
+        DataError, SchemaError
+            If the rows hold neither operators nor CNNs as trained.
+        """
+        from predictor.own_measurements import OwnMeasurements
+
+        name = sha256("".join(sorted(row.sha256 for row in rows)).encode()).hexdigest()
+        with self._lock:
+            known = self._fits.get(name)
+        if known is not None and known[0] is model:
+            return known[1]
+        fitted = OwnMeasurements.of(frame, model)
+        with self._lock:
+            self._fits[name] = (model, fitted)
+            self._fits.move_to_end(name)
+            while len(self._fits) > self._kept:
+                self._fits.popitem(last=False)
+        return fitted
