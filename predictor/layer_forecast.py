@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.anchor_kriging import far_anchors, kriged
+from predictor.anchor_kriging import LAYER_PARTS, far_anchors, kriged
 from predictor.errors import OutOfRangeError
 from predictor.forecasts import COVERAGE, Anchor, IterationForecast
 from predictor.gpus import Gpu, find_gpu
@@ -27,7 +27,6 @@ __all__ = ["forecast_by_layers"]
 
 Array = NDArray[np.float64]
 
-_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}  # of the variance, for kriging
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 
@@ -73,7 +72,7 @@ def forecast_by_layers(
     if own:
         residual = _residual(model, table, mode, own, host_ms)
         variance = float(np.mean(width) / _Z) ** 2
-        variances = {part: share * variance for part, share in _PARTS.items()}
+        variances = {part: share * variance for part, share in LAYER_PARTS.items()}
         mean, left = kriged(table, gpu, batches, own, residual, variances)
         width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, variances)

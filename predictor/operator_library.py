@@ -104,8 +104,9 @@ class OperatorLibrary:
         for row in rows:
             key = tuple(str(row.get(name)) for name in _OPERATOR_KEYS)
             operator = names.setdefault(key, operator_from_row(row)) if key not in names else names[key]
-            gpu.setdefault((operator, float(row["batch_size"])), []).append(float(row["iteration_time_ms"]))
-            if row.get("host_time_ms") is not None and row["host_time_ms"] == row["host_time_ms"]:
+            time_ms = row["gpu_time_ms"] if _known(row.get("gpu_time_ms")) else row["iteration_time_ms"]
+            gpu.setdefault((operator, float(row["batch_size"])), []).append(float(time_ms))
+            if _known(row.get("host_time_ms")):
                 host.setdefault(operator, []).append(float(row["host_time_ms"]))
         if not gpu:
             raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
@@ -219,6 +220,10 @@ def _interpolation(at: Array, asked: Array, values: Array) -> Array:
     share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
     joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
     return joined
+
+
+def _known(value: Any) -> bool:
+    return value is not None and value == value
 
 
 def _median(values: Array) -> float:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError, nearest
-from predictor.evaluation import scenario_splits
+from predictor.evaluation import layer_splits, scenario_splits
 from predictor.evaluation.scenario_splits import N_PROXIES
 from predictor.evaluation.splits import Fold, Positions, target_rows
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SCENARIOS", "Scenario", "find_scenario", "holds_published_rows"]
 
-_WAITS = "needs measurements/ that are not here yet"
+_OF_LAYERS = ("layer-times", "roofline", "flops-ratio")
 
 Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
 
@@ -35,8 +36,7 @@ class Scenario:
     the column that is predicted; `known` names measured columns that predictors may read. Without
     `proxies_known`, the proxies' times are hidden. With `needs_operators`, only predictors that read single
     layers apply. With `per_image`, times are reported divided by the batch size. `predictors` are the
-    registered names that apply, all where it is empty. `status` says why a scenario cannot run yet, and is
-    empty where it can.
+    registered names that apply, all where it is empty.
     """
 
     name: str
@@ -46,19 +46,18 @@ class Scenario:
     group: str
     goal: float | None
     start: float | None
-    split: Split | None = None
+    split: Split
     answer: str = "iteration_time_ms"
     known: tuple[str, ...] = ()
     per_image: bool = False
     needs_operators: bool = False
     proxies_known: bool = True
     predictors: tuple[str, ...] = ()
-    status: str = ""
 
     @property
     def for_any_table(self) -> bool:
-        """Whether it asks something of any table; the others wait, or ask the same of another data set."""
-        return self.split is not None and not self.per_image
+        """Whether it asks something of any table; the others need measured layers, or ask the same of other data."""
+        return self.answer != "gpu_time_ms" and not self.per_image
 
     def rows(self, features: pd.DataFrame) -> Positions:
         """Positions of the target rows that the scenario is about."""
@@ -70,10 +69,8 @@ class Scenario:
         Raises
         ------
         DataError
-            If the scenario waits for measurements, or the table cannot be split in its way.
+            If the table cannot be split in its way.
         """
-        if self.split is None:
-            raise DataError(f"{self.name}: {self.status}.")
         rows = self.rows(features)
         found = [fold for fold in self.split(features, rows, seed) if fold.train.size and fold.test.size]
         if not found:
@@ -119,7 +116,9 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.010,
         start=0.035,
-        status=_WAITS,
+        split=layer_splits.fine_grid,
+        answer="gpu_time_ms",
+        predictors=("layer-times", "interpolation", "line"),
     ),
     "unseen-cnn-layers-measured": Scenario(
         name="unseen-cnn-layers-measured",
@@ -129,17 +128,69 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.015,
         start=0.025,
-        status=_WAITS,
+        split=layer_splits.layers_measured,
+        answer="gpu_time_ms",
+        predictors=_OF_LAYERS,
     ),
     "unseen-cnn-general-library": Scenario(
         name="unseen-cnn-general-library",
-        title="An unseen CNN, only the general library of layers measured",
+        title="An unseen CNN, its own shapes not among the layers measured",
         question="How long does a CNN take some of whose layer shapes were never measured?",
         sources=("h200",),
         group="cnn",
         goal=0.030,
         start=0.057,
-        status=_WAITS,
+        split=layer_splits.general_library,
+        answer="gpu_time_ms",
+        predictors=_OF_LAYERS,
+    ),
+    "unseen-cnn-library-preset": Scenario(
+        name="unseen-cnn-library-preset",
+        title="An unseen CNN, only the designed library of layers measured",
+        question="How long does a CNN take on a GPU where the preset library, and nothing else, was measured?",
+        sources=("h200",),
+        group="cnn",
+        goal=0.04,
+        start=None,
+        split=partial(layer_splits.preset_library, largest="library"),
+        answer="gpu_time_ms",
+        predictors=("layer-times",),
+    ),
+    "unseen-cnn-quick-preset": Scenario(
+        name="unseen-cnn-quick-preset",
+        title="An unseen CNN, only the quick library of layers measured",
+        question="How long does a CNN take on a GPU that was measured for three minutes?",
+        sources=("h200",),
+        group="cnn",
+        goal=0.06,
+        start=None,
+        split=partial(layer_splits.preset_library, largest="quick"),
+        answer="gpu_time_ms",
+        predictors=("layer-times",),
+    ),
+    "unseen-family-layers-measured": Scenario(
+        name="unseen-family-layers-measured",
+        title="An unseen family of CNNs whose layers were measured on the GPU",
+        question="How long does a CNN take whose layers were measured, but no CNN of its family?",
+        sources=("h200",),
+        group="cnn",
+        goal=None,
+        start=None,
+        split=partial(layer_splits.layers_measured, family=True),
+        answer="gpu_time_ms",
+        predictors=_OF_LAYERS,
+    ),
+    "unseen-family-general-library": Scenario(
+        name="unseen-family-general-library",
+        title="An unseen family of CNNs, its own shapes not among the layers measured",
+        question="How long does a CNN take of a family none of whose own shapes was measured?",
+        sources=("h200",),
+        group="cnn",
+        goal=None,
+        start=None,
+        split=partial(layer_splits.general_library, family=True),
+        answer="gpu_time_ms",
+        predictors=_OF_LAYERS,
     ),
     "unseen-cnn": Scenario(
         name="unseen-cnn",

@@ -24,6 +24,7 @@ PREDICTORS: dict[str, str] = {
     "roofline": "predictor.predictors.roofline:Roofline",
     "anchored": "predictor.predictors.anchored:Anchored",
     "flops-ratio": "predictor.predictors.flops_ratio:FlopsRatio",
+    "interpolation": "predictor.predictors.interpolation:Interpolation",
     "line": "predictor.predictors.line:Line",
 }
 """Name -> "module:Class". docs/predictors.md says what each needs and when it is the best choice."""

@@ -7,13 +7,17 @@ shares with it, and layer_weights, which learns the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import NormalDist
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.anchor_kriging import LAYER_PARTS, kriged
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.forecasts import Anchor
+from predictor.gpus import find_gpu
 from predictor.layer_law import LayerLaw, LayerSums, layer_sums
 from predictor.operator_library import LibraryMode, OperatorLibrary
 from predictor.operators import operator_from_row
@@ -24,6 +28,9 @@ from predictor.roofline.coefficients import join_host
 __all__ = ["LayerTimes", "libraries_of", "modes_of"]
 
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
+Anchors = tuple[pd.DataFrame, ArrayLike]
+
+_Z = NormalDist().inv_cdf(0.95)
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
@@ -51,6 +58,7 @@ class LayerTimes(FeatureTablePredictor):
     """
 
     uses_operators: ClassVar[bool] = True
+    uses_anchors: ClassVar[bool] = True
 
     def __init__(
         self, answers: str = "iteration_time_ms", pull: float = 0.01, calibrate: bool = True
@@ -91,22 +99,25 @@ class LayerTimes(FeatureTablePredictor):
         rows = {mode: self._rows_of(frame, mode) for mode in libraries} if frame is not None else {}
         return fit_laws(libraries, rows, known, self.pull, calibrate=self.calibrate)
 
-    def predict(self, X: pd.DataFrame) -> Floats:
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
+
+        `anchors` are rows of the CNNs asked about, and their times: they correct the sums at their batch sizes and
+        near them, on the same GPU in the same mode.
 
         Raises
         ------
         OutOfRangeError
             If no operator was measured on a row's GPU in its mode, or a CNN has no layer table.
         """
-        self._check_fitted("laws_")
-        return self._predicted(self._checked(X, _COLUMNS))[0]
+        return self._corrected(X, anchors)[0]
 
-    def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
+    def predict_interval(
+        self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = 0.9
+    ) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        self._check_fitted("laws_")
-        middle, width = self._predicted(self._checked(X, _COLUMNS))
-        width = width * _of_coverage(coverage)
+        middle, width = self._corrected(X, anchors)
+        width = width * NormalDist().inv_cdf(0.5 + coverage / 2) / _Z
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
@@ -132,6 +143,24 @@ class LayerTimes(FeatureTablePredictor):
         host = _numbers(chosen, "host_time_ms")
         tables = list(chosen["layer_table"])
         return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host)
+
+    def _corrected(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
+        self._check_fitted("laws_")
+        frame = self._checked(X, _COLUMNS)
+        middle, width = self._predicted(frame)
+        if anchors is None or not len(anchors[0]):
+            return middle, width
+        known, asked = _series_of(anchors[0]), _series_of(frame)
+        times = times_of(anchors[1], len(anchors[0]), self.answers)
+        for series in sorted(set(known) & set(asked), key=str):
+            there = np.array([i for i, each in enumerate(known) if each == series])
+            here = np.array([i for i, each in enumerate(asked) if each == series])
+            own = anchors[0].iloc[there]
+            residual = np.log(times[there] / self._predicted(own)[0])
+            mean, left = _between(own, frame.iloc[here], residual, float(np.mean(width[here])) / _Z)
+            middle[here] *= np.exp(mean)
+            width[here] = _Z * np.sqrt(left)
+        return middle, width
 
     def _predicted(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         times, width = np.empty(len(frame)), np.empty(len(frame))
@@ -199,6 +228,26 @@ def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
     return [LibraryMode(*row) for row in zip(*columns, strict=True)]
 
 
+def _series_of(frame: pd.DataFrame) -> list[tuple[object, ...]]:
+    """What the anchors of a row must share with it: all but the batch size."""
+    captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
+    return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
+
+
+def _between(
+    known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float
+) -> tuple[Floats, Floats]:
+    """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
+    device = str(known["gpu"].iloc[0])
+    gpu = find_gpu(
+        "NVIDIA H200" if device.startswith("cpu:") else device
+    )  # the same on both sides, whichever
+    anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
+    variances = {part: share * deviation**2 for part, share in LAYER_PARTS.items()}
+    batches = asked["batch_size"].to_numpy(dtype=float)
+    return kriged(asked["layer_table"].iloc[0], gpu, batches, anchors, residual, variances)
+
+
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:
     if "kind" not in frame:
         return np.zeros(len(frame), dtype=bool)
@@ -219,10 +268,3 @@ def _table_of(row: Mapping[Any, Any]) -> object:
             "Give its layers as a CSV file, or leave the row out."
         )
     return row["layer_table"]
-
-
-def _of_coverage(coverage: float) -> float:
-    """Width of an interval beside the 90 % one, as a normal distribution's."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(0.5 + coverage / 2) / NormalDist().inv_cdf(0.95)

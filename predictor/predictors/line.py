@@ -1,6 +1,6 @@
 """`line`: the baseline of problem scaling, a straight line through one CNN's times over batch size.
 
-Called through `predictor.predictors.PREDICTORS`; calls base and least_squares.
+Called through `predictor.predictors.PREDICTORS` and by interpolation; calls base and least_squares.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from predictor.mode_columns import MODE_COLUMNS, mode_words
 from predictor.predictors.base import FeatureTablePredictor, Floats, numbers_of, times_of
 from predictor.predictors.least_squares import LinearLaw, fit_linear_law, warn_of_negative_times
 
-__all__ = ["Line"]
+__all__ = ["Line", "rows_by_series"]
 
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _SERIES = ("gpu", "cnn", "image_size", *MODE_COLUMNS)
@@ -46,7 +46,7 @@ class Line(FeatureTablePredictor):
         times = times_of(y, len(table), "iteration_time_ms")
         batch_size = numbers_of(table, "batch_size", SchemaError)
         self.laws_: dict[tuple[str, ...], LinearLaw] = {}
-        for series, rows in _rows_of(table).items():
+        for series, rows in rows_by_series(table).items():
             if np.unique(batch_size[rows]).size >= 2:
                 design = batch_size[rows][:, None]
                 self.laws_[series] = fit_linear_law(("batch_size",), design, times[rows], relative=True)
@@ -64,7 +64,7 @@ class Line(FeatureTablePredictor):
         table = self._checked(X, _COLUMNS)
         batch_size = numbers_of(table, "batch_size", OutOfRangeError)
         times = np.empty(len(table))
-        for series, rows in _rows_of(table).items():
+        for series, rows in rows_by_series(table).items():
             times[rows] = self._law_of(series).predict(batch_size[rows][:, None])
         warn_of_negative_times(times, type(self).__name__)
         return times
@@ -90,7 +90,8 @@ class Line(FeatureTablePredictor):
         return self.laws_[series]
 
 
-def _rows_of(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
+def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
+    """Positions of the rows of each series: one GPU, CNN, image size and mode."""
     rows: dict[tuple[str, ...], list[int]] = {}
     for i, series in enumerate(mode_words(table, _SERIES).itertuples(index=False, name=None)):
         rows.setdefault(series, []).append(i)

@@ -97,7 +97,7 @@ def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
 
 
 def test_more_operators_are_laid_over_the_shipped_ones(operators, made_up_gpu):
-    slower = operators.assign(iteration_time_ms=2 * operators["iteration_time_ms"])
+    slower = operators.assign(gpu_time_ms=2 * operators["gpu_time_ms"])
     assert _predict("resnet18", slower).gpu_time_ms == pytest.approx(
         2 * _predict("resnet18", operators).gpu_time_ms, rel=1e-6
     )

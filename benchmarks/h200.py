@@ -1,0 +1,110 @@
+"""How far `layer-times` lies from our own H200 measurements: every scenario on measured layers, per mode and CNN.
+
+Run it as `python benchmarks/h200.py`; docs/evaluation.md says how to read the tables. Which preset an operator belongs
+to is looked up in the presets themselves, so that tables need no notes.
+"""
+
+import argparse
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+from machine import machine
+
+from predictor.data_files import data_root
+from predictor.errors import DataError, EpochcastError
+from predictor.evaluation.layer_splits import LIBRARIES
+from predictor.evaluation.report import percent, scenario_text, write_report
+from predictor.evaluation.run import EvaluationResult, evaluate
+from predictor.evaluation.scenarios import SCENARIOS
+from predictor.features import feature_table
+from predictor.measurements import read_measurements
+from predictor.operators import operator_from_row
+
+OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
+MODE = ["precision", "memory_format"]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    print(f"h200 | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    started = time.perf_counter()
+    try:
+        features = own_features(options.measurements, options.precision)
+        result = evaluate(features, options.scenario or OF_LAYERS, options.predictor, n_jobs=options.jobs)
+    except EpochcastError as error:
+        print(f"h200: not run: {error}")
+        return 0
+    for name in result.scenarios():
+        print(scenario_text(result, name), end="\n\n")
+        print(by_mode_and_cnn(result, features, name), end="\n\n")
+    if options.out:
+        write_report(result, options.out, plots=False)
+    print(f"{time.perf_counter() - started:.0f} s")
+    return 0
+
+
+def own_features(folder: Path | None = None, precisions: list[str] | None = None) -> pd.DataFrame:
+    """Feature table of the PyTorch rows of our operator and target tables, with each operator's library."""
+    root = folder or data_root() / "measurements"
+    paths = [*sorted(root.glob("h200*_operators.csv.gz")), *sorted(root.glob("h200*_targets.csv.gz"))]
+    if not any("operators" in path.name for path in paths):
+        raise DataError(f"{root} has no h200*_operators.csv.gz. Measure them with `epochcast profile`.")
+    frame = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    frame = frame[frame["framework"] == "pytorch"]
+    if precisions:
+        frame = frame[frame["precision"].isin(precisions)]
+    return feature_table(with_libraries(frame.assign(source="h200")).reset_index(drop=True))
+
+
+def with_libraries(frame: pd.DataFrame) -> pd.DataFrame:
+    """Say of each operator in which library it is, the smallest first."""
+    from proxy_cnns.grid import preset
+
+    members = {name: {work.operator for work in preset(name).works} for name in LIBRARIES}
+    single = frame["kind"] == "operator"
+    operators = [operator_from_row(row) for row in frame[single].to_dict("records")]
+    notes = [
+        next((f"library={name}" for name in LIBRARIES if operator in members[name]), "library=zoo")
+        for operator in operators
+    ]
+    return frame.assign(notes=pd.Series(notes, index=frame.index[single], dtype=object))
+
+
+def by_mode_and_cnn(result: EvaluationResult, features: pd.DataFrame, scenario: str) -> str:
+    """MAPE of each predictor in each mode with its worst CNNs, then of `layer-times` for every CNN."""
+    rows = result.predictions[result.predictions["scenario"] == scenario]
+    if rows.empty:
+        return "(nothing was answered)"
+    memory_format = features["memory_format"].to_numpy()[rows["row"].to_numpy()]
+    rows = rows.assign(memory_format=memory_format, error=(rows["predicted"] / rows["measured"] - 1).abs())
+    lines = []
+    for (predictor, *mode), some in rows.groupby(["predictor", *MODE], sort=True):
+        by_cnn = some.groupby("cnn")["error"].mean().sort_values(ascending=False)
+        worst = ", ".join(f"{cnn} {percent(error)}" for cnn, error in by_cnn.head(4).items())
+        inside = ((some["measured"] >= some["low"]) & (some["measured"] <= some["high"])).mean()
+        lines.append(
+            f"  {predictor:13s} {' '.join(mode):23s} MAPE {percent(some['error'].mean()):>7s}"
+            f" median {percent(some['error'].median()):>7s} n {len(some):4d}"
+            f" inside {percent(inside):>7s}  worst {worst}"
+        )
+    own = rows[rows["predictor"] == "layer-times"]
+    table = own.pivot_table(index="cnn", columns=MODE, values="error", aggfunc="mean")
+    return "\n".join(lines) + "\n" + (100 * table).round(1).to_string()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measurements", type=Path, help="folder of the tables (datasets/measurements)")
+    parser.add_argument("--scenario", action="append", help=f"repeatable; all: {', '.join(OF_LAYERS)}")
+    parser.add_argument("--predictor", action="append", help="repeatable")
+    parser.add_argument("--precision", action="append", help="repeatable; all")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--out", help="folder for CSV files")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
