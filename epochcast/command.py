@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict
+from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict, profile
 from predictor.errors import EpochcastError
 
 __all__ = ["app", "main"]
@@ -45,6 +45,7 @@ app.command("predict")(predict.predict_command)
 app.command("compare")(compare.compare_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("fit")(fit.fit_command)
+app.add_typer(profile.app, name="profile")
 app.add_typer(data.app, name="data")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(offer.app, name="offer")

@@ -25,7 +25,7 @@ from proxy_cnns.rows import measurement_row, repeats_of, series_of, setting_key
 from proxy_cnns.run_file import Run, RunFile
 from proxy_cnns.work import Setting
 
-__all__ = ["Progress", "Task", "measure_all", "remaining"]
+__all__ = ["Progress", "Task", "measure_all", "pending", "remaining"]
 
 _READ_EACH_S = 1.0
 _MOST_FAILURES = 10  # in a row: then the device is gone, not one configuration
@@ -59,9 +59,15 @@ class Task:
 
 
 def remaining(settings: Iterable[Setting], run: Run) -> list[Setting]:
-    """Configurations that are neither measured nor beyond the end of their series."""
+    """Configurations that are not measured, did not fail, and are not beyond the end of their series."""
     keys = ((setting, setting_key(setting)) for setting in settings)
-    return [setting for setting, key in keys if key not in run.rows and run.ends(key) is None]
+    done = run.rows.keys() | run.failed.keys()
+    return [setting for setting, key in keys if key not in done and run.ends(key) is None]
+
+
+def pending(settings: Sequence[Setting], run: Run, *, refine: bool = False) -> list[Setting]:
+    """What is left to measure: the grid, and after it, if wanted, the batch sizes between."""
+    return remaining(settings, run) or (remaining(refined(settings, run), run) if refine else [])
 
 
 def measure_all(
@@ -89,16 +95,9 @@ def measure_all(
         If the disk is full, or one configuration after the other fails.
     """
     session = _Session(task, backend, monitor, run, file, report, clock)
-    done = session.measure(remaining(task.settings, run))
-    while done and task.refine:
-        more = [
-            setting
-            for setting in remaining(refined(task.settings, run), run)
-            if setting_key(setting) not in session.failed
-        ]
-        if not more:
-            break
-        done = session.measure(more)
+    done = True
+    while done and (some := pending(task.settings, run, refine=task.refine)):
+        done = session.measure(some)
     session.check_device()
     return done
 
@@ -118,11 +117,11 @@ class _Session:
     ) -> None:
         self.task, self.backend, self.monitor = task, backend, monitor
         self.run, self.file, self.report, self.clock = run, file, report, clock
-        self.failed: set[Any] = set()
         self._failures = 0
         self._recent: list[Any] = []
-        self._clean = self._read("before")
+        self._clean = monitor.read()
         self._read_at = clock()
+        self._note(self._clean, "before", {})
 
     def measure(self, settings: Sequence[Setting]) -> bool:
         """Measure these in order; False if the deadline came first."""
@@ -142,27 +141,20 @@ class _Session:
 
     def check_device(self) -> None:
         """Read the device; what disturbed it concerns every row since the last clean reading."""
-        state = self._read("during")
-        reasons = disturbances(self._clean, state)
+        state = self.monitor.read()
         self._read_at = self.clock()
-        if reasons:
-            self._disturbed(reasons)
-        self._clean = state
-        self._recent.clear()
-
-    def _disturbed(self, reasons: list[str]) -> None:
-        n = len(self._recent)
-        self._write({"disturbed": reasons, "kept": self.task.allow_noise})
-        if not self.task.allow_noise:
+        reasons, n = disturbances(self._clean, state), len(self._recent)
+        found = {"disturbed": reasons, "kept": self.task.allow_noise} if reasons else {}
+        self._note(state, "during", found)
+        if reasons and not self.task.allow_noise:
             raise NoisyMeasurementError(
                 f"{self.task.device} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
                 "Repeat the command when nothing else runs there, or pass --allow-noise to have it noted instead."
             )
+        self._clean = state
 
-    def _read(self, when: str) -> DeviceState:
-        state = self.monitor.read()
-        self._write({"device": state.row(), "when": when, "on": self.task.device})
-        return state
+    def _note(self, state: DeviceState, when: str, more: Mapping[str, Any]) -> None:
+        self._write({"device": state.row(), "when": when, "on": self.task.device, **more})
 
     def _measure_one(self, setting: Setting) -> None:
         try:
@@ -199,7 +191,6 @@ class _Session:
     def _fail(self, setting: Setting, error: Exception) -> None:
         """Note what the framework cannot build or run, and go on, unless nothing works any more."""
         self._failures += 1
-        self.failed.add(setting_key(setting))
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         self._write({"failed": setting_key(setting), "reason": reason})
         if self._failures >= _MOST_FAILURES:

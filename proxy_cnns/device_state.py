@@ -7,7 +7,7 @@ millisecond and is never made for each operator.
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +75,20 @@ class Monitor:
 
     def read(self) -> DeviceState:
         """Read the device and the processors now."""
-        return DeviceState(**self.read_device(self.own_processes), **self._cpu())
+        return replace(self._cpu(), **self.read_device(self.own_processes))
 
     def own(self, state: DeviceState) -> None:
         """Take every process of this reading for our own: in a container, the driver knows us by another number."""
         self.own_processes |= {int(line.split()[0]) for line in state.other_processes}
 
-    def _cpu(self) -> dict[str, float | None]:
+    def _cpu(self) -> DeviceState:
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         ticks, before = _cpu_seconds() if self.watch_cpu else None, self._ticks
         self._ticks = ticks
         if ticks is None or before is None or ticks[1] - before[1] <= 0:
-            return {"cpu_busy": None, "load_average": load}
+            return DeviceState(load_average=load)
         busy = (ticks[0] - before[0]) / (ticks[1] - before[1])
-        return {"cpu_busy": round(max(0.0, busy), 3), "load_average": load}
+        return DeviceState(cpu_busy=round(max(0.0, busy), 3), load_average=load)
 
 
 def open_monitor(device: str, uuid: str | None = None) -> Monitor:

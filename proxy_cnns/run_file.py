@@ -21,7 +21,7 @@ from predictor.errors import ProfilingError, SchemaError
 from predictor.measurement_columns import COLUMNS
 from proxy_cnns.rows import Key, key_of, series_of, sort_key
 
-__all__ = ["Run", "RunFile", "read_run", "rows_paths", "sidecar_path", "write_table"]
+__all__ = ["Run", "RunFile", "read_run", "reopen", "rows_paths", "sidecar_path", "write_table"]
 
 
 @dataclass(slots=True)
@@ -32,6 +32,7 @@ class Run:
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     repeats: dict[Key, dict[str, Any]] = field(default_factory=dict)
     ended: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[Key, str] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
@@ -42,11 +43,11 @@ class Run:
             recent.append(key)
         elif "ended" in entry:
             self._end(entry["ended"])
-        elif "disturbed" in entry:
-            self._disturbed(entry, recent)
-            recent.clear()
-            self.events.append(dict(entry))
+        elif "failed" in entry:
+            self.failed[tuple(entry["failed"])] = entry["reason"]
         elif "device" in entry:
+            if entry.get("disturbed"):
+                self._disturbed(entry, recent)
             recent.clear()
             self.events.append(dict(entry))
 
@@ -126,8 +127,8 @@ def sidecar_path(out: Path) -> Path:
     return out.with_name(name.removesuffix(".csv") + ".json" + (".gz" if out.name.endswith(".gz") else ""))
 
 
-def read_run(out: Path, identity: Mapping[str, Any]) -> Run:
-    """What a run of this identity has already measured; an empty run if there is none.
+def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
+    """What a run of this identity (None: of any) has already measured; an empty run if there is none.
 
     Raises
     ------
@@ -146,6 +147,27 @@ def read_run(out: Path, identity: Mapping[str, Any]) -> Run:
     if run.identity is None and out.exists():
         _read_finished(out, run, identity)
     return run
+
+
+def reopen(out: Path) -> Path | None:
+    """Turn a finished table back into a rows file, to be added to; None where there is none, or already one.
+
+    Raises
+    ------
+    SchemaError
+        If `out` is no table of this command.
+    """
+    if rows_paths(out) or not out.exists():
+        return None
+    run = read_run(out, None)
+    entries: list[dict[str, Any]] = [{"run": run.identity}]
+    entries += [{"row": row, "repeats": run.repeats[key]} for key, row in run.rows.items()]
+    entries += [{"ended": end} for end in run.ended.values()]
+    entries += [{"failed": key, "reason": reason} for key, reason in run.failed.items()]
+    entries += run.events
+    path = out.with_name(f"{out.name}.rows.jsonl")
+    _replace(path, "".join(_compact(entry) + "\n" for entry in entries))
+    return path
 
 
 def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
@@ -168,6 +190,7 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
         "environment": dict(environment),
         "events": run.events,
         "ended": list(run.ended.values()),
+        "failed": [{"failed": list(key), "reason": reason} for key, reason in run.failed.items()],
         "largest_batch_sizes": _largest(run),
         "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
     }
@@ -212,7 +235,7 @@ def _drop_torn_line(file: int) -> int:
     return end
 
 
-def _read_rows(path: Path, run: Run, identity: Mapping[str, Any], out: Path) -> None:
+def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
     recent: list[Key] = []
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
         try:
@@ -228,7 +251,7 @@ def _read_rows(path: Path, run: Run, identity: Mapping[str, Any], out: Path) -> 
             run.take(entry, recent)
 
 
-def _read_finished(out: Path, run: Run, identity: Mapping[str, Any]) -> None:
+def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
     """Read a table and its sidecar back, to add to them."""
     beside = sidecar_path(out)
     if not beside.is_file():
@@ -242,8 +265,8 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any]) -> None:
         run.identity = dict(sidecar["run"])
         for row, repeats in zip(rows, sidecar["repeats"], strict=True):
             run.take({"row": {key: value for key, value in row.items() if value}, "repeats": repeats}, [])
-        for end in sidecar["ended"]:
-            run.take({"ended": end}, [])
+        for entry in [*({"ended": end} for end in sidecar["ended"]), *sidecar["failed"]]:
+            run.take(entry, [])
         run.events += sidecar["events"]
     except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
         if isinstance(error, SchemaError):
@@ -253,7 +276,9 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any], out: Path) -> None:
+def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
+    if wanted is None:
+        return
     differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
     if differs:
         what = "; ".join(f"{name} {found.get(name)!r} there, {wanted.get(name)!r} now" for name in differs)

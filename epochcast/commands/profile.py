@@ -1,0 +1,295 @@
+"""`epochcast profile`: measure the local machine, and say what it has for measuring."""
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
+
+if TYPE_CHECKING:
+    from proxy_cnns.campaign import Progress
+    from proxy_cnns.runs import Outcome, Request
+    from proxy_cnns.work import Setting
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
+)
+
+_WHAT, _HOW_LONG = "What to measure", "How long, and what to make of noise"
+_EACH_S = 10.0
+
+
+@app.callback()
+def profile_command(
+    context: typer.Context,
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="quick, library, founding, zoo, targets, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = "quick",
+    framework: Annotated[str, typer.Option(help="pytorch or chainer.", rich_help_panel=_WHAT)] = "pytorch",
+    precision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="fp32, tf32, amp_fp16, amp_bf16; repeat it, or write tf32,amp_bf16.",
+            show_default="the preset's",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    memory_format: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="nchw or channels_last; repeat it.", show_default="the preset's", rich_help_panel=_WHAT
+        ),
+    ] = None,
+    capture: Annotated[
+        str, typer.Option(help="eager, graph or static_graph.", rich_help_panel=_WHAT)
+    ] = "eager",
+    autotune: Annotated[
+        bool, typer.Option("--autotune", help="cuDNN times its algorithms first.", rich_help_panel=_WHAT)
+    ] = False,
+    batch_size: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--batch-size",
+            "-b",
+            help="Mini-batch size; repeat it, or write 32,64.",
+            metavar="N",
+            show_default="the preset's",
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    refine: Annotated[
+        bool,
+        typer.Option("--refine", help="Add batch sizes where a CNN's times jump.", rich_help_panel=_WHAT),
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(help="Measure the first N configurations alone.", min=1, rich_help_panel=_WHAT),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cuda, cuda:N or cpu.")] = "cuda",
+    gpus: Annotated[
+        str | None, typer.Option(help="Several GPUs at once: all, or 0,1. They must be alike.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measurement table to write, .csv or .csv.gz; an unfinished one is continued.",
+            show_default=False,
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Stop after this time: 180s, 3min, 1h.", show_default=False, rich_help_panel=_HOW_LONG
+        ),
+    ] = None,
+    longest: Annotated[
+        str,
+        typer.Option(help="A longer iteration ends the batch sizes of its CNN.", rich_help_panel=_HOW_LONG),
+    ] = "1s",
+    allow_noise: Annotated[
+        bool,
+        typer.Option(
+            "--allow-noise", help="Measure on a busy device, and note it.", rich_help_panel=_HOW_LONG
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run, and how long.", rich_help_panel=_HOW_LONG)
+    ] = False,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
+    if context.invoked_subcommand is not None:
+        return
+    from epochcast.profiling import Wanted, request_for
+    from predictor.errors import SchemaError
+
+    if out is None and not dry_run:
+        raise SchemaError(
+            "--out is missing. Try: epochcast profile --preset quick --budget 180s --out mine.csv.gz"
+        )
+    wanted = Wanted(
+        preset=preset,
+        framework=framework,
+        precisions=precision or (),
+        memory_formats=memory_format or (),
+        capture=capture,
+        autotune=autotune,
+        batch_sizes=batch_size or (),
+        device=device,
+        gpus=gpus,
+        budget=budget,
+        longest=longest,
+        limit=limit,
+        allow_noise=allow_noise,
+        refine=refine,
+    )
+    request, left_out = request_for(wanted, out or "dry-run.csv")
+    if dry_run:
+        _show_plan(request, left_out, output)
+        return
+    from proxy_cnns.runs import profile
+
+    with _shown_progress() as report:
+        outcome = profile(request, report)
+    _show_outcome(outcome, request, output)
+
+
+@app.command("doctor")
+def doctor_command(output: o.OutputFormat = Format.table) -> None:
+    """Say what this machine has for measuring, what is missing, and how to get it."""
+    from proxy_cnns.doctor import Finding, examine
+
+    records = [asdict(finding) for finding in examine()]
+    if output is not Format.table:
+        print_records(records, output, Finding.__slots__)
+        return
+    columns = [
+        Column("what", lambda r: r["what"], left=True),
+        Column("found", lambda r: r["found"] or "missing", left=True),
+        Column("for", lambda r: r["purpose"], left=True, rank=2),
+        Column("next step", lambda r: r["next_step"], left=True, rank=1),
+    ]
+    print_table(records, columns)
+
+
+def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) -> None:
+    from proxy_cnns.cost import estimated_seconds
+
+    settings = request.settings
+    records: list[Record] = [
+        {
+            "kind": setting.work.kind,
+            "cnn": setting.work.name,
+            "image_size": setting.work.image_size,
+            "precision": setting.mode.precision,
+            "memory_format": setting.mode.memory_format,
+            "batch_size": setting.batch_size,
+            "estimated_s": round(estimated_seconds(setting.work, setting.batch_size, setting.mode), 3),
+        }
+        for setting in settings
+    ]
+    if output is not Format.table:
+        print_records(records, output, records[0] if records else ("kind",))
+        return
+    total = sum(record["estimated_s"] for record in records) / len(request.devices)
+    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(settings):,} configurations")
+    notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
+    if left_out:
+        notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
+    if request.budget_s is not None:
+        notes.append(f"The budget ends it after {duration(request.budget_s)}; repeating the command goes on.")
+    print_notes(notes)
+
+
+def _summed(records: list[Record]) -> list[Record]:
+    names = ("kind", "precision", "memory_format", "batch_size")
+    groups: dict[tuple[object, ...], Counter[str]] = {}
+    for record in records:
+        counted = groups.setdefault(tuple(record[name] for name in names), Counter())
+        counted["configurations"] += 1
+        counted["milliseconds"] += round(1000 * record["estimated_s"])
+    return [dict(zip(names, key, strict=True)) | dict(counted) for key, counted in groups.items()]
+
+
+def _plan_columns() -> list[Column]:
+    return [
+        Column("kind", lambda r: r["kind"], left=True),
+        Column("precision", lambda r: r["precision"], left=True),
+        Column("memory format", lambda r: r["memory_format"], left=True),
+        Column("batch", lambda r: str(r["batch_size"])),
+        Column("configurations", lambda r: f"{r['configurations']:,}"),
+        Column("estimate", lambda r: duration(r["milliseconds"] / 1000)),
+    ]
+
+
+def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> None:
+    record = asdict(outcome) | {"out": str(outcome.out)}
+    if output is not Format.table:
+        print_records([record], output, record)
+        return
+    typer.echo(f"{outcome.out}: {outcome.rows:,} measurements, {outcome.new:,} of them new.")
+    print_notes(_outcome_notes(outcome, request))
+
+
+def _outcome_notes(outcome: "Outcome", request: "Request") -> list[str]:
+    notes = []
+    if outcome.left:
+        notes.append(
+            f"{outcome.left:,} configurations are left: repeat the same command to go on where it stopped."
+        )
+    if outcome.ended:
+        notes.append(
+            f"{len(outcome.ended)} series ended before their largest batch size: {_some(outcome.ended)}"
+        )
+    if outcome.failed:
+        notes.append(f"{len(outcome.failed)} configurations failed: {_some(outcome.failed)}")
+    if outcome.rows:
+        notes.append(f"Next: epochcast data show {outcome.out}")
+        if any(setting.work.kind == "operator" for setting in request.settings):
+            notes.append(f"      epochcast predict resnet50 --measurements {outcome.out} --batch-size 64")
+        else:
+            notes.append(f"      epochcast fit {outcome.out} --out model.json")
+    return notes
+
+
+def _some(lines: tuple[str, ...]) -> str:
+    more = len(lines) - 3
+    return "; ".join(lines[:3]) + (f"; and {more} more (all are in the sidecar)." if more > 0 else ".")
+
+
+@contextmanager
+def _shown_progress() -> "Iterator[Callable[[Progress], None]]":
+    """A bar on a terminal; elsewhere a line now and then."""
+    if not sys.stderr.isatty():
+        yield _line_now_and_then()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left"),
+        TextColumn("{task.description}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, left="")
+
+        def report(progress: "Progress") -> None:
+            left = duration(progress.seconds_left)
+            bar.update(
+                task, completed=progress.done, total=progress.total, left=left, description=progress.now
+            )
+
+        yield report
+
+
+def _line_now_and_then() -> "Callable[[Progress], None]":
+    last = time.monotonic() - _EACH_S
+
+    def report(progress: "Progress") -> None:
+        nonlocal last
+        if time.monotonic() - last >= _EACH_S:
+            last = time.monotonic()
+            typer.echo(
+                f"{progress.done:,} of {progress.total:,}, about {duration(progress.seconds_left)} left: "
+                f"{progress.now}",
+                err=True,
+            )
+
+    return report

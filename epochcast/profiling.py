@@ -1,0 +1,121 @@
+"""From what a user asks for to what the instrument measures: presets, modes, devices, times.
+
+Called by the command and the Python face; calls `proxy_cnns`. Nothing here needs pandas: the machine that measures
+may lack it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.errors import SchemaError
+from predictor.inputs import batch_sizes_of
+from predictor.modes import Mode
+
+if TYPE_CHECKING:
+    from proxy_cnns.runs import Request
+    from proxy_cnns.work import Setting
+
+__all__ = ["Wanted", "request_for", "seconds"]
+
+_SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The options of `epochcast profile`; empty lists and None are the preset's own."""
+
+    preset: str
+    framework: str = "pytorch"
+    precisions: Sequence[str] = ()
+    memory_formats: Sequence[str] = ()
+    capture: str = "eager"
+    autotune: bool = False
+    batch_sizes: Sequence[str] = ()
+    device: str = "cuda"
+    gpus: str | None = None
+    budget: str | None = None
+    longest: str = "1s"
+    limit: int | None = None
+    allow_noise: bool = False
+    refine: bool = False
+
+
+def request_for(wanted: Wanted, out: str | PathLike[str]) -> "tuple[Request, list[Setting]]":
+    """What the instrument is to do, and the configurations that the preset leaves out as too long or too large.
+
+    Raises
+    ------
+    SchemaError
+        If an option makes no sense; the message names the nearest that does.
+    """
+    from proxy_cnns.grid import preset, settings
+    from proxy_cnns.runs import Request
+
+    chosen = preset(wanted.preset)
+    sizes = batch_sizes_of(list(wanted.batch_sizes)) if wanted.batch_sizes else None
+    kept, left_out = settings(chosen, sizes, _modes(chosen.modes, wanted))
+    request = Request(
+        chosen.name,
+        tuple(kept[: wanted.limit]),
+        wanted.framework,
+        _devices(wanted),
+        Path(out),
+        None if wanted.budget is None else seconds(wanted.budget, "--budget"),
+        wanted.allow_noise,
+        wanted.refine,
+        1000 * seconds(wanted.longest, "--longest"),
+    )
+    return request, left_out
+
+
+def seconds(text: str, option: str) -> float:
+    """Read ``180s``, ``3min``, ``1h`` or a number of seconds.
+
+    Raises
+    ------
+    SchemaError
+        If it is none of these, or not above 0.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
+        raise SchemaError(f"{option} {text!r} is no time above 0. Try: {option} 180s, 3min or 1h.")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
+    """The preset's modes, or every combination of those asked for; on a CPU fp32 alone, unless asked otherwise."""
+    precisions = _parts(wanted.precisions) or (["fp32"] if wanted.device == "cpu" else [])
+    formats = _parts(wanted.memory_formats)
+    chosen = list(defaults)
+    if precisions or formats:
+        chosen = [
+            Mode(precision=precision, memory_format=memory_format)
+            for precision in precisions or dict.fromkeys(mode.precision for mode in defaults)
+            for memory_format in formats or ["nchw"]
+        ]
+    return list(
+        dict.fromkeys(
+            replace(mode, framework=wanted.framework, capture=wanted.capture, autotune=wanted.autotune)
+            for mode in chosen
+        )
+    )
+
+
+def _devices(wanted: Wanted) -> tuple[str, ...]:
+    if wanted.gpus is not None:
+        from proxy_cnns.parallel import visible_gpus
+
+        return visible_gpus(wanted.gpus)
+    if wanted.device == "cuda":
+        return ("cuda:0",)
+    if wanted.device != "cpu" and not re.fullmatch(r"cuda:\d+", wanted.device):
+        raise SchemaError(f"--device {wanted.device!r} is neither cpu nor cuda nor cuda:N, such as cuda:1.")
+    return (wanted.device,)
+
+
+def _parts(given: Sequence[str]) -> list[str]:
+    return [part.strip() for text in given for part in text.split(",") if part.strip()]

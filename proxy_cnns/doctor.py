@@ -1,0 +1,107 @@
+"""What this machine has for measuring, what is missing, and the command that gets it.
+
+Called by `epochcast profile doctor`. Looks without opening a device, except through NVIDIA's management library.
+"""
+
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from proxy_cnns.host import host_name
+
+__all__ = ["Finding", "examine"]
+
+_TWO_STEPS = "pip install 'setuptools>=70.1,<82' && pip install --no-build-isolation chainer==7.8.1"
+_CUPY = "pip install 'epochcast[cuda12]' (CUDA 12) or 'epochcast[cuda13]' (CUDA 13)"
+_CUDNN = "pip install nvidia-cudnn-cu12 (CUDA 12) or nvidia-cudnn-cu13 (CUDA 13)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing: what was found (None: it is missing), what it is for, and the next step where there is one."""
+
+    what: str
+    found: str | None
+    purpose: str
+    next_step: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at drivers, GPUs and packages, from the machine up."""
+    return [
+        Finding("processor", host_name(), "measured with --device cpu; feeds the GPU"),
+        *_gpus(),
+        _pytorch(),
+        _package("chainer", ("chainer",), "the framework chainer", _TWO_STEPS),
+        _package("CuPy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "Chainer on a GPU", _CUPY),
+        _package(
+            "cuDNN", ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"), "convolutions of Chainer on a GPU", _CUDNN
+        ),
+        _package(
+            "pandas", ("pandas",), "fit, evaluate and data; measuring does without", "pip install pandas"
+        ),
+    ]
+
+
+def _gpus() -> list[Finding]:
+    purpose = "clocks, temperature and other processes beside every measurement"
+    try:
+        import pynvml
+    except ImportError:
+        return [Finding("nvidia-ml-py", None, purpose, "pip install 'epochcast[gpu]'")]
+    library = Finding("nvidia-ml-py", _version("nvidia-ml-py") or "present", purpose)
+    try:
+        pynvml.nvmlInit()
+        driver = Finding("NVIDIA driver", str(pynvml.nvmlSystemGetDriverVersion()), "any GPU")
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
+        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    except pynvml.NVMLError as error:
+        step = "install NVIDIA's driver, or start the container with --gpus all; without a GPU: --device cpu"
+        return [library, Finding("NVIDIA driver", None, f"any GPU ({error})", step)]
+    return [library, driver, *(_gpu(number, name) for number, name in enumerate(names))]
+
+
+def _gpu(number: int, name: str) -> Finding:
+    from predictor.errors import UnknownGpuError
+    from predictor.gpus import find_gpu
+
+    try:
+        found = find_gpu(name).name
+    except UnknownGpuError:
+        return Finding(
+            f"GPU {number}", name, "not in the catalogue", "add it to datasets/gpus.csv with its sources"
+        )
+    return Finding(
+        f"GPU {number}", name, f"{found} in the catalogue" if found != name else "in the catalogue"
+    )
+
+
+def _pytorch() -> Finding:
+    purpose = "the framework pytorch"
+    found = _version("torch")
+    if found is None:
+        return Finding("PyTorch", None, purpose, "pip install 'epochcast[torch]'")
+    if "+cpu" in found and _has_driver():
+        step = "install its CUDA build: https://pytorch.org/get-started says how"
+        return Finding("PyTorch", found, f"{purpose}; this build has no CUDA", step)
+    return Finding("PyTorch", found, purpose)
+
+
+def _package(what: str, names: tuple[str, ...], purpose: str, next_step: str) -> Finding:
+    for name in names:
+        found = _version(name)
+        if found is not None:
+            return Finding(what, f"{name} {found}", purpose)
+    return Finding(what, None, purpose, next_step)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "present" if find_spec(name) is not None else None
+
+
+def _has_driver() -> bool:
+    return Path("/proc/driver/nvidia/version").exists()

@@ -1,0 +1,99 @@
+"""A framework without a framework: times follow a formula, and its clock moves only when it works.
+
+Imported by tests, and by processes that they start, as ``fake_backend:FakeBackend``. Orders come from environment
+variables, so that they reach other processes as well.
+"""
+
+import json
+import os
+import time
+
+from predictor.errors import DeviceOutOfMemoryError, SchemaError
+
+
+class Clock:
+    """Seconds that pass when something is run."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def time_ms(setting):
+    """GPU time of one iteration: a law with a jump at batch 100, where an algorithm is switched."""
+    batch_size = setting.batch_size
+    return 1.0 + 0.1 * batch_size * (0.6 if batch_size >= 100 else 1.0)
+
+
+class FakePrepared:
+    """Runs in no time by the wall clock, and in `time_ms` by its own."""
+
+    copies = 1
+
+    def __init__(self, setting, clock, orders):
+        self.setting, self.clock, self.orders = setting, clock, orders
+        self.n_runs, self.queued, self.closed = 0, 0.0, False
+
+    def one_ms(self):
+        """Slow while it warms up, then steady but for the noise ordered."""
+        self.n_runs += 1
+        slow = 3.0 if self.n_runs <= self.orders.get("cold", 0) else 1.0
+        noise = self.orders.get("noise", 0.0) * ((self.n_runs * 7919) % 11 - 5) / 5
+        return time_ms(self.setting) * slow * (1 + noise)
+
+    def run(self, n):
+        if self.setting.batch_size >= self.orders.get("memory_for", 10**9):
+            raise DeviceOutOfMemoryError("an iteration does not fit")
+        self.queued += sum(self.one_ms() for _ in range(n))
+
+    def synchronise(self):
+        self.clock.now += self.queued / 1000
+        self.queued = 0.0
+
+    def capture(self):
+        return self.orders.get("no_capture")
+
+    def gpu_times_ms(self, n):
+        if self.orders.get("no_capture"):
+            return None
+        times = [self.one_ms() for _ in range(n)]
+        self.clock.now += sum(times) / 1000
+        return times
+
+    def host_time_ms(self, n):
+        self.clock.now += 0.0002 * n
+        return 0.2
+
+    def peak_memory_mib(self):
+        return 100.0 + self.setting.batch_size
+
+    def conv_algorithms(self):
+        return None
+
+    def close(self):
+        self.closed = True
+
+
+class FakeBackend:
+    """`orders`: what is to go wrong; by default JSON in $FAKE_ORDERS."""
+
+    framework = "pytorch"
+
+    def __init__(self, device, clock=None, orders=None):
+        self.device, self.clock = device, clock or Clock()
+        self.orders = json.loads(os.environ.get("FAKE_ORDERS", "{}")) if orders is None else orders
+        self.prepared = []
+
+    def environment(self):
+        version = self.orders.get("version", "1.0")
+        gpu = "cpu:fake" if self.device == "cpu" else "NVIDIA H200"
+        return {"gpu": gpu, "framework_version": version, "cudnn": "9.1"}
+
+    def prepare(self, setting):
+        time.sleep(self.orders.get("sleep_s", 0))
+        if setting.work.name in self.orders.get("cannot", []):
+            raise SchemaError(f"{setting.work.name} cannot be built")
+        self.prepared.append(FakePrepared(setting, self.clock, self.orders))
+        return self.prepared[-1]
