@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from predictor.errors import SchemaError
 from predictor.layers import IMAGE, Layer, LayerTable
 
-__all__ = ["Operator", "layer_operators", "operator_from_row", "operator_row", "operators_of"]
+__all__ = [
+    "Operator",
+    "is_channel_shuffle",
+    "layer_inputs",
+    "layer_operators",
+    "operator_from_row",
+    "operator_row",
+    "operators_of",
+]
 
 _IN_PLACE_KINDS = frozenset({"relu", "relu6", "silu", "hardswish", "leaky_relu"})
 _FREE = frozenset({"flatten"})  # a view: no kernel
@@ -40,7 +48,8 @@ class Operator:
     `type` is a layer type, ``optimizer`` (the update of `n_tensors` tensors, `parameters` numbers in all) or
     ``loss`` (cross-entropy over `in_channels` classes). `n_tensors` counts what a concat joins. `passes` is
     ``forward_backward``, or ``forward`` for what runs during the backward pass: an ``add`` that sums the
-    gradients of a tensor read twice, a ``concat`` that joins those of a split one. `wide_input`: under automatic
+    gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
+    channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32.
     """
 
@@ -113,7 +122,7 @@ def operators_of(table: LayerTable) -> Counter[Operator]:
 
 def layer_operators(table: LayerTable) -> dict[int, Operator]:
     """Operator of each layer that costs time, by the layer's position."""
-    inputs = _inputs(table)
+    inputs = layer_inputs(table)
     readers = Counter(source for sources in inputs for source in sources)
     wide: dict[int, bool] = {IMAGE: True}
     learns: dict[int, bool] = {IMAGE: False}
@@ -126,8 +135,18 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
         learns[position] = input_gradient or layer.parameters > 0
         if layer.type not in _FREE:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
-            found[position] = _operator(layer, len(sources), input_gradient, alone, wide_input)
+            operator = _operator(layer, len(sources), input_gradient, alone, wide_input)
+            shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
+            found[position] = replace(operator, groups=2) if shuffles else operator
     return found
+
+
+def is_channel_shuffle(table: LayerTable, position: int) -> bool:
+    """Whether a permute mixes channels: no layer norm and no dense layer on a map is next to it (else: new layout)."""
+    inputs = layer_inputs(table)
+    near = [table.layers[source].type for source in inputs[position] if source != IMAGE]
+    near += [layer.type for layer, read in zip(table.layers, inputs, strict=True) if position in read]
+    return not {"layer_norm", "linear"} & set(near)
 
 
 def operator_row(operator: Operator) -> dict[str, Any]:
@@ -190,7 +209,7 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
     """What the backward pass adds: gradients of a tensor that several layers read are summed, of a split one joined."""
     found: Counter[Operator] = Counter()
     readers: dict[int, list[Layer]] = {}
-    for layer, sources in zip(table.layers, _inputs(table), strict=True):
+    for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
         for source in sources:
             readers.setdefault(source, []).append(layer)
     for source, layers in readers.items():
@@ -210,8 +229,8 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
     return found
 
 
-def _inputs(table: LayerTable) -> list[tuple[int, ...]]:
-    """Positions that each layer reads; where a table does not say, the layer before."""
+def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
+    """Positions of the layers that each layer reads (IMAGE: the CNN's input); unknown inputs are the layer before."""
     position_of = {layer.index: position for position, layer in enumerate(table.layers)} | {IMAGE: IMAGE}
     return [
         (position - 1,) if layer.inputs is None else tuple(position_of[each] for each in layer.inputs)
