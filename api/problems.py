@@ -1,0 +1,146 @@
+"""Errors as answers: every refusal is a problem document (RFC 9457) that names what is wrong and what would be right.
+
+Used by `api.main` for everything that routes and limits raise; calls the error tree. What the client sent is quoted in
+short and made printable, since it may be anything.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from predictor.errors import (
+    ArtifactError,
+    BackendUnavailableError,
+    EpochcastError,
+    NotFittedError,
+    ServiceError,
+    StoreError,
+    UnknownCnnError,
+    UnknownGpuError,
+)
+
+__all__ = ["PROBLEM_JSON", "STATUS_OF", "InvalidFieldsError", "add_problem_handlers", "problem"]
+
+PROBLEM_JSON = "application/problem+json"
+
+STATUS_OF: dict[type[EpochcastError], int] = {
+    UnknownGpuError: 404,
+    UnknownCnnError: 404,
+    ArtifactError: 503,
+    NotFittedError: 503,
+    StoreError: 503,
+    ServiceError: 503,
+    BackendUnavailableError: 503,
+    EpochcastError: 422,
+}
+"""Status of each error; the first class that fits counts."""
+
+_TITLES = {
+    400: "The request cannot be read",
+    401: "An API key is needed",
+    403: "The API key is refused",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "The request took too long to arrive",
+    413: "The request is too large",
+    415: "Media type not supported",
+    422: "The question makes no sense",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Not available now",
+    504: "The answer took too long",
+}
+_MOST_QUOTED = 2000
+_MOST_ERRORS = 20
+
+
+class InvalidFieldsError(EpochcastError):
+    """Fields of a request are wrong; `errors` names each, with what is wrong with it."""
+
+    def __init__(self, errors: Sequence[Mapping[str, str]]) -> None:
+        first = errors[0]
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        super().__init__(f"{first['field']}: {first['detail']}{more}")
+        self.errors = [dict(each) for each in errors[:_MOST_ERRORS]]
+
+    @classmethod
+    def of(cls, found: Sequence[Mapping[str, Any]]) -> "InvalidFieldsError":
+        """From what pydantic found."""
+        return cls([{"field": _path(each["loc"]), "detail": _detail(each)} for each in found])
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> Response:
+    """A problem document as an answer.
+
+    Parameters
+    ----------
+    status : int
+    detail : str
+        What is wrong, what would be right, the next step.
+    headers : mapping, optional
+    **more
+        Further members, such as `errors` with the fields at fault.
+    """
+    content = {"type": "about:blank", "title": _TITLES.get(status, "Refused"), "status": status}
+    content |= {"detail": _printable(detail), **more}
+    return Response(to_json(content), status, dict(headers or {}), PROBLEM_JSON)
+
+
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every error that a route raises with a problem document."""
+    app.add_exception_handler(EpochcastError, _epochcast_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+async def _epochcast_error(_: Request, error: Exception) -> Response:
+    status = next(status for kind, status in STATUS_OF.items() if isinstance(error, kind))
+    headers = {"Retry-After": "5"} if status == 503 else {}
+    if isinstance(error, InvalidFieldsError):
+        return problem(status, str(error), headers, errors=error.errors)
+    return problem(status, str(error), headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    return await _epochcast_error(request, InvalidFieldsError.of(found))
+
+
+async def _http_error(_: Request, error: Exception) -> Response:
+    if not isinstance(error, HTTPException):
+        raise error
+    return problem(error.status_code, str(error.detail), error.headers)
+
+
+def _path(location: Sequence[object]) -> str:
+    """Write a place in a request as ``anchors[0].gpu``."""
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return _printable(text) or "body"
+
+
+def _detail(found: Mapping[str, Any]) -> str:
+    said = str(found["msg"])
+    value = found.get("input")
+    if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
+        said = f"{said}; given: {_short(value)}"
+    return _printable(said)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return "a number too large to write"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _printable(text: str) -> str:
+    """`text` cut to a sensible length, without what UTF-8 cannot hold."""
+    return text[:_MOST_QUOTED].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,54 @@
+"""`/healthz` and `/readyz`: whether the process lives, and whether it can answer.
+
+Included by the application; calls the served model and the store.
+"""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel
+from sqlalchemy import Engine, text
+
+from predictor.errors import ArtifactError, StoreError
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["health"])
+
+
+class Ready(BaseModel):
+    """What the service answers with."""
+
+    model: str
+    trained_on: str
+    store: bool
+
+
+@router.get(
+    "/healthz",
+    summary="Whether the process lives",
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    response_class=Response,
+)
+async def healthz() -> Response:
+    """Answers at once, whatever else works."""
+    return Response(b"ok\n", media_type="text/plain")
+
+
+@router.get("/readyz", summary="Whether it can answer")
+async def readyz(request: Request) -> Ready:
+    """Answers 503 while the model's file cannot be read or the store cannot be reached."""
+    served, store = request.app.state.served, request.app.state.store
+    if served.problem is not None:
+        raise ArtifactError(served.problem)
+    if store is not None:
+        await run_in_threadpool(_ask, store)
+    card = served.current.card
+    return Ready(model=str(card.get("name")), trained_on=str(card.get("trained_on")), store=store is not None)
+
+
+def _ask(store: Engine) -> None:
+    try:
+        with store.connect() as connection:
+            connection.execute(text("SELECT 1"))
+    except Exception as error:
+        raise StoreError("the measurement store does not answer.") from error

@@ -1,0 +1,55 @@
+"""What whoever runs the service may set, from the environment: `EPOCHCAST_` and the name of a field.
+
+Read by `api.main`; calls nothing of ours.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+__all__ = ["Settings"]
+
+_Seconds = Annotated[float, Field(gt=0, le=3600)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Settings(BaseSettings):
+    """Settings of the service; docs/api.md lists them with their defaults."""
+
+    model_config = SettingsConfigDict(env_prefix="EPOCHCAST_", extra="ignore", str_max_length=2000)
+
+    store: str = "sqlite:///epochcast.db"
+    """Where measurements and keys are kept; empty: a service without a store, which only answers."""
+
+    model: str | None = None
+    """A model file that `epochcast fit` wrote; the shipped one by default."""
+
+    offers: str | None = None
+    """A price file; the shipped one by default."""
+
+    max_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 32 * 2**20
+    """Of any request; routes set lower limits of their own."""
+
+    max_rows: _Count = 20_000
+    """Rows of one answer."""
+
+    timeout_s: _Seconds = 30.0
+    """What a request may take, sending its body included."""
+
+    rate_per_s: Annotated[float, Field(ge=0, le=1e6)] = 50.0
+    """Requests per second of one address, and of one API key; 0 for no limit."""
+
+    rate_burst: _Count = 200
+    """Requests at once before the rate counts."""
+
+    max_concurrent: _Count = 256
+    """Requests in work; more are told to come back."""
+
+    max_lag_s: _Seconds = 1.0
+    """How long requests may wait before new ones are told to come back."""
+
+    cors_origins: tuple[str, ...] = ()
+    """Web pages of other origins that may ask, as a JSON list; none by default."""
+
+    log_level: Annotated[str, Field(pattern="^(debug|info|warning|error)$")] = "info"
