@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
@@ -17,6 +17,7 @@ import numpy as np
 
 from predictor.epochs import fit_epoch_overhead
 from predictor.errors import DataError, SchemaError
+from predictor.layer_models import LayerModels
 from predictor.model import METHODS, Model
 
 if TYPE_CHECKING:
@@ -44,19 +45,23 @@ def fit_default(
 
     from predictor.evaluation.published import published_features
     from predictor.features import feature_table
+    from predictor.fitting_layers import fit_layer_models
     from predictor.importers import PROVENANCE
 
-    more = [] if uploaded is None else [feature_table(uploaded)]
-    features = pd.concat([published_features(published, sources), _own_features(), *more], ignore_index=True)
+    own, more = _own_measurements(), [] if uploaded is None else [feature_table(uploaded)]
+    parts = [published_features(published, sources), feature_table(_without_layers(own)), *more]
     provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
-    return _fit(features, provenance)
+    model = _fit(pd.concat(parts, ignore_index=True), provenance)
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
     """Fit on one's own measurement table; CNNs by their zoo names."""
     from predictor.features import feature_table
+    from predictor.fitting_layers import fit_layer_models
 
-    return _fit(feature_table(frame), [])
+    model = _fit(feature_table(_without_layers(frame)), [])
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(frame)))
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -113,20 +118,30 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
     )
 
 
-def _own_features() -> pd.DataFrame:
-    """The project's own measurements of whole CNNs, in `datasets/measurements`; their CNNs are the zoo's."""
+def _own_measurements() -> pd.DataFrame:
+    """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo."""
     import pandas as pd
 
     from predictor.data_files import data_root
-    from predictor.features import feature_table
     from predictor.measurements import read_measurements
 
-    found = sorted((data_root() / "measurements").glob("*_targets.csv.gz"))
-    if not found:
+    folder = data_root() / "measurements"
+    found = [path for kind in ("targets", "operators") for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
+    if not any(path.name.endswith("_targets.csv.gz") for path in found):
+        raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")
+    return pd.concat([read_measurements(path) for path in found], ignore_index=True)
+
+
+def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Leave out operator libraries, and CPUs: roofline learns from whole CNNs on GPUs, and from single passes."""
+    operators = (frame["kind"] == "operator") & frame["n_tensors"].notna()
+    kept = frame[~operators & (frame["device_kind"] != "cpu")]
+    if kept.empty:
         raise DataError(
-            f"{data_root() / 'measurements'} has no *_targets.csv.gz. Fit the default in a checkout."
+            "the table holds no CNN on a GPU, which a model starts from. Operators alone need no fit: "
+            "`epochcast predict --measurements FILE` uses them at once."
         )
-    return feature_table(pd.concat([read_measurements(path) for path in found], ignore_index=True))
+    return kept.reset_index(drop=True)
 
 
 def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:

@@ -10,6 +10,7 @@ from predictor.gpus import find_gpu
 from predictor.measurements import check_measurements
 from predictor.model import Model
 from predictor.modes import Mode
+from predictor.operators import operators_of
 from predictor.predictors.calibration import calibrate
 from predictor.roofline.coefficients import join_host
 from predictor.zoo import zoo_cnn
@@ -126,3 +127,23 @@ def test_a_table_that_is_no_summary_is_refused(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SchemaError, match="is not the summary of an evaluation"):
         accuracy_of(tmp_path / "t.csv")
+
+
+def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_path):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64), host="a desk")
+    rows += made_up_gpu.target_rows(("resnet18", "vgg11_bn", "squeezenet1_1"), (16, 64))
+    both = pd.concat([made_up(), check_measurements(pd.DataFrame(rows), "made up")], ignore_index=True)
+    fit_measurements(both).save(tmp_path / "mine.json")
+    served = Model.load(tmp_path / "mine.json")
+    found = served.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(precision="tf32"), [64])
+    assert (found.method, found.host) == ("layer-times", "a desk")
+    assert found.gpu_time_ms[0] == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=0.03
+    )
+    assert served.forecast(zoo_cnn("resnet18"), find_gpu("T4"), Mode(), [64]).method == "roofline"
+
+
+def test_operators_alone_need_no_fit(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64))
+    with pytest.raises(DataError, match="predict --measurements FILE"):
+        fit_measurements(check_measurements(pd.DataFrame(rows), "made up"))
