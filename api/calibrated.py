@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from api.store.intake import Row
 from predictor.model import Model
 
 if TYPE_CHECKING:
@@ -30,13 +27,15 @@ class Calibrations:
         self._kept, self._lock = kept, threading.Lock()
         self._fits: OrderedDict[str, tuple[Model, OwnMeasurements]] = OrderedDict()
 
-    def fit(self, frame: pd.DataFrame, rows: Sequence[Row], model: Model) -> OwnMeasurements:
+    def fit(self, frame: pd.DataFrame, name: str, model: Model) -> OwnMeasurements:
         """Fit these measurements on top of the model, or find that fit again.
 
         Parameters
         ----------
-        frame, rows : DataFrame, list of Row
-            The same measurements, as `rows_of` gives them.
+        frame : DataFrame
+            A checked measurement table.
+        name : str
+            The same for the same rows, such as a hash of them.
         model : Model
             Another model than last time is another fit.
 
@@ -47,7 +46,6 @@ class Calibrations:
         """
         from predictor.own_measurements import OwnMeasurements
 
-        name = sha256("".join(sorted(row.sha256 for row in rows)).encode()).hexdigest()
         with self._lock:
             known = self._fits.get(name)
         if known is not None and known[0] is model:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from fastapi import APIRouter, FastAPI
 
 from api.problems import add_problem_handlers
-from api.routes import health, measurements
+from api.routes import calibrations, health, measurements
 from api.served_model import ServedModel
 from api.settings import Settings
 from predictor.offers import load_offers
@@ -19,6 +19,7 @@ from predictor.offers import load_offers
 __all__ = ["ROUTERS", "create_app"]
 
 ROUTERS: dict[str, APIRouter] = {
+    "calibrations": calibrations.router,
     "health": health.router,
     "measurements": measurements.router,
 }

@@ -25,7 +25,7 @@ from api.store.upload_tables import Table, csv_table, json_table
 from predictor.measurement_columns import COLUMNS
 from predictor.measurements import canonical_gpu_name
 
-__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "router"]
+__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "gate_of", "router"]
 
 MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
@@ -123,7 +123,7 @@ async def upload(request: Request, key: Uploader) -> UploadReceipt:
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
     body = await read_body(request, MAX_BODY_BYTES)
-    receipt = await _gate(request).run(_store, store_of(request), _FORMS[form], body, key.id)
+    receipt = await gate_of(request).run(_store, store_of(request), _FORMS[form], body, key.id)
     return UploadReceipt(
         upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
     )
@@ -154,7 +154,8 @@ def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: i
     return store_rows(store, rows_of(form(body))[1], key_id)
 
 
-def _gate(request: Request) -> Gate:
+def gate_of(request: Request) -> Gate:
+    """Give the application's gate before uploads, which all that checks measurements goes through."""
     state = request.app.state
     if not hasattr(state, "intake_gate"):
         state.intake_gate = Gate()

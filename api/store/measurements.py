@@ -97,14 +97,19 @@ def stored_frame(engine: Engine, filters: Mapping[str, object] | None = None) ->
     DataError
         If there is none.
     """
+    rows = list(_every_row(engine, filters or {}))
+    if not rows:
+        raise DataError("the store has no such measurement. Upload some: `epochcast profile --push URL`.")
+    return frame_of(rows)
+
+
+def frame_of(rows: Sequence[Stored]) -> pd.DataFrame:
+    """Stored rows, at least one, as a checked measurement table."""
     import pandas as pd
 
     from predictor.measurements import check_measurements
 
-    rows = [stored.row() for stored in _every_row(engine, filters or {})]
-    if not rows:
-        raise DataError("the store has no such measurement. Upload some: `epochcast profile --push URL`.")
-    return check_measurements(pd.DataFrame(rows), "the store")
+    return check_measurements(pd.DataFrame([stored.row() for stored in rows]), "the store")
 
 
 def _every_row(engine: Engine, filters: Mapping[str, object]) -> Iterator[Stored]:

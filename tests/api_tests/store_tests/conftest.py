@@ -6,7 +6,6 @@ made and no folder opened up.
 
 import os
 import pwd
-import runpy
 import shutil
 import socket
 import subprocess
@@ -25,11 +24,14 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine
 
+from api.main import create_app
+from api.settings import Settings
 from api.store.engine import open_store
 from api.store.intake import Row, rows_of
 from api.store.keys import add_key, find_key
 from api.store.upload_tables import table_of_rows
 
+UNLIMITED = {"rate_per_s": 0}
 ROOT = Path(__file__).parents[3]
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
 
@@ -105,13 +107,13 @@ class Service:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._environment = {**os.environ, "EPOCHCAST_STORE": store_url}
+        self._environment = {**os.environ, "EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0"}
         self.start()
 
     def start(self) -> None:
         """Run it and wait until it answers."""
-        command = [sys.executable, "-m", "uvicorn", "small_service:create_app", "--factory"]
-        where = ["--app-dir", str(Path(__file__).parent), "--port", str(self.port), "--log-level", "warning"]
+        command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory"]
+        where = ["--port", str(self.port), "--log-level", "warning"]
         self.process = subprocess.Popen([*command, *where], cwd=ROOT, env=self._environment)
         for _ in range(600):
             with suppress(OSError):
@@ -127,10 +129,9 @@ class Service:
 
 
 @pytest.fixture
-def app(store_url: str, store: Engine, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
+def app(store_url: str, store: Engine) -> FastAPI:
     """The application on the store of this test, in this process."""
-    monkeypatch.setenv("EPOCHCAST_STORE", store_url)
-    return runpy.run_path(str(Path(__file__).parent / "small_service.py"))["create_app"]()
+    return create_app(Settings(store=store_url, **UNLIMITED))
 
 
 @pytest.fixture
