@@ -1,0 +1,133 @@
+"""`/v1/calibrations`: a GPU that nobody profiled is answered for as soon as somebody has."""
+
+from dataclasses import asdict
+
+import pandas as pd
+import pytest
+from fastapi.testclient import TestClient
+
+from api.store.intake import rows_of
+from api.store.keys import add_key, find_key
+from api.store.measurements import store_rows
+from api.store.upload_tables import table_of_rows
+from predictor.operators import operator_row, operators_of
+from predictor.predict import predict
+from predictor.zoo import zoo_cnn
+
+GPU = "NVIDIA L40S"
+QUESTION = {"cnn": "resnet18", "batch_sizes": [32, 64], "data_set": "imagenet"}
+
+
+@pytest.fixture(scope="module")
+def profile():
+    """What `epochcast profile --preset quick` might write: every operator of two CNNs at two batch sizes."""
+    operators = {**operators_of(zoo_cnn("resnet18", 224)), **operators_of(zoo_cnn("vgg11", 224))}
+    return [
+        {
+            **operator_row(operator),
+            "source": "quick",
+            "framework": "pytorch",
+            "gpu": GPU,
+            "host": "desk",
+            "image_size": operator.in_height or 1,
+            "batch_size": batch_size,
+            "precision": "fp32",
+            "memory_format": "nchw",
+            "iteration_time_ms": (0.01 + 0.001 * i) * batch_size / 32,
+            "gpu_time_ms": (0.01 + 0.001 * i) * batch_size / 32,
+            "host_time_ms": 0.02,
+        }
+        for i, operator in enumerate(operators)
+        for batch_size in (16, 128)
+    ]
+
+
+@pytest.fixture
+def http(app):
+    with TestClient(app) as client:
+        yield client
+
+
+@pytest.fixture
+def stored(store, profile, key_id):
+    """The profile, uploaded by alice."""
+    store_rows(store, rows_of(table_of_rows(profile))[1], key_id)
+
+
+def local(profile, **options):
+    rows = predict(
+        "resnet18", GPU, [32, 64], data_set="imagenet", measurements=pd.DataFrame(profile), **options
+    )
+    return [asdict(row) | {"extrapolates": list(row.extrapolates)} for row in rows]
+
+
+def test_rows_sent_along_answer_at_once_as_the_core_does(http, profile):
+    answer = http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    assert answer.status_code == 200
+    assert answer.json()["rows"] == local(profile)
+    assert answer.json()["n_operators"] == len(profile)
+
+
+def test_the_answer_adds_up_the_measured_operators(http, profile):
+    found = http.post("/v1/calibrations", json=QUESTION | {"rows": profile}).json()["rows"]
+    assert [row["method"] for row in found] == ["layer-times"] * 2
+
+
+def test_nothing_sent_along_is_stored(http, profile):
+    http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    assert http.get("/v1/measurements").json()["rows"] == []
+
+
+def test_stored_rows_answer_as_the_same_rows_sent_along(http, profile, stored):
+    found = http.post("/v1/calibrations", json=QUESTION | {"stored": {"gpu": "l40s"}}).json()
+    assert [row["iteration_time_ms"] for row in found["rows"]] == pytest.approx(
+        [row["iteration_time_ms"] for row in local(profile)], rel=1e-6
+    )
+    assert found["keys"] == {"alice": len(profile)}
+
+
+def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profile, stored):
+    bob = find_key(store, add_key(store, "bob"))
+    wrong = [row | {"iteration_time_ms": 1e6, "gpu_time_ms": 1e6} for row in profile]
+    store_rows(store, rows_of(table_of_rows(wrong))[1], bob.id)
+    asked = QUESTION | {"stored": {"gpu": GPU, "key": "alice"}}
+    assert http.post("/v1/calibrations", json=asked).json()["keys"] == {"alice": len(profile)}
+
+
+def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, profile, monkeypatch):
+    from predictor.own_measurements import OwnMeasurements
+
+    first = http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    monkeypatch.setattr(OwnMeasurements, "of", lambda *_: pytest.fail("fitted again"))
+    second = http.post("/v1/calibrations", json=QUESTION | {"rows": profile[::-1], "cnn": "vgg11"})
+    assert (first.status_code, second.status_code) == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({}, 422, "neither rows nor stored"),
+        ({"rows": []}, 422, "no measurement"),
+        ({"rows": [{"gpu": "T4"}]}, 422, "lacks the column 'cnn'"),
+        ({"rows": 3}, 422, "no list of rows"),
+        ({"stored": {"gpu": "T4"}}, 422, "no measurement of Tesla T4 is stored"),
+        ({"stored": {"gpu": "H2O0"}}, 404, "Nearest"),
+        ({"stored": {}}, 422, "stored.gpu"),
+        ({"stored": {"gpu": "T4", "table": "api_keys"}}, 422, "stored.table"),
+        ({"cnn": "resnet19", "stored": {"gpu": GPU}}, 404, "Nearest: 'resnet18'"),
+        ({"cnn": "/etc/passwd.csv", "stored": {"gpu": GPU}}, 404, "no CNN is called"),
+        ({"batch_sizes": [], "stored": {"gpu": GPU}}, 422, "batch_sizes"),
+        ({"batch_sizes": [10**9], "stored": {"gpu": GPU}}, 422, "batch_sizes[0]"),
+        ({"precision": "fp8", "stored": {"gpu": GPU}}, 422, "fp16"),
+        ({"trust": True}, 422, "trust"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused_by_its_field(http, stored, change, status, words):
+    answer = http.post("/v1/calibrations", json=QUESTION | change)
+    assert answer.status_code == status
+    assert words in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{", b"\xff", b'{"rows": NaN}', b"[" * 100_000])
+def test_a_body_that_is_no_question_is_refused(http, body):
+    assert http.post("/v1/calibrations", content=body).status_code == 422
