@@ -1,5 +1,6 @@
 """Small lists of configurations, and the fake framework that runs them."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,27 +9,12 @@ import pytest
 
 from predictor.modes import Mode
 from proxy_cnns.device_state import DeviceState, Monitor
-from proxy_cnns.operator_shapes import conv, linear
-from proxy_cnns.proxy_tables import proxy_table
 from proxy_cnns.runs import Request
-from proxy_cnns.work import Setting, Work
 
-sys.path.insert(
-    0, str(Path(__file__).parent)
-)  # `fake_backend:FakeBackend`, in processes of their own as well
+# The fake framework must be found by its name in other processes as well.
+sys.path.insert(0, str(Path(__file__).parent))
 
-OPERATORS = tuple(
-    Work("operator", each.name, each.in_height or 1, operator=each)
-    for each in (conv(3, 32, 8, (3, 3), first=True), conv(8, 16, 8, (1, 1)), linear(8, 10))
-)
-TARGETS = tuple(Work("target", name, 8, proxy_table("8_4_4")) for name in ("first", "second"))
-SIZES = (4, 16, 64, 256)
-
-
-def settings_of(works, batch_sizes=SIZES, modes=(Mode(precision="tf32"),)):
-    return tuple(
-        Setting(work, mode, batch_size) for mode in modes for batch_size in batch_sizes for work in works
-    )
+from small_works import OPERATORS, TARGETS, settings_of
 
 
 @pytest.fixture
@@ -43,7 +29,7 @@ def operators():
 
 @pytest.fixture
 def request_of(tmp_path):
-    """A request for the fake framework on the CPU, with times in fp32."""
+    """A request for the fake framework on the CPU, in fp32."""
 
     def make(settings, **changes):
         changes = {"devices": ("cpu",), "allow_noise": True, "out": tmp_path / "run.csv"} | changes
@@ -58,7 +44,7 @@ class Readings(Monitor):
 
     def __init__(self, *states):
         self.states = list(states) or [DeviceState()]
-        super().__init__(lambda own: {})
+        super().__init__(lambda _own: {})
 
     def read(self):
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -67,3 +53,13 @@ class Readings(Monitor):
 @pytest.fixture
 def readings():
     return Readings
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    """Tell fake backends what is to go wrong, in this process and in those it starts."""
+
+    def order(**what):
+        monkeypatch.setenv("FAKE_ORDERS", json.dumps(what))
+
+    return order

@@ -7,8 +7,9 @@ variables, so that they reach other processes as well.
 import json
 import os
 import time
+from math import exp
 
-from predictor.errors import DeviceOutOfMemoryError, SchemaError
+from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
 
 
 class Clock:
@@ -39,7 +40,7 @@ class FakePrepared:
     def one_ms(self):
         """Slow while it warms up, then steady but for the noise ordered."""
         self.n_runs += 1
-        slow = 3.0 if self.n_runs <= self.orders.get("cold", 0) else 1.0
+        slow = 1.0 + 2.0 * exp(-self.n_runs / self.orders.get("cold", 0.01))
         noise = self.orders.get("noise", 0.0) * ((self.n_runs * 7919) % 11 - 5) / 5
         return time_ms(self.setting) * slow * (1 + noise)
 
@@ -97,3 +98,10 @@ class FakeBackend:
             raise SchemaError(f"{setting.work.name} cannot be built")
         self.prepared.append(FakePrepared(setting, self.clock, self.orders))
         return self.prepared[-1]
+
+
+class Missing:
+    """A framework that is not installed."""
+
+    def __init__(self, _device):
+        raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'")

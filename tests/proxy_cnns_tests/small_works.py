@@ -1,0 +1,20 @@
+"""A few small configurations."""
+
+from predictor.modes import Mode
+from proxy_cnns.operator_shapes import conv, linear
+from proxy_cnns.proxy_tables import proxy_table
+from proxy_cnns.work import Setting, Work
+
+OPERATORS = tuple(
+    Work("operator", each.name, each.in_height or 1, operator=each)
+    for each in (conv(3, 32, 8, (3, 3), first=True), conv(8, 16, 8, (1, 1)), linear(8, 10))
+)
+TARGETS = tuple(Work("target", name, 8, proxy_table("8_4_4")) for name in ("first", "second"))
+SIZES = (4, 16, 64, 256)
+TF32 = (Mode(precision="tf32"),)
+
+
+def settings_of(works, batch_sizes=SIZES, modes=TF32):
+    return tuple(
+        Setting(work, mode, batch_size) for mode in modes for batch_size in batch_sizes for work in works
+    )

@@ -1,0 +1,155 @@
+"""Order, budget, ends of series, failures and disturbances of one process's work."""
+
+import pytest
+from fake_backend import Clock, FakeBackend, time_ms
+from small_works import TARGETS, settings_of
+
+from predictor.errors import NoisyMeasurementError, ProfilingError
+from proxy_cnns.campaign import Task, measure_all, remaining
+from proxy_cnns.device_state import DeviceState
+from proxy_cnns.rows import setting_key
+from proxy_cnns.run_file import Run, RunFile, read_run
+
+ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
+CLEAN = DeviceState(throttle_reasons=("gpu_idle",))
+HOT = DeviceState(throttle_reasons=("hw_thermal_slowdown",))
+SHARED = DeviceState(other_processes=("4711 python (1024 MiB)",))
+
+
+@pytest.fixture
+def work(tmp_path, readings):
+    """Measure with these orders; returns the run, the backend and the file's path."""
+
+    def run(settings, states=(), clock=None, report=lambda _: None, orders=None, **task):
+        clock = clock or Clock()
+        backend = FakeBackend("cuda:0", clock, orders or {})
+        path = tmp_path / "run.csv.rows.jsonl"
+        file, found = RunFile(path, {}), Run()
+        task = Task(tuple(settings), "cuda:0", ABOUT, **task)
+        try:
+            run.finished = measure_all(
+                task, backend, readings(*states), found, file, report=report, clock=clock
+            )
+        finally:
+            file.close()
+            run.on_disk = read_run(tmp_path / "run.csv", {})
+            run.backend = backend
+        return found
+
+    return run
+
+
+def test_every_configuration_is_measured_in_its_order(work, targets):
+    run = work(targets)
+    assert list(run.rows) == [setting_key(setting) for setting in targets]
+    assert work.finished
+
+
+def test_rows_on_disk_are_those_in_memory(work, targets):
+    assert work(targets).rows == work.on_disk.rows
+
+
+def test_a_row_has_gpu_host_and_wall_time(work, targets):
+    row = work(targets).rows[setting_key(targets[0])]
+    assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
+    assert row["host_time_ms"] == pytest.approx(0.2)
+    assert row["peak_memory_mib"] == 104
+
+
+def test_everything_is_closed(work, targets):
+    work(targets, orders={"memory_for": 64})
+    assert all(prepared.closed for prepared in work.backend.prepared)
+
+
+def test_out_of_memory_ends_the_series_alone(work, targets):
+    run = work(targets, orders={"memory_for": 64})
+    assert {int(key[-1]) for key in run.rows} == {4, 16}
+    assert {end["batch_size"] for end in run.ended.values()} == {64}
+    assert work.finished
+
+
+def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
+    descending = settings_of(TARGETS[:1], (64, 256, 1024, 16))
+    work(descending, orders={"memory_for": 64})
+    assert [each.setting.batch_size for each in work.backend.prepared] == [64, 16]
+
+
+def test_too_long_an_iteration_ends_the_series(work, targets):
+    run = work(targets, longest_ms=5)
+    assert {int(key[-1]) for key in run.rows} == {4, 16}
+    assert all("longer than 5 ms" in end["reason"] for end in run.ended.values())
+
+
+def test_the_budget_ends_the_run_between_configurations(work, targets):
+    run = work(targets, deadline=1.0)
+    assert 0 < len(run.rows) < len(targets)
+    assert not work.finished
+
+
+def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
+    run = work(targets, orders={"cannot": ["second"]})
+    assert {key[1] for key in run.rows} == {"first"}
+    assert remaining(targets, run) == []
+    assert all(reason == "SchemaError: second cannot be built" for reason in run.failed.values())
+
+
+def test_when_nothing_works_any_more_the_run_stops(work, targets):
+    many = settings_of(TARGETS, range(1, 30))
+    with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
+        work(many, orders={"cannot": ["first", "second"]})
+
+
+def test_a_refinement_adds_batch_sizes_around_the_jump(work, targets):
+    run = work(targets, refine=True)
+    sizes = sorted(int(key[-1]) for key in run.rows if key[1] == "first")
+    added = set(sizes) - {4, 16, 64, 256}
+    assert added
+    assert any(64 < size <= 100 for size in added)
+    assert any(100 <= size < 130 for size in added)
+
+
+def test_a_refined_run_is_finished(work, targets):
+    run = work(targets, refine=True)
+    from proxy_cnns.campaign import pending
+
+    assert pending(targets, run, refine=True) == []
+
+
+def test_a_slowed_down_gpu_is_refused_and_its_rows_taken_back(work, targets):
+    with pytest.raises(NoisyMeasurementError, match=r"hw_thermal_slowdown.*not kept.*--allow-noise"):
+        work(targets, [CLEAN, HOT])
+    assert work.on_disk.rows == {}
+
+
+def test_rows_before_the_last_clean_reading_are_kept(work, targets):
+    with pytest.raises(NoisyMeasurementError, match="process 4711 python"):
+        work(targets, [CLEAN, CLEAN, SHARED])
+    assert 0 < len(work.on_disk.rows) < len(targets)
+
+
+def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
+    run = work(targets, [CLEAN, CLEAN, SHARED], allow_noise=True)
+    notes = [row.get("notes", "") for row in run.rows.values()]
+    assert notes[0] == ""
+    assert "disturbed: process 4711 python (1024 MiB) came to the GPU" in notes
+    assert [row.get("notes", "") for row in work.on_disk.rows.values()] == notes
+
+
+def test_the_device_is_read_every_second_at_most(work, targets):
+    clock = Clock()
+    work(targets, clock=clock)
+    readings = [event for event in work.on_disk.events if "device" in event]
+    assert 3 <= len(readings) <= clock.now + 2
+
+
+def test_progress_counts_and_its_time_left_falls(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=1e9)
+    assert [each.done for each in seen] == list(range(1, len(targets) + 1))
+    assert seen[-1].seconds_left == 0
+
+
+def test_time_left_is_never_more_than_the_budgets(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=3.0)
+    assert all(0 <= each.seconds_left <= 3 for each in seen)

@@ -1,0 +1,113 @@
+"""Settling, repeats, noise and too long iterations, on a clock that only the fake framework moves."""
+
+from dataclasses import replace
+
+import pytest
+from fake_backend import Clock, FakePrepared, time_ms
+from small_works import OPERATORS, TARGETS, settings_of
+
+from predictor.errors import DeviceOutOfMemoryError
+from proxy_cnns.order_statistics import median
+from proxy_cnns.profiler import LIMITS, measure
+
+
+@pytest.fixture
+def target():
+    return settings_of(TARGETS, (64,))[0]
+
+
+@pytest.fixture
+def measured_with(target):
+    """What the profiler makes of a target with these orders."""
+
+    def run(kind="target", on_gpu=True, setting=target, limits=None, **orders):
+        clock = Clock()
+        prepared = FakePrepared(setting, clock, orders)
+        return measure(prepared, clock, limits or LIMITS[kind], on_gpu=on_gpu)
+
+    return run
+
+
+def test_a_steady_iteration_is_timed_exactly(measured_with, target):
+    measured = measured_with()
+    assert median(measured.gpu_times_ms) == pytest.approx(time_ms(target))
+    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(target))
+    assert median(measured.host_times_ms) == pytest.approx(0.2)
+
+
+def test_a_steady_iteration_needs_the_fewest_repeats(measured_with):
+    measured = measured_with()
+    assert len(measured.gpu_times_ms) == len(measured.iteration_times_ms) == 6
+    assert measured.notes == ()
+
+
+def test_slow_first_iterations_are_warm_up_and_not_counted(measured_with, target):
+    measured = measured_with(cold=3)
+    assert measured.n_warmup > 12
+    assert max(measured.iteration_times_ms) == pytest.approx(time_ms(target), rel=0.02)
+
+
+def test_what_never_settles_says_so(measured_with):
+    limits = replace(LIMITS["target"], warmup_s=0.05)
+    assert "wall time did not settle in the warm-up" in measured_with(cold=3, limits=limits).notes
+
+
+def test_noise_brings_more_repeats_and_a_note(measured_with):
+    measured = measured_with(noise=0.2)
+    assert len(measured.gpu_times_ms) == 30
+    assert any("GPU time's median known to" in note for note in measured.notes)
+
+
+def test_repeating_ends_with_its_time(measured_with):
+    limits = replace(LIMITS["target"], gpu_s=0.01, wall_s=0.01)
+    assert len(measured_with(noise=0.2, limits=limits).gpu_times_ms) < 30
+
+
+def test_without_a_graph_there_is_no_gpu_time_and_the_reason_is_noted(measured_with):
+    measured = measured_with(no_capture="it waits for the host")
+    assert measured.gpu_times_ms is None
+    assert measured.notes == ("no GPU time: it waits for the host",)
+
+
+def test_a_cpu_has_wall_time_alone(measured_with):
+    measured = measured_with(on_gpu=False)
+    assert measured.gpu_times_ms is None
+    assert measured.host_times_ms == ()
+    assert measured.notes == ()
+
+
+def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
+    setting = settings_of(OPERATORS, (4,))[0]
+    clock = Clock()
+    prepared = FakePrepared(setting, clock, {})
+    measured = measure(prepared, clock, LIMITS["operator"], on_gpu=True)
+    assert prepared.n_runs <= 8
+    assert measured.iteration_times_ms == measured.gpu_times_ms
+
+
+def test_an_operator_without_a_graph_is_timed_by_the_wall_clock(measured_with):
+    setting = settings_of(OPERATORS, (4,))[0]
+    measured = measured_with("operator", setting=setting, no_capture="none")
+    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(setting))
+
+
+def test_a_wall_time_of_an_operator_is_of_one_copy(target):
+    clock = Clock()
+    prepared = FakePrepared(target, clock, {})
+    prepared.copies = 4
+    measured = measure(prepared, clock, LIMITS["operator"], on_gpu=False)
+    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(target) / 4)
+
+
+def test_too_long_an_iteration_is_not_measured(measured_with):
+    assert measured_with(limits=replace(LIMITS["target"], longest_ms=5)) is None
+
+
+def test_too_little_memory_is_an_error(measured_with):
+    with pytest.raises(DeviceOutOfMemoryError):
+        measured_with(memory_for=64)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_every_kind_of_work_repeats_often_enough_for_an_interval(kind):
+    assert LIMITS[kind].repeats_least >= 6

@@ -1,0 +1,206 @@
+"""Whole runs: killed and resumed, on several devices at once, refused where they would lie."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_works import OPERATORS, TARGETS, settings_of
+
+from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
+from predictor.measurements import read_measurements
+from predictor.modes import Mode
+from proxy_cnns import runs
+from proxy_cnns.device_state import DeviceState
+from proxy_cnns.rows import key_of, setting_key
+from proxy_cnns.run_file import rows_paths, sidecar_path
+from proxy_cnns.runs import profile
+
+HERE = Path(__file__).parent
+BOTH = settings_of(TARGETS) + settings_of(OPERATORS)
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+from pathlib import Path
+from small_works import *
+from proxy_cnns.runs import Request, profile
+if __name__ == "__main__":
+    settings = settings_of(TARGETS, (4, 16, 64, 256), (Mode(),)) + settings_of(OPERATORS, modes=(Mode(),))
+    devices = ("cpu",) * int(sys.argv[2])
+    profile(Request("fake", settings, "pytorch", devices, Path(sys.argv[1]), allow_noise=True,
+                    backend="fake_backend:FakeBackend"))
+"""
+
+
+def keys_of(path):
+    with path.open() as file:
+        return [key_of(row) for row in csv.DictReader(file)]
+
+
+def test_a_run_ends_in_a_table_and_its_sidecar_alone(request_of):
+    request = request_of(BOTH)
+    outcome = profile(request)
+    assert (outcome.rows, outcome.new, outcome.left) == (len(BOTH), len(BOTH), 0)
+    assert sorted(path.name for path in request.out.parent.iterdir()) == ["run.csv", "run.json"]
+    assert set(read_measurements(request.out)["kind"]) == {"target", "operator"}
+
+
+def test_a_finished_run_repeated_changes_nothing(request_of):
+    request = request_of(BOTH)
+    profile(request)
+    before = [path.read_bytes() for path in (request.out, sidecar_path(request.out))]
+    outcome = profile(request)
+    assert (outcome.new, outcome.left) == (0, 0)
+    assert [path.read_bytes() for path in (request.out, sidecar_path(request.out))] == before
+
+
+def test_more_batch_sizes_are_added_to_a_finished_run(request_of):
+    request = request_of(settings_of(TARGETS))
+    profile(request)
+    first = keys_of(request.out)
+    outcome = profile(request_of(settings_of(TARGETS, (4, 16, 32, 64, 256))))
+    assert (outcome.rows, outcome.new) == (10, 2)
+    assert set(first) < set(keys_of(request.out))
+
+
+def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, orders):
+    whole = request_of(BOTH)
+    profile(whole)
+    orders(sleep_s=0.05)
+    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=0.6)
+    outcome = profile(part)
+    assert 0 < outcome.rows < len(BOTH)
+    assert outcome.left == len(BOTH) - outcome.rows
+    orders()
+    profile(replace(part, budget_s=None))
+    assert keys_of(part.out) == keys_of(whole.out)
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices):
+    undisturbed = request_of(BOTH)
+    profile(undisturbed)
+    out = tmp_path / "killed.csv"
+    environment = os.environ | {"FAKE_ORDERS": '{"sleep_s": 0.1}', "PYTHONPATH": str(HERE.parents[1])}
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(out), str(n_devices)]
+    process = subprocess.Popen(command, env=environment)
+    wait_for(lambda: sum(path.read_bytes().count(b'"row"') for path in rows_paths(out)) >= 5)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    kept = sum(path.read_bytes().count(b'"row"') for path in rows_paths(out))
+    assert 5 <= kept < len(BOTH)
+    wait_for(lambda: nobody_writes(out))
+    subprocess.run(command, env=environment | {"FAKE_ORDERS": "{}"}, check=True)
+    assert keys_of(out) == keys_of(undisturbed.out)
+    assert rows_paths(out) == []
+
+
+def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
+    one, three = request_of(BOTH), request_of(BOTH, out=tmp_path / "three.csv", devices=("cpu",) * 3)
+    profile(one)
+    seen = []
+    profile(three, seen.append)
+    assert keys_of(one.out) == keys_of(three.out)
+    assert max(each.total for each in seen) == len(BOTH)
+
+
+def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
+    orders(cannot=["first", "second"])
+    many = settings_of(TARGETS, range(1, 40))
+    with pytest.raises(ProfilingError, match="one after the other"):
+        profile(request_of(many, devices=("cpu", "cpu")))
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices):
+    request = request_of(BOTH)
+    profile(request)
+    before = request.out.read_bytes()
+    orders(version="2.0")
+    more = request_of(settings_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
+    with pytest.raises(SchemaError, match=r"framework_version '1.0' there, '2.0' now.*another --out"):
+        profile(more)
+    assert request.out.read_bytes() == before
+    assert rows_paths(request.out) == []
+
+
+def test_other_modes_are_another_run(request_of):
+    request = request_of(settings_of(TARGETS))
+    profile(request)
+    other = tuple(replace(setting, mode=Mode(memory_format="channels_last")) for setting in request.settings)
+    with pytest.raises(SchemaError, match="modes"):
+        profile(replace(request, settings=other))
+
+
+def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measured(request_of):
+    request = replace(request_of(BOTH), settings=BOTH)
+    with pytest.raises(SchemaError, match=r"cpu:fake has no tf32. It has: fp32"):
+        profile(request)
+    assert rows_paths(request.out) == []
+
+
+def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, monkeypatch, readings):
+    busy = DeviceState(other_processes=("4711 python (1024 MiB)",))
+    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(busy))
+    monkeypatch.setattr(runs, "_PATIENCE_S", 0.0)
+    request = replace(request_of(BOTH), devices=("cuda:0",), allow_noise=False)
+    with pytest.raises(NoisyMeasurementError, match=r"process 4711 python \(1024 MiB\).*--allow-noise"):
+        profile(request)
+    assert rows_paths(request.out) == []
+
+
+def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
+    states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
+    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(*states))
+    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",), allow_noise=False)
+    assert profile(request).left == 0
+
+
+def test_a_gpu_run_has_gpu_time_and_the_catalogues_name(request_of, monkeypatch, readings):
+    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings())
+    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",))
+    profile(request)
+    table = read_measurements(request.out)
+    assert table["gpu_time_ms"].notna().all()
+    assert set(table["gpu"]) == {"NVIDIA H200"}
+
+
+def test_a_framework_that_is_not_there_says_so_before_a_file_is_made(request_of):
+    request = replace(request_of(BOTH), backend="fake_backend:Missing")
+    with pytest.raises(BackendUnavailableError, match="epochcast\\[torch\\]"):
+        profile(request)
+    assert rows_paths(request.out) == []
+
+
+def test_a_row_is_keyed_as_its_configuration(request_of):
+    request = request_of(BOTH)
+    profile(request)
+    assert set(keys_of(request.out)) == {setting_key(setting) for setting in request.settings}
+
+
+def wait_for(true, seconds=30):
+    start = time.monotonic()
+    while not true():
+        assert time.monotonic() - start < seconds
+        time.sleep(0.02)
+
+
+def nobody_writes(out):
+    """Whether the processes that a killed run had started are gone, too."""
+    import fcntl
+
+    for path in rows_paths(out):
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return False
+    return True
