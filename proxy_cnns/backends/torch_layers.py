@@ -1,244 +1,230 @@
-"""One layer of a layer table as PyTorch runs it: a module where it learns, else a function.
+"""One layer of a layer table, or one operator, as the PyTorch module that runs it.
 
-Called by `torch_network` for whole CNNs and by `torch_operators` for one layer alone, so that both run the same
-kernels. torch is imported inside the functions.
+Called by `torch_network` for whole CNNs and by `torch_operators` for operators alone, so that both run the same
+kernels; calls `torch_windows` for sizes, and the error tree. Modules are PyTorch's own wherever it has one, since
+a CNN's host time is that of its modules, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from predictor.errors import SchemaError
+from predictor.errors import SchemaError, nearest
 from predictor.layers import Layer
 from predictor.operators import Operator
+from proxy_cnns.backends.torch_windows import check_size, number, out_size, pool_rounds_up, window
 
-__all__ = ["DROPOUT", "STOCHASTIC_DEPTH", "layer_callable"]
+__all__ = ["DROPPED", "layer_module"]
 
-DROPOUT, STOCHASTIC_DEPTH = 0.5, 0.1
-"""Probabilities to drop; the layer table does not keep them, and the time does not depend on them."""
-
-Shape = Layer | Operator
+DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
+"""Probability with which each drops; a table does not say it, and no kernel's time depends on it."""
 
 
-def layer_callable(shape: Shape, *, in_place: bool) -> Any:
-    """Make what runs a layer: called with its inputs, gives its output.
+def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, vector: bool = False) -> Any:
+    """Make the module that runs a layer with a single input.
 
     Parameters
     ----------
-    shape : Layer or Operator
-        With all columns of its type.
+    layer : Layer or Operator
+        Of any type but add, concat, permute, flatten, and multiply without parameters.
+    device : str
+        Where its parameters lie, with PyTorch's usual initialisation.
     in_place : bool
         Whether an activation overwrites its input.
+    vector : bool
+        Whether a batch norm reads vectors (batch, channels) rather than maps.
+
+    Returns
+    -------
+    torch.nn.Module
 
     Raises
     ------
     SchemaError
-        If PyTorch has no such layer, or a column is missing; the message names the layer.
+        If the layer is of no type that can be run, lacks a number, or its output is not of the size it says.
     """
-    if shape.type == "activation":
-        return _activation(shape, in_place=in_place)
-    if shape.type not in _MAKERS:
+    make = _MAKERS.get(layer.type)
+    if make is None:
         raise SchemaError(
-            f"layer {shape.name!r} is of type {shape.type!r}, which the PyTorch backend cannot build. "
-            f"It builds {', '.join(sorted((*_MAKERS, 'activation')))}. Profile the module itself "
-            "(cnn:FILE.py:make_model)."
+            f"layer {layer.name!r} is of type {layer.type!r}, which cannot be run from a layer table alone. "
+            "Measure the CNN itself: give its file, as FILE.py:make_model."
         )
-    return _MAKERS[shape.type](shape)
+    if layer.type == "activation":
+        return _activation(layer, in_place)
+    if layer.type == "batch_norm" and vector:
+        return _torch().nn.BatchNorm1d(number(layer, "in_channels"), device=device)
+    return make(layer, device)
 
 
-def _need(shape: Shape, *columns: str) -> list[int]:
-    found = [getattr(shape, column) for column in columns]
-    for column, value in zip(columns, found, strict=True):
-        if value is None:
-            raise SchemaError(
-                f"layer {shape.name!r} ({shape.type}) has no {column}. Give its layer table in full."
-            )
-    return found
+def _has_bias(layer: Layer | Operator) -> bool:
+    """Whether a convolution or linear layer has more parameters than weights."""
+    weights = number(layer, "in_channels") * number(layer, "out_channels")
+    if layer.type != "linear":
+        area = number(layer, "kernel_height") * number(layer, "kernel_width")
+        weights = weights * area // (layer.groups or 1)
+    return layer.parameters > weights
 
 
-def _pair(shape: Shape, what: str) -> tuple[int, int]:
-    high, wide = _need(shape, f"{what}_height", f"{what}_width")
-    return high, wide
-
-
-def _convolution(shape: Shape) -> Any:
-    from torch import nn
-
-    inputs, outputs = _need(shape, "in_channels", "out_channels")
-    groups, kernel = shape.groups or 1, _pair(shape, "kernel")
-    weights = inputs // groups * outputs * kernel[0] * kernel[1]
-    return nn.Conv2d(
-        inputs,
-        outputs,
-        kernel,
-        _pair(shape, "stride"),
-        _pair(shape, "padding"),
-        shape.dilation or 1,
-        groups,
-        bias=shape.parameters > weights,
+def _convolution(layer: Layer | Operator, device: str) -> Any:
+    numbers = window(layer)
+    dilation = layer.dilation or 1
+    for part, kernel, stride, padding in zip(("height", "width"), *numbers, strict=True):
+        free = number(layer, f"in_{part}") + 2 * padding - dilation * (kernel - 1) - 1
+        check_size(layer, part, free // stride + 1)
+    return _torch().nn.Conv2d(
+        number(layer, "in_channels"),
+        number(layer, "out_channels"),
+        *numbers,
+        dilation=dilation,
+        groups=layer.groups or 1,
+        bias=_has_bias(layer),
+        device=device,
     )
 
 
-def _transposed(shape: Shape) -> Any:
-    from torch import nn
-
-    inputs, outputs = _need(shape, "in_channels", "out_channels")
-    kernel, stride, padding = (_pair(shape, what) for what in ("kernel", "stride", "padding"))
-    least = [
-        (size - 1) * step - 2 * pad + side
-        for size, step, pad, side in zip(_pair(shape, "in"), stride, padding, kernel, strict=True)
-    ]
-    high, wide = (size - own for size, own in zip(_pair(shape, "out"), least, strict=True))
-    groups = shape.groups or 1
-    weights = inputs * outputs // groups * kernel[0] * kernel[1]
-    return nn.ConvTranspose2d(
-        inputs, outputs, kernel, stride, padding, (high, wide), groups, bias=shape.parameters > weights
+def _transposed_convolution(layer: Layer | Operator, device: str) -> Any:
+    """Rows and columns that the window does not say are its output padding."""
+    numbers = window(layer)
+    dilation, extra = layer.dilation or 1, []
+    for part, kernel, stride, padding in zip(("height", "width"), *numbers, strict=True):
+        size = (number(layer, f"in_{part}") - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+        extra.append(number(layer, f"out_{part}") - size)
+        if not 0 <= extra[-1] < max(stride, dilation):
+            check_size(layer, part, size)
+    return _torch().nn.ConvTranspose2d(
+        number(layer, "in_channels"),
+        number(layer, "out_channels"),
+        *numbers,
+        output_padding=tuple(extra),
+        dilation=dilation,
+        groups=layer.groups or 1,
+        bias=_has_bias(layer),
+        device=device,
     )
 
 
-def _linear(shape: Shape) -> Any:
-    from torch import nn
-
-    class Linear(nn.Linear):
-        """Takes what a global pooling left as (n, c, 1, 1), too."""
-
-        def forward(self, x: Any) -> Any:
-            return super().forward(x if x.shape[-1] == self.in_features else x.flatten(1))
-
-    inputs, outputs = _need(shape, "in_channels", "out_channels")
-    return Linear(inputs, outputs, bias=shape.parameters > inputs * outputs)
+def _linear(layer: Layer | Operator, device: str) -> Any:
+    sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
+    return _torch().nn.Linear(*sizes, bias=_has_bias(layer), device=device)
 
 
-def _batch_norm(shape: Shape) -> Any:
-    from torch import nn
-
-    return nn.BatchNorm2d(_need(shape, "in_channels")[0], affine=shape.parameters > 0)
+def _batch_norm(layer: Layer | Operator, device: str) -> Any:
+    return _torch().nn.BatchNorm2d(number(layer, "in_channels"), device=device)
 
 
-def _layer_norm(shape: Shape) -> Any:
-    from torch import nn
-
-    return nn.LayerNorm(_need(shape, "in_channels")[0], elementwise_affine=shape.parameters > 0)
+def _layer_norm(layer: Layer | Operator, device: str) -> Any:
+    return _torch().nn.LayerNorm(number(layer, "in_channels"), device=device)
 
 
-def _activation(shape: Shape, *, in_place: bool) -> Any:
-    from torch.nn import functional
-
-    kinds: dict[str | None, Callable[[Any], Any]] = {
-        "relu": lambda x: functional.relu(x, inplace=in_place),
-        "relu6": lambda x: functional.relu6(x, inplace=in_place),
-        "leaky_relu": lambda x: functional.leaky_relu(x, 0.2, inplace=in_place),
-        "silu": lambda x: functional.silu(x, inplace=in_place),
-        "hardswish": lambda x: functional.hardswish(x, inplace=in_place),
-        "gelu": functional.gelu,
-        "hardsigmoid": functional.hardsigmoid,
-        "sigmoid": lambda x: x.sigmoid(),
-        "tanh": lambda x: x.tanh(),
-        "softmax": lambda x: functional.softmax(x, 1),
+def _activation(layer: Layer | Operator, in_place: bool) -> Any:
+    nn = _torch().nn
+    kinds: dict[str | None, Callable[..., Any]] = {
+        "relu": nn.ReLU,
+        "relu6": nn.ReLU6,
+        "leaky_relu": nn.LeakyReLU,
+        "silu": nn.SiLU,
+        "hardswish": nn.Hardswish,
+        "gelu": nn.GELU,
+        "hardsigmoid": nn.Hardsigmoid,
+        "sigmoid": nn.Sigmoid,
+        "tanh": nn.Tanh,
+        "softmax": nn.Softmax,
     }
-    if shape.kind not in kinds:
-        raise SchemaError(f"layer {shape.name!r} has the activation {shape.kind!r}, which is not known here.")
-    return kinds[shape.kind]
+    if layer.kind not in kinds:
+        known = [str(kind) for kind in kinds]
+        raise SchemaError(
+            f"layer {layer.name!r} is an activation of kind {layer.kind!r}. "
+            f"Nearest: {nearest(str(layer.kind), known)}; known: {', '.join(known)}."
+        )
+    if layer.kind == "softmax":
+        return nn.Softmax(dim=1)
+    return kinds[layer.kind](inplace=True) if in_place else kinds[layer.kind]()
 
 
-def _max_pool(shape: Shape) -> Any:
-    from torch.nn import functional
-
-    kernel, stride, padding = (_pair(shape, what) for what in ("kernel", "stride", "padding"))
-    size, wanted = _pair(shape, "in"), _pair(shape, "out")
-    floor = tuple((n + 2 * p - k) // s + 1 for n, p, k, s in zip(size, padding, kernel, stride, strict=True))
-    return lambda x: functional.max_pool2d(x, kernel, stride, padding, ceil_mode=floor != wanted)
+def _max_pool(layer: Layer | Operator, _device: str) -> Any:
+    up = pool_rounds_up(layer)
+    if up is None:
+        return _torch().nn.AdaptiveMaxPool2d(out_size(layer))
+    return _torch().nn.MaxPool2d(*window(layer), dilation=layer.dilation or 1, ceil_mode=up)
 
 
-def _avg_pool(shape: Shape) -> Any:
-    """A global or an adaptive pooling runs as such: its kernel is its input, or has no padding and stride 1."""
-    from torch.nn import functional
-
-    kernel, stride, padding = (_pair(shape, what) for what in ("kernel", "stride", "padding"))
-    wanted = _pair(shape, "out")
-    if kernel == _pair(shape, "in") or kernel == (1, 1):
-        return lambda x: functional.adaptive_avg_pool2d(x, wanted)
-    return lambda x: functional.avg_pool2d(x, kernel, stride, padding)
+def _avg_pool(layer: Layer | Operator, _device: str) -> Any:
+    """Global where one pixel is left; else the window if it gives the output's size, else adaptive."""
+    up = pool_rounds_up(layer)
+    if up is None or out_size(layer) == (1, 1) or window(layer)[0] == (1, 1):
+        return _torch().nn.AdaptiveAvgPool2d(out_size(layer))
+    return _torch().nn.AvgPool2d(*window(layer), ceil_mode=up)
 
 
-def _multiply(shape: Shape) -> Any:
-    """Two tensors, or one by a learned factor for each channel."""
-    if not shape.parameters:
-        return lambda one, other: one * other
-    import torch
-    from torch import nn
-
-    class LayerScale(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.factor = nn.Parameter(torch.full((shape.parameters, 1, 1), 1e-2))
-
-        def forward(self, x: Any) -> Any:
-            return self.factor * x
-
-    return LayerScale()
+def _dropout(layer: Layer | Operator, _device: str) -> Any:
+    return _torch().nn.Dropout(DROPPED[layer.type])
 
 
-def _concat(_: Shape) -> Any:
-    import torch
-
-    return lambda *tensors: torch.cat(tensors, 1)
+def _stochastic_depth(layer: Layer | Operator, _device: str) -> Any:
+    return _own_modules()["stochastic_depth"](DROPPED[layer.type])
 
 
-def _dropout(_: Shape) -> Any:
-    from torch.nn import functional
-
-    return lambda x: functional.dropout(x, DROPOUT, training=True)
-
-
-def _stochastic_depth(_: Shape) -> Any:
-    """Each image of the mini-batch is kept or dropped as a whole, and the kept ones scaled."""
-
-    def run(x: Any) -> Any:
-        kept = x.new_empty([x.shape[0]] + [1] * (x.ndim - 1)).bernoulli_(1 - STOCHASTIC_DEPTH)
-        return x * kept.div_(1 - STOCHASTIC_DEPTH)
-
-    return run
+def _layer_scale(layer: Layer | Operator, device: str) -> Any:
+    if not layer.parameters:
+        raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
+    return _own_modules()["layer_scale"](layer.parameters, device)
 
 
-def _permute(shape: Shape) -> Any:
-    """A channel shuffle where `groups` says so, else channels to the last dimension, in memory too."""
-    if not shape.groups:
-        return lambda x: x.permute(0, 2, 3, 1).contiguous()
-    groups = shape.groups
-
-    def shuffle(x: Any) -> Any:
-        batch, channels, high, wide = x.shape
-        parts = x.view(batch, groups, channels // groups, high, wide)
-        return parts.transpose(1, 2).contiguous().view(batch, channels, high, wide)
-
-    return shuffle
+def _pad(layer: Layer | Operator, _device: str) -> Any:
+    height, width = (
+        number(layer, f"out_{part}") - number(layer, f"in_{part}") for part in ("height", "width")
+    )
+    return _torch().nn.ZeroPad2d((width // 2, width - width // 2, height // 2, height - height // 2))
 
 
-def _pad(shape: Shape) -> Any:
-    from torch.nn import functional
-
-    high, wide = _pair(shape, "in")
-    more_high, more_wide = (out - own for out, own in zip(_pair(shape, "out"), (high, wide), strict=True))
-    top, left = more_high // 2, more_wide // 2
-    return lambda x: functional.pad(x, (left, more_wide - left, top, more_high - top))
-
-
-_MAKERS: dict[str, Callable[[Shape], Any]] = {
+_MAKERS: dict[str, Callable[..., Any]] = {
     "conv2d": _convolution,
-    "conv_transpose2d": _transposed,
+    "conv_transpose2d": _transposed_convolution,
     "linear": _linear,
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
+    "activation": _activation,
     "max_pool": _max_pool,
     "avg_pool": _avg_pool,
-    "add": lambda _: lambda one, other: one + other,
-    "multiply": _multiply,
-    "concat": _concat,
+    "multiply": _layer_scale,
     "dropout": _dropout,
     "stochastic_depth": _stochastic_depth,
-    "permute": _permute,
     "pad": _pad,
-    "flatten": lambda _: lambda x: x.flatten(1),
 }
+
+
+@cache
+def _own_modules() -> dict[str, Any]:
+    """Modules that PyTorch lacks; classes wait here because PyTorch is imported when it is used."""
+    torch = _torch()
+
+    class LayerScale(torch.nn.Module):  # type: ignore[misc]
+        """One learned factor for each channel."""
+
+        def __init__(self, channels: int, device: str) -> None:
+            super().__init__()
+            self.factors = torch.nn.Parameter(torch.ones(channels, 1, 1, device=device))
+
+        def forward(self, x: Any) -> Any:
+            return self.factors * x
+
+    class StochasticDepth(torch.nn.Module):  # type: ignore[misc]
+        """Whole images of the mini-batch set to zero, the rest scaled up (Huang et al., arXiv:1603.09382)."""
+
+        def __init__(self, probability: float) -> None:
+            super().__init__()
+            self.kept = 1 - probability
+
+        def forward(self, x: Any) -> Any:
+            if not self.training:
+                return x
+            noise = torch.empty((x.shape[0],) + (1,) * (x.ndim - 1), dtype=x.dtype, device=x.device)
+            return x * noise.bernoulli_(self.kept).div_(self.kept)
+
+    return {"layer_scale": LayerScale, "stochastic_depth": StochasticDepth}
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch

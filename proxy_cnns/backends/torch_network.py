@@ -1,115 +1,272 @@
-"""Any CNN of a layer table as a PyTorch module, without its source code: the layers run one after another.
+"""A CNN built from its layer table alone, as a PyTorch module: the target CNN or proxy that is measured.
 
-Called by `torch_backend`; calls `torch_layers` for each layer and `predictor.operators` for what runs in place.
+Called by `torch_training`; calls `torch_layers`, and the core's operators for what runs in place. What a table
+leaves unsaid follows from its neighbours: which layers run channels-last (between permutes, where a layer norm or
+linear layer reads maps), which read a part of what another wrote, which permute is a channel shuffle.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from predictor.layers import IMAGE, LayerTable
+from predictor.errors import SchemaError
+from predictor.layers import IMAGE, Layer, LayerTable
 from predictor.operators import is_channel_shuffle, layer_inputs, layer_operators
-from proxy_cnns.backends.torch_layers import layer_callable
+from proxy_cnns.backends.torch_layers import layer_module
 
-__all__ = ["network_of"]
+__all__ = ["image_shape", "network", "shuffle_channels"]
 
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One layer: what it reads (position, and which half of a split tensor), what runs, what is read no more."""
-
-    sources: tuple[tuple[int, int | None], ...]
-    run: Any
-    finished: tuple[int, ...]
+_MAP, _MAP_LAST, _VECTOR = "map", "map with channels last", "vector"  # (N, C, H, W), (N, H, W, C), (N, C)
+_POSITIONWISE = ("layer_norm", "linear")
+_WHOLE = ("concat", "flatten", "linear", "multiply")  # in_channels below a source's channels mean no part
+_ANY_FORM = ("activation", "dropout", "stochastic_depth", "multiply")
+_MEASURE_ITSELF = "Measure the CNN itself: give its file, as FILE.py:make_model."
 
 
-def network_of(table: LayerTable) -> Any:
-    """Make a torch.nn.Module of a layer table, on PyTorch's default device, with its default initial weights.
+def network(table: LayerTable, device: str) -> Any:
+    """Build the CNN of a layer table.
+
+    Parameters
+    ----------
+    table : LayerTable
+    device : str
+        ``cpu``, ``cuda:0``, ``meta``, ...
+
+    Returns
+    -------
+    torch.nn.Module
+        In training mode; takes images (or what the first layer reads) and gives what the last layer writes.
+        Its parameters are in the table's order.
 
     Raises
     ------
     SchemaError
-        If PyTorch cannot run a layer; the message names it.
-
-    Notes
-    -----
-    A layer that reads fewer channels than its input has reads the second half of it (ShuffleNet's unit); the
-    concat behind it takes the first half.
+        If the table holds a layer that cannot be run, or does not fit together.
     """
-    from torch import nn
+    import torch
 
-    steps = _steps(table)
-
-    class Network(nn.Module):
-        """Runs the steps; keeps a tensor no longer than it is read."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.learned = nn.ModuleList([step.run for step in steps if isinstance(step.run, nn.Module)])
-
-        def forward(self, images: Any) -> Any:
-            values: dict[int, Any] = {IMAGE: images}
-            for position, step in enumerate(steps):
-                values[position] = step.run(*(_read(values, *source) for source in step.sources))
-                for done in step.finished:
-                    del values[done]
-            return values[len(steps) - 1]
-
-    return Network()
+    plan = _Plan(table, device)
+    module = torch.nn.Module()
+    modules = [step.function for step in plan.steps if isinstance(step.function, torch.nn.Module)]
+    for i, each in enumerate(modules):
+        module.add_module(f"layer{i}", each)
+    module.forward = partial(_run, tuple(plan.steps), plan.slots)
+    return module
 
 
-def _read(values: dict[int, Any], position: int, half: int | None) -> Any:
-    if half is None:
-        return values[position]
-    if not isinstance(values[position], tuple):
-        values[position] = values[position].chunk(2, dim=1)
-    return values[position][half]
+def image_shape(table: LayerTable) -> tuple[int, int, int]:
+    """Channels, height and width of one image that the CNN reads."""
+    position = next(i for i, sources in enumerate(layer_inputs(table)) if IMAGE in sources)
+    layer = table.layers[position]
+    if layer.in_channels is None or layer.in_height is None or layer.in_width is None:
+        raise SchemaError(f"layer {layer.name!r} reads the image, whose size the layer table does not say.")
+    return layer.in_channels, layer.in_height, layer.in_width
 
 
-def _steps(table: LayerTable) -> list[_Step]:
-    operators, inputs = layer_operators(table), layer_inputs(table)
-    split = _split_tensors(table, inputs)
-    last = {source: position for position, sources in enumerate(inputs) for source in sources}
-    channels_last = _channels_last(table, inputs)
-    steps = []
-    for position, layer in enumerate(table.layers):
-        half = 0 if layer.type == "concat" else 1
-        sources = tuple((source, half if source in split else None) for source in inputs[position])
-        in_place = position in operators and operators[position].in_place
-        run = _layout_change(channels_last[position]) if _changes_layout(table, position) else None
-        operator = operators.get(position)
-        shape = operator if operator is not None and layer.type == "permute" else layer
-        run = run or layer_callable(shape, in_place=in_place)
-        steps.append(_Step(sources, run, tuple(s for s in set(inputs[position]) if last[s] == position)))
-    return steps
+def shuffle_channels(x: Any, groups: int = 2) -> Any:
+    """Channels of `groups` equal parts in turn (Zhang et al., arXiv:1707.01083): a copy, forward and backward."""
+    n, channels, height, width = x.shape
+    x = x.view(n, groups, channels // groups, height, width)
+    return x.transpose(1, 2).contiguous().view(n, channels, height, width)
 
 
-def _split_tensors(table: LayerTable, inputs: list[tuple[int, ...]]) -> set[int]:
-    return {
-        source
-        for layer, sources in zip(table.layers, inputs, strict=True)
-        for source in sources
-        if source != IMAGE
-        and layer.type == "conv2d"
-        and 2 * (layer.in_channels or 0) == table.layers[source].out_channels
-    }
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One call: the slots that it reads and writes, and those that nobody reads after it."""
+
+    function: Callable[..., Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...] = ()
 
 
-def _changes_layout(table: LayerTable, position: int) -> bool:
-    return table.layers[position].type == "permute" and not is_channel_shuffle(table, position)
+def _run(steps: Sequence[_Step], slots: int, image: Any) -> Any:
+    values: list[Any] = [None] * slots
+    values[0] = result = image
+    for step in steps:
+        result = step.function(*[values[slot] for slot in step.reads])
+        parts = (result,) if len(step.writes) == 1 else result
+        for slot, part in zip(step.writes, parts, strict=True):
+            values[slot] = part
+        for slot in step.frees:
+            values[slot] = None
+    return result
 
 
-def _channels_last(table: LayerTable, inputs: list[tuple[int, ...]]) -> list[bool]:
-    """Whether each layer's output has its channels in the last dimension: layer norms and dense layers want that."""
-    found: list[bool] = []
-    for position, sources in enumerate(inputs):
-        before = any(found[source] for source in sources if source != IMAGE)
-        found.append(not before if _changes_layout(table, position) else before)
-    return found
+class _Plan:
+    """Steps of a table, made in one pass over its layers."""
+
+    def __init__(self, table: LayerTable, device: str) -> None:
+        self.steps: list[_Step] = []
+        self.slots = 1
+        self._table = table
+        self._device = device
+        self._operators = layer_operators(table)
+        self._inputs = layer_inputs(table)
+        self._readers: dict[int, list[int]] = defaultdict(list)
+        for position, sources in enumerate(self._inputs):
+            for source in sources:
+                self._readers[source].append(position)
+        self._form = {IMAGE: _MAP}
+        self._slot = {IMAGE: 0}
+        self._part: dict[tuple[int, int], int] = {}  # (source, reader) -> slot, where only a part is read
+        for position in range(len(table)):
+            self._add_layer(position)
+        self._free_early()
+
+    def _add_layer(self, position: int) -> None:
+        sources = self._inputs[position]
+        function, form, wanted = self._function(position, self._form[sources[0]])
+        reads = tuple(self._read(source, position, wanted) for source in sources)
+        self._slot[position] = self._step(function, reads)
+        self._form[position] = form
+        self._split(position)
+
+    def _function(self, position: int, form: str) -> tuple[Callable[..., Any], str, str]:
+        """What runs, the form of what it writes, and of what it reads; `form` is that of its first input."""
+        layer, flatter = self._table.layers[position], _MAP if form == _MAP_LAST else form
+        if layer.type == "permute":
+            return self._permute(position, form)
+        if layer.type == "flatten":
+            return _flatten, _VECTOR, flatter
+        if layer.type == "concat":
+            return _concat, flatter, flatter
+        if len(self._inputs[position]) > 1:
+            return _combination(layer), form, form
+        if layer.type in _POSITIONWISE:
+            form = self._positionwise_form(layer, self._inputs[position][0], form)
+            return layer_module(layer, self._device), form, form
+        module = layer_module(layer, self._device, self._operators[position].in_place, form == _VECTOR)
+        if layer.type in _ANY_FORM or (form, layer.type) == (_VECTOR, "batch_norm"):
+            return module, form, form
+        return module, _MAP, _MAP
+
+    def _positionwise_form(self, layer: Layer, source: int, form: str) -> str:
+        """Where a linear layer or layer norm finds its channels: last, or all that a map holds."""
+        if form != _MAP:
+            return form
+        if layer.type == "layer_norm":
+            return _MAP_LAST
+        known = None if source == IMAGE else self._table.layers[source]
+        single = known is None or (known.out_height, known.out_width) == (1, 1)
+        return _VECTOR if single or known is None or layer.in_channels != known.out_channels else _MAP_LAST
+
+    def _permute(self, position: int, form: str) -> tuple[Callable[..., Any], str, str]:
+        layer = self._table.layers[position]
+        if form == _MAP_LAST:
+            return _to_map, _MAP, _MAP_LAST
+        if not is_channel_shuffle(self._table, position):
+            return _to_map_last, _MAP_LAST, _MAP
+        if (layer.in_channels or 1) % 2:
+            raise SchemaError(
+                f"layer {layer.name!r} permutes {layer.in_channels} channels: it is no shuffle of two halves, "
+                f"and no layer norm or linear layer reads it. {_MEASURE_ITSELF}"
+            )
+        return shuffle_channels, _MAP, _MAP
+
+    def _read(self, source: int, reader: int, wanted: str) -> int:
+        """Slot to read, behind a change of form where one is needed."""
+        slot, form = self._part.get((source, reader), self._slot[source]), self._form[source]
+        if form == wanted:
+            return slot
+        if (form, wanted) not in _CHANGES:
+            raise SchemaError(
+                f"layer {self._table.layers[reader].name!r} reads a {form} where it needs a {wanted}: "
+                "the layer table does not fit together."
+            )
+        return self._step(_CHANGES[form, wanted], (slot,))
+
+    def _step(self, function: Callable[..., Any], reads: tuple[int, ...], writes: int = 1) -> int:
+        first = self.slots
+        self.slots += writes
+        self.steps.append(_Step(function, reads, tuple(range(first, self.slots))))
+        return first
+
+    def _split(self, source: int) -> None:
+        """Split what a layer wrote once, if any layer reads a part of it: first what concats take."""
+        channels = self._table.layers[source].out_channels or 0
+        parts = {reader: self._part_read(reader, channels) for reader in self._readers[source]}
+        if all(self._table.layers[each].type in _WHOLE or parts[each] == channels for each in parts):
+            return
+        order = sorted(parts, key=lambda reader: (self._table.layers[reader].type != "concat", reader))
+        sizes = [parts[reader] for reader in order]
+        if sum(sizes) != channels:
+            names = ", ".join(repr(self._table.layers[reader].name) for reader in order)
+            raise SchemaError(
+                f"layers {names} read {', '.join(map(str, sizes))} of the {channels} channels of "
+                f"{self._table.layers[source].name!r}: which ones, the table does not say. {_MEASURE_ITSELF}"
+            )
+        slot = self._step(partial(_parts, sizes=sizes), (self._slot[source],), len(sizes))
+        self._part |= {(source, reader): slot + i for i, reader in enumerate(order)}
+
+    def _part_read(self, reader: int, channels: int) -> int:
+        """How many of a source's channels a layer reads; a concat leaves out what its inputs have too many."""
+        layer = self._table.layers[reader]
+        if layer.in_channels is None or (layer.type in _WHOLE and layer.type != "concat"):
+            return channels
+        if layer.type != "concat":
+            return min(channels, layer.in_channels)
+        sources = [self._table.layers[each] for each in self._inputs[reader] if each != IMAGE]
+        offered = sum(source.out_channels or 0 for source in sources)
+        return channels - max(0, offered - layer.in_channels)
+
+    def _free_early(self) -> None:
+        """Let go of every value after its last reader, as local variables of a written CNN do."""
+        last = {slot: i for i, step in enumerate(self.steps) for slot in step.reads}
+        freed: dict[int, list[int]] = defaultdict(list)
+        for slot, i in last.items():
+            freed[i].append(slot)
+        self.steps = [replace(step, frees=tuple(freed[i])) for i, step in enumerate(self.steps)]
 
 
-def _layout_change(to_last: bool) -> Any:
-    """A view; whoever reads it copies where it must, as in ConvNeXt's own code."""
-    order = (0, 2, 3, 1) if to_last else (0, 3, 1, 2)
-    return lambda x: x.permute(order)
+def _combination(layer: Layer) -> Callable[..., Any]:
+    if layer.type == "add":
+        return _sum
+    if layer.type == "multiply":
+        return _product
+    raise SchemaError(
+        f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {_MEASURE_ITSELF}"
+    )
+
+
+def _sum(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first + other
+    return first
+
+
+def _product(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first * other
+    return first
+
+
+def _concat(*parts: Any) -> Any:
+    import torch
+
+    return torch.cat(parts, 1)
+
+
+def _parts(x: Any, sizes: list[int]) -> Any:
+    return x.split(sizes, 1)
+
+
+def _flatten(x: Any) -> Any:
+    return x.flatten(1)
+
+
+def _to_map(x: Any) -> Any:
+    return x.permute(0, 3, 1, 2)
+
+
+def _to_map_last(x: Any) -> Any:
+    return x.permute(0, 2, 3, 1)
+
+
+_CHANGES: dict[tuple[str, str], Callable[[Any], Any]] = {
+    (_MAP, _VECTOR): _flatten,
+    (_MAP, _MAP_LAST): _to_map_last,
+    (_MAP_LAST, _MAP): _to_map,
+}
