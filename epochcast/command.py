@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict, profile
+from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict, profile, serve
 from predictor.errors import EpochcastError
 
 __all__ = ["app", "main"]
@@ -46,6 +46,7 @@ app.command("compare")(compare.compare_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("fit")(fit.fit_command)
 app.add_typer(profile.app, name="profile")
+app.command("serve")(serve.serve_command)
 app.add_typer(data.app, name="data")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(offer.app, name="offer")

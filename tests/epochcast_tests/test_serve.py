@@ -1,0 +1,38 @@
+"""`epochcast serve` says what is wrong before a server starts, in one line."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--store", "mysql://u:hidden@h/d"], "SQLite file or PostgreSQL"),
+        (["--model", "missing.json", "--store", ""], "cannot read the model"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(epochcast, monkeypatch, arguments, words):
+    monkeypatch.setenv("EPOCHCAST_STORE", "")
+    monkeypatch.setenv("EPOCHCAST_MODEL", "")
+    monkeypatch.delenv("EPOCHCAST_MODEL")
+    run = epochcast("serve", *arguments)
+    assert run.code == 2
+    assert words in run.err
+    assert len(run.err.splitlines()) == 1
+    assert "hidden" not in run.err
+
+
+def test_a_wrong_setting_is_named_by_its_variable(epochcast, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_STORE", "")
+    monkeypatch.setenv("EPOCHCAST_TIMEOUT_S", "soon")
+    run = epochcast("serve")
+    assert (run.code, "EPOCHCAST_TIMEOUT_S is 'soon'" in run.err) == (2, True)
+
+
+def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):
+    import uvicorn
+
+    asked = {}
+    monkeypatch.setenv("EPOCHCAST_STORE", "")
+    monkeypatch.setattr(uvicorn, "run", lambda app, **options: asked.update(options, app=app))
+    assert epochcast("serve").code == 0
+    assert (asked["app"], asked["host"], asked["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
