@@ -196,19 +196,20 @@ _MAKERS: dict[str, Callable[..., Any]] = {
 @cache
 def _own_modules() -> dict[str, Any]:
     """Modules that PyTorch lacks; classes wait here because PyTorch is imported when it is used."""
-    torch = _torch()
+    import torch
+    from torch import nn
 
-    class LayerScale(torch.nn.Module):  # type: ignore[misc]
+    class LayerScale(nn.Module):  # type: ignore[misc]
         """One learned factor for each channel."""
 
         def __init__(self, channels: int, device: str) -> None:
             super().__init__()
-            self.factors = torch.nn.Parameter(torch.ones(channels, 1, 1, device=device))
+            self.factors = nn.Parameter(torch.ones(channels, 1, 1, device=device))
 
         def forward(self, x: Any) -> Any:
             return self.factors * x
 
-    class StochasticDepth(torch.nn.Module):  # type: ignore[misc]
+    class StochasticDepth(nn.Module):  # type: ignore[misc]
         """Whole images of the mini-batch set to zero, the rest scaled up (Huang et al., arXiv:1603.09382)."""
 
         def __init__(self, probability: float) -> None:
