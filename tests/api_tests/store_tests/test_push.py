@@ -1,0 +1,122 @@
+"""A measurement table is pushed to a real service, wholly, however often it is sent."""
+
+import http.server
+import threading
+from contextlib import contextmanager
+
+import pandas as pd
+import pytest
+
+from api.store.keys import revoke_key
+from api.store.measurements import find_rows, stored_frame
+from epochcast import push as pushing
+from epochcast.push import push
+from epochcast.transport import Service
+from predictor.errors import SchemaError, ServiceError
+from predictor.measurements import read_measurements
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A measurement table of 25 rows with a column of one's own, gzipped."""
+    rows = pd.DataFrame(
+        [
+            {
+                "gpu": "T4",
+                "cnn": "resnet50",
+                "image_size": 224,
+                "batch_size": 1 + i,
+                "precision": "fp32",
+                "iteration_time_ms": 0.1 + i / 3,
+                "autotune": True,
+                "samples_per_epoch": 50_000,
+                "mood": "sunny",
+            }
+            for i in range(25)
+        ]
+    )
+    rows.to_csv(tmp_path / "table.csv.gz", index=False)
+    return tmp_path / "table.csv.gz"
+
+
+def test_every_row_arrives_as_it_is_in_the_table(service, store, secret, table, monkeypatch):
+    monkeypatch.setattr(pushing, "_ROWS", 10)
+    receipt = push(table, service.url, secret)
+    assert (receipt.stored, receipt.duplicates, len(set(receipt.ids))) == (25, 0, 25)
+    found = stored_frame(store).sort_values("batch_size", ignore_index=True)
+    sent = read_measurements(table)[list(found.columns)]
+    pd.testing.assert_frame_equal(found, sent)
+
+
+def test_pushing_again_stores_nothing_twice(service, store, secret, table):
+    first = push(table, service.url, secret)
+    second = push(table, service.url, secret)
+    assert (second.stored, second.duplicates, second.ids) == (0, 25, first.ids)
+
+
+def test_the_key_may_come_from_the_environment(service, secret, table, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_API_KEY", secret)
+    assert push(table, service.url).stored == 25
+
+
+def test_a_revoked_key_is_an_error_that_says_so(service, store, secret, table):
+    revoke_key(store, "alice")
+    with pytest.raises(
+        ServiceError, match="refuses the upload after 0 rows: the API key of 'alice' was revoked"
+    ):
+        push(table, service.url, secret)
+    assert find_rows(store, {}) == []
+
+
+def test_a_table_that_is_wrong_is_refused_before_anything_is_sent(tmp_path):
+    (tmp_path / "table.csv").write_text("gpu,cnn\nT4,resnet50\n")
+    with pytest.raises(SchemaError, match="lacks the column"):
+        push(tmp_path / "table.csv", "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://h", "file:///etc/passwd", "http://"])
+def test_an_address_of_no_service_is_refused(url):
+    with pytest.raises(SchemaError, match="no address of a service"):
+        Service(url)
+
+
+def test_a_service_that_is_away_is_an_error_with_its_address():
+    with pytest.raises(ServiceError, match=r"http://127.0.0.1:9 does not answer: .*refused"):
+        Service("http://127.0.0.1:9", attempts=1).get("/healthz")
+
+
+@contextmanager
+def pretending(*answers):
+    """A server that gives these answers in turn, and the requests that it got."""
+    left, got = list(answers), []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            got.append((self.path, self.headers))
+            status, headers = left.pop(0)
+            self.send_response(status)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", got
+        server.shutdown()
+
+
+def test_an_overloaded_service_is_asked_again_when_it_says(monkeypatch):
+    waits = []
+    monkeypatch.setattr("epochcast.transport.time.sleep", waits.append)
+    with pretending((503, {}), (429, {"Retry-After": "7"}), (200, {})) as (url, got):
+        assert Service(url).get("/x").status == 200
+    assert (waits, len(got)) == ([0.5, 7.0], 3)
+
+
+def test_a_redirect_is_not_followed_so_that_the_key_stays_where_it_was_meant_for():
+    with pretending((302, {"Location": "http://127.0.0.1:9/"})) as (url, got):
+        assert Service(url, "epochcast_secret").get("/x").status == 302
+    assert got[0][1]["Authorization"] == "Bearer epochcast_secret"
