@@ -44,7 +44,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
         return []
     estimator = LayerTimes()
     features = feature_table(targets) if len(targets) else None
-    laws = estimator.fit_laws(libraries, features, {mode: model.law for mode, model in before.items()})
+    libraries, laws = estimator.learn(libraries, features, {mode: each.law for mode, each in before.items()})
     hosts = _hosts(operators, modes_of(operators))
     return [LayerModel(library, laws[mode], hosts.get(mode)) for mode, library in libraries.items()]
 

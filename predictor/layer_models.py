@@ -24,6 +24,7 @@ from predictor.gpus import Gpu
 from predictor.layer_law import LayerLaw
 from predictor.modes import Mode
 from predictor.operator_library import LibraryMode, OperatorLibrary
+from predictor.operator_trees import Forest
 from predictor.operators import Operator
 
 __all__ = ["LayerModel", "LayerModels", "library_mode"]
@@ -44,6 +45,7 @@ class LayerModel:
 
     def save(self, folder: Path) -> Path:
         """Write the file of this GPU and mode; whoever reads it meanwhile sees the old one or this one."""
+        expected = self.library.expected
         written = {
             "format_version": FORMAT_VERSION,
             "mode": self.library.mode._asdict(),
@@ -53,6 +55,10 @@ class LayerModel:
             "operators": _columns(self.library.operators),
             "log_ms": [[_rounded(value) for value in row] for row in self.library.log_ms.tolist()],
             "host_ms": [_rounded(value) for value in self.library.host_ms.tolist()],
+            "forests": {name: forest.as_json() for name, forest in self.library.forests.items()},
+            "expected": None
+            if expected is None
+            else [[_rounded(v) for v in row] for row in expected.tolist()],
         }
         path = folder / _file_name(self.library.mode)
         text = json.dumps(written, separators=(",", ":"), allow_nan=False)
@@ -161,7 +167,12 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
         or not (sizes > 0).all()
     ):
         raise ValueError("an operator has no time")
-    library = OperatorLibrary(LibraryMode(**found["mode"]), operators, sizes, log_ms, host_ms)
+    forests = {str(name): Forest.from_json(forest) for name, forest in found["forests"].items()}
+    expected = found["expected"]
+    if expected is not None:
+        expected = np.array(expected, dtype=float).reshape(log_ms.shape)
+    mode = LibraryMode(**found["mode"])
+    library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, forests, expected)
     return LayerModel(library, LayerLaw.from_json(found["law"]), found["host"])
 
 

@@ -1,14 +1,14 @@
 """The operator library: single layers measured on one GPU in one mode, and what they tell about any other layer.
 
-Called by layer_sums and the `layer-times` estimator; calls operators, operator_work and operator_neighbours. numpy
-alone. Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time over roofline, is
-interpolated, which varies a hundredth of what time does.
+Called by layer_law and the `layer-times` estimator; calls operators, operator_work, operator_neighbours and
+operator_trees. numpy alone. Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time
+over roofline, is interpolated, which varies a hundredth of what time does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from predictor.errors import SchemaError
 from predictor.operator_neighbours import FAR, neighbourhoods
+from predictor.operator_trees import FOREST_OF, Forest, forest_features
 from predictor.operator_work import device_rates, operator_class, roofline_ms
 from predictor.operators import Operator, operator_from_row
 from predictor.roofline.rates import Rates
@@ -81,6 +82,8 @@ class OperatorLibrary:
 
     `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
     not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
+    `forests` know operators by their features; `expected`, like `log_ms`, is what trees that had not seen an operator
+    say of ln(time / roofline); `hidden` holds those expectations for operators that were taken out of the library.
     """
 
     mode: LibraryMode
@@ -88,6 +91,9 @@ class OperatorLibrary:
     batch_sizes: Array
     log_ms: Array
     host_ms: Array
+    forests: Mapping[str, Forest] = field(default_factory=dict)
+    expected: Array | None = None
+    hidden: Mapping[Operator, Array] = field(default_factory=dict)
 
     @classmethod
     def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
@@ -128,8 +134,17 @@ class OperatorLibrary:
         """The library as if these had not been measured."""
         gone = set(operators)
         kept = np.array([operator not in gone for operator in self.operators], dtype=bool)
-        chosen = tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep)
-        return OperatorLibrary(self.mode, chosen, self.batch_sizes, self.log_ms[kept], self.host_ms[kept])
+        hidden = dict(self.hidden)
+        if self.expected is not None:
+            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept)}
+        return replace(
+            self,
+            operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),
+            log_ms=self.log_ms[kept],
+            host_ms=self.host_ms[kept],
+            expected=None if self.expected is None else self.expected[kept],
+            hidden=hidden,
+        )
 
     def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
         """The library with what another one measured; where both measured an operator, the other counts."""
@@ -139,7 +154,8 @@ class OperatorLibrary:
         log_ms[: len(kept), np.searchsorted(sizes, kept.batch_sizes)] = kept.log_ms
         log_ms[len(kept) :, np.searchsorted(sizes, newer.batch_sizes)] = newer.log_ms
         host = np.concatenate([kept.host_ms, newer.host_ms])
-        return OperatorLibrary(newer.mode, kept.operators + newer.operators, sizes, log_ms, host)
+        forests = newer.forests or self.forests
+        return OperatorLibrary(newer.mode, kept.operators + newer.operators, sizes, log_ms, host, forests)
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
@@ -193,13 +209,46 @@ class OperatorLibrary:
         near = replace(near, rows=at.reshape(near.rows.shape))
         efficiency, beyond = self._curves(used, batches)
         usual = _median(self.host_ms)
-        log_ratio = near.mean(efficiency)
+        log_ratio, surprise = near.mean(efficiency), self._surprise(used, efficiency, batches)
+        for i, general in self._by_trees(asked, batches).items():
+            log_ratio[i] = general + near.shrunk(i, surprise)
         host = near.mean(np.where(np.isfinite(self.host_ms), self.host_ms, usual)[used])
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
         for i in (i for i in range(len(asked)) if near.distance[i] == np.inf):
             log_ratio[i], host[i], sureness[i] = self._typical(asked[i], batches), usual, UNKNOWN
         return log_ratio, host, sureness
+
+    def _by_trees(self, asked: list[Operator], batches: Array) -> dict[int, Array]:
+        """What trees say of the operators whose forest there is, by position."""
+        found: dict[int, Array] = {}
+        for name, forest in self.forests.items():
+            rows = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
+            new = [i for i in rows if asked[i] not in self.hidden]
+            if new:
+                features = forest_features([asked[i] for i in new], batches, self._rates())
+                answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
+                found |= dict(zip(new, answers, strict=True))
+            found |= {i: self._held_out(asked[i], batches) for i in rows if asked[i] in self.hidden}
+        return found
+
+    def _held_out(self, operator: Operator, batches: Array) -> Array:
+        known = self.hidden[operator]
+        at = np.isfinite(known)
+        curve: Array = _interpolation(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
+        return curve
+
+    def _surprise(self, rows: NDArray[np.intp], efficiency: Array, batches: Array) -> Array:
+        """How far measured operators lie from what trees expected that had not seen them; 0 without trees."""
+        if self.expected is None:
+            return np.zeros(efficiency.shape)
+        chosen = self.expected[rows]
+        known = np.isfinite(chosen)
+        surprise = np.zeros(efficiency.shape)
+        for i in np.flatnonzero(known.any(axis=1)):
+            at = np.log(self.batch_sizes[known[i]])
+            surprise[i] = efficiency[i] - _interpolation(at, np.log(batches), chosen[i, known[i]][None])[0]
+        return surprise
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""

@@ -24,6 +24,7 @@ FAR = 2.0
 """Distance beyond which the nearest shape is no neighbour: two doublings of one size, as `_SCALES` count them."""
 
 _POWER = 2.0
+_REACH = 0.7  # distance at which half of what surprised at a neighbour is expected
 _CLOSEST = (
     0.05  # distances below it count alike, so that one neighbour cannot rule out all others by rounding
 )
@@ -58,15 +59,22 @@ class Neighbourhood:
 
     `rows` and `weights` have shape (n_asked, k): positions in the library, and their shares, which sum to 1.
     `distance` (n_asked,) is that of the nearest; infinite, with weights 0, where no operator of the type is known.
+    `closeness` (n_asked,) is how much of what surprised at the neighbours is to be expected here, from 0 to 1.
     """
 
     rows: NDArray[np.intp]
     weights: Array
     distance: Array
+    closeness: Array
 
     def mean(self, values: Array) -> Array:
         """Weighted mean of the library's `values` (n_library, ...) for each operator asked about."""
         found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
+        return found
+
+    def shrunk(self, i: int, values: Array) -> Array:
+        """Weighted mean of `values` (n_library, ...) for the i-th operator, drawn to 0 where neighbours are far."""
+        found: Array = self.closeness[i] * np.tensordot(self.weights[i], values[self.rows[i]], axes=1)
         return found
 
 
@@ -87,7 +95,8 @@ def neighbourhoods(asked: Sequence[Operator], known: Sequence[Operator]) -> Neig
         rows[at, : order.shape[1]] = there[order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
-    return Neighbourhood(rows, weights, nearest)
+    closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
+    return Neighbourhood(rows, weights, nearest, closeness)
 
 
 def _distances(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:

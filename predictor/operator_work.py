@@ -26,6 +26,7 @@ __all__ = [
     "SHAPE_COLUMNS",
     "device_rates",
     "operator_class",
+    "operator_work",
     "roofline_ms",
     "shape_columns",
 ]
@@ -103,7 +104,7 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     SchemaError
         If an operator lacks the shape that its work follows from.
     """
-    work = np.array([_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+    work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
     flops, elements, fixed, fixed_bytes, wide, launches = (column[:, None] for column in work.T)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
@@ -122,7 +123,7 @@ def shape_columns(operators: Sequence[Operator]) -> Array:
 
 
 @lru_cache(maxsize=65536)
-def _work(operator: Operator) -> tuple[float, float, float, float, float, float]:
+def operator_work(operator: Operator) -> tuple[float, float, float, float, float, float]:
     """FLOPs and elements per image, elements and bytes whatever the batch, wide elements per image, launches."""
     if operator.type == "optimizer":
         return 0.0, 0.0, 0.0, _MOMENTUM_TRAFFIC * _FP32_BYTES * operator.parameters, 0.0, 1.0

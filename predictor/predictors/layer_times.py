@@ -22,7 +22,8 @@ from predictor.layer_law import LayerLaw, LayerSums, layer_sums
 from predictor.operator_library import LibraryMode, OperatorLibrary
 from predictor.operators import operator_from_row
 from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
-from predictor.predictors.layer_weights import LayerRows, fit_laws
+from predictor.predictors.layer_weights import LayerRows, fit_laws, own_operators
+from predictor.predictors.operator_forests import with_forests
 from predictor.roofline.coefficients import join_host
 
 __all__ = ["LayerTimes", "libraries_of", "modes_of"]
@@ -43,8 +44,12 @@ class LayerTimes(FeatureTablePredictor):
         ``iteration_time_ms``, or ``gpu_time_ms``: what y holds, and what `predict` gives.
     pull : float
         Strength with which weights are held at those of all modes together, and these at 1.
+    trees : bool
+        Whether to grow trees for shapes that were not measured; without them neighbours' mean is taken.
     calibrate : bool
         Whether to learn intervals, which refits the weights once per CNN.
+    random_state : int
+        Deals operators into the groups that trees are grown without, and draws what each tree sees.
 
     Attributes
     ----------
@@ -61,11 +66,18 @@ class LayerTimes(FeatureTablePredictor):
     uses_anchors: ClassVar[bool] = True
 
     def __init__(
-        self, answers: str = "iteration_time_ms", pull: float = 0.01, calibrate: bool = True
+        self,
+        answers: str = "iteration_time_ms",
+        pull: float = 0.01,
+        trees: bool = True,
+        calibrate: bool = True,
+        random_state: int = 0,
     ) -> None:
         self.answers = answers
         self.pull = pull
+        self.trees = trees
         self.calibrate = calibrate
+        self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
         """Build libraries of the operator rows, and fit weights on the whole CNNs; y as `answers` says.
@@ -80,24 +92,29 @@ class LayerTimes(FeatureTablePredictor):
         if self.answers not in _ANSWERS:
             raise SchemaError(f"answers {self.answers!r} is unknown. Known: {', '.join(_ANSWERS)}.")
         frame = frame.assign(**{self.answers: times})
-        self.libraries_ = libraries_of(frame)
-        if not self.libraries_:
+        libraries = libraries_of(frame)
+        if not libraries:
             raise SchemaError(
                 "LayerTimes needs single layers (rows of kind operator), got none. "
                 "Measure them with `epochcast profile --preset quick`."
             )
-        self.laws_ = self.fit_laws(self.libraries_, frame, {})
+        self.libraries_, self.laws_ = self.learn(libraries, frame, {})
         return self
 
-    def fit_laws(
+    def learn(
         self,
         libraries: Mapping[LibraryMode, OperatorLibrary],
         frame: pd.DataFrame | None,
         known: Mapping[LibraryMode, LayerLaw],
-    ) -> dict[LibraryMode, LayerLaw]:
-        """Laws of libraries from the whole CNNs of a feature table; `known` ones are where they start."""
+    ) -> tuple[dict[LibraryMode, OperatorLibrary], dict[LibraryMode, LayerLaw]]:
+        """Libraries with trees, and their laws from the whole CNNs of a feature table; `known` ones are the start."""
         rows = {mode: self._rows_of(frame, mode) for mode in libraries} if frame is not None else {}
-        return fit_laws(libraries, rows, known, self.pull, calibrate=self.calibrate)
+        owned = {mode: own_operators(rows[mode]) if mode in rows else {} for mode in libraries}
+        grown = {
+            mode: with_forests(library, owned[mode], self.random_state) if self.trees else library
+            for mode, library in libraries.items()
+        }
+        return grown, fit_laws(grown, rows, known, self.pull, calibrate=self.calibrate)
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.

@@ -17,7 +17,7 @@ from predictor.layers import LayerTable
 from predictor.operator_library import LibraryMode, OperatorLibrary
 from predictor.operators import Operator, operators_of
 
-__all__ = ["LayerRows", "fit_laws"]
+__all__ = ["LayerRows", "fit_laws", "own_operators"]
 
 Array = NDArray[np.float64]
 
@@ -160,13 +160,13 @@ def _calibrated(
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:
         return law
-    own = _own_operators(rows)
+    owner = own_operators(rows)
     exact: list[float] = []
     near: list[float] = []
     known = LayerRows(*_finite(rows))
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
-        lesser = library.without(own[name])
+        lesser = library.without(each for each, cnn in owner.items() if cnn == name)
         for table, at in known.groups():
             if table.cnn != name:
                 continue
@@ -183,17 +183,13 @@ def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
     return [rows.tables[i] for i in at], rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at]
 
 
-def _own_operators(rows: LayerRows) -> dict[str, set[Operator]]:
-    """Operators that one CNN alone has, by CNN."""
+def own_operators(rows: LayerRows) -> dict[Operator, str]:
+    """Operators that one CNN alone has, with that CNN's name."""
     having: dict[Operator, set[str]] = {}
     for table in set(rows.tables):
         for operator in operators_of(table):
             having.setdefault(operator, set()).add(table.cnn)
-    own: dict[str, set[Operator]] = {table.cnn: set() for table in rows.tables}
-    for operator, cnns in having.items():
-        if len(cnns) == 1:
-            own[next(iter(cnns))].add(operator)
-    return own
+    return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
 
 
 def _quantile(errors: list[float]) -> float:

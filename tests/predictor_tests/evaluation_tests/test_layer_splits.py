@@ -10,6 +10,7 @@ from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.features import feature_table
 from predictor.operators import operators_of
+from predictor.predictors.layer_times import LayerTimes
 from predictor.zoo import zoo_cnn
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
@@ -77,7 +78,11 @@ def test_on_a_fine_grid_five_batch_sizes_are_known_among_them_the_ends(table):
 
 
 def test_what_adds_up_is_predicted_and_scored_on_gpu_time(table):
-    result = evaluate(table, ["unseen-cnn-layers-measured", "problem-scaling-fine-grid"], ["layer-times"])
+    result = evaluate(
+        table,
+        ["unseen-cnn-layers-measured", "problem-scaling-fine-grid"],
+        {"layer-times": LayerTimes(trees=False)},
+    )
     errors = result.predictions["predicted"] / result.predictions["measured"] - 1
     assert np.abs(errors).max() < 0.03
     assert result.not_applicable.empty
