@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from epochcast.frames import compare, evaluate, fit, load_measurements, predict
+    from epochcast.frames import compare, evaluate, fit, load_measurements, predict, profile
 
-__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict"]
+__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
 
 _HOME = dict.fromkeys(__all__, "epochcast.frames")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from predictor.model import Model
 
-__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict"]
+__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
 
 
 def predict(
@@ -225,6 +225,49 @@ def fit(
     if out is not None:
         model.save(out)
     return model
+
+
+def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> "pd.DataFrame":
+    """Measure this machine, as `epochcast profile` does, and return the table that was written.
+
+    Parameters
+    ----------
+    out : path
+        The table, ``.csv`` or ``.csv.gz``; what it has already is not measured again.
+    preset : str
+        What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
+    **options
+        `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
+        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.Wanted`.
+
+    Returns
+    -------
+    DataFrame
+        As `load_measurements`. ``attrs["outcome"]`` says what is left, what ended early and what failed.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the framework is not installed, or there is no such device.
+    NoisyMeasurementError
+        If something else uses the device, and `allow_noise` is False.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.profile("mine.csv", preset="quickly")
+    Traceback (most recent call last):
+        ...
+    predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
+    """
+    from epochcast.profiling import Wanted, request_for
+    from predictor.measurements import read_measurements
+    from proxy_cnns.runs import profile as run
+
+    outcome = run(request_for(Wanted(preset, **options), out)[0])
+    frame = read_measurements(outcome.out)
+    frame.attrs["outcome"] = asdict(outcome)
+    return frame
 
 
 def evaluation(

@@ -66,6 +66,7 @@ class Outcome:
     """What a run left: rows in the table, those of them new, and what is not in it."""
 
     out: Path
+    gpu: str
     rows: int
     new: int
     left: int
@@ -232,6 +233,7 @@ def _backend(request: Request, device: str) -> Backend:
 def _outcome(request: Request, run: Run, before: Run) -> Outcome:
     return Outcome(
         request.out,
+        str((run.identity or {}).get("gpu", "")),
         len(run.rows),
         len(run.rows.keys() - before.rows.keys()),
         len(pending(request.settings, run, refine=request.refine)),

@@ -163,7 +163,7 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
         Column("for", lambda r: r["purpose"], left=True, rank=2),
         Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
-    print_table(records, columns)
+    print_table(records, columns, "What this machine has for measuring")
 
 
 def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) -> None:
@@ -222,10 +222,13 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
         print_records([record], output, record)
         return
     typer.echo(f"{outcome.out}: {outcome.rows:,} measurements, {outcome.new:,} of them new.")
-    print_notes(_outcome_notes(outcome, request))
+    print_notes(_outcome_notes(outcome))
+    if outcome.rows:
+        typer.echo(f"Next: epochcast data show {outcome.out}")
+        typer.echo(f"      {_next_step(outcome, request.settings[0])}")
 
 
-def _outcome_notes(outcome: "Outcome", request: "Request") -> list[str]:
+def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
     if outcome.left:
         notes.append(
@@ -237,13 +240,17 @@ def _outcome_notes(outcome: "Outcome", request: "Request") -> list[str]:
         )
     if outcome.failed:
         notes.append(f"{len(outcome.failed)} configurations failed: {_some(outcome.failed)}")
-    if outcome.rows:
-        notes.append(f"Next: epochcast data show {outcome.out}")
-        if any(setting.work.kind == "operator" for setting in request.settings):
-            notes.append(f"      epochcast predict resnet50 --measurements {outcome.out} --batch-size 64")
-        else:
-            notes.append(f"      epochcast fit {outcome.out} --out model.json")
     return notes
+
+
+def _next_step(outcome: "Outcome", setting: "Setting") -> str:
+    if setting.work.kind != "operator":
+        return f"epochcast fit {outcome.out} --out model.json"
+    mode = f"--precision {setting.mode.precision}" + (
+        "" if setting.mode.memory_format == "nchw" else f" --memory-format {setting.mode.memory_format}"
+    )
+    gpu = f'"{outcome.gpu}"' if " " in outcome.gpu else outcome.gpu
+    return f"epochcast predict resnet50 --gpu {gpu} {mode} --batch-size 64 --measurements {outcome.out}"
 
 
 def _some(lines: tuple[str, ...]) -> str:

@@ -24,7 +24,7 @@ def commands(command=None, path=()):
     """Every command with its words, depth first."""
     command = command or typer.main.get_command(app)
     below = getattr(command, "commands", {})
-    if not below:
+    if not below or command.invoke_without_command:
         yield " ".join(path), command
     for name, sub in below.items():
         yield from commands(sub, (*path, name))
@@ -35,7 +35,7 @@ def test_every_command_has_an_example(words):
     assert any(line.startswith(f"epochcast {words} ") or line == f"epochcast {words}" for line, _ in BLOCKS)
 
 
-@pytest.mark.parametrize("words", ["predict", "compare", "evaluate", "fit"])
+@pytest.mark.parametrize("words", ["predict", "compare", "evaluate", "fit", "profile"])
 def test_every_option_is_described(words):
     options = [
         option for each in dict(commands())[words].params for option in each.opts if option[:2] == "--"

@@ -43,7 +43,8 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    assert sorted(epochcast.__all__) == ["compare", "evaluate", "fit", "load_measurements", "predict"]
+    names = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+    assert sorted(epochcast.__all__) == names
 
 
 def test_public_names_are_listed_before_they_are_loaded():
