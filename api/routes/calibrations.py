@@ -157,10 +157,11 @@ def _stored(asked: StoredRows | None, store: Engine | None) -> _Given:
     if store is None:
         raise DataError("this service runs without a measurement store. Send the rows with the question.")
     filters = asked.model_dump(exclude_none=True) | {"gpu": canonical_gpu_name(asked.gpu)}
-    found = find_rows(store, filters, limit=MAX_ROWS + 1)
-    if len(found) > MAX_ROWS:
+    page = find_rows(store, filters, limit=MAX_ROWS)
+    found = page.rows
+    if page.more:
         raise SchemaError(
-            f"more than {MAX_ROWS:,} stored rows are of this kind. Name a host, source, key or upload."
+            f"more than {len(found):,} stored rows are of this kind. Name a host, source, key or upload."
         )
     if not found:
         raise DataError(

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, HTTPException, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
@@ -20,7 +19,7 @@ from api.access import Uploader, store_of
 from api.bodies import read_body
 from api.intake_gate import Gate
 from api.store.intake import rows_of
-from api.store.measurements import Receipt, Stored, find_rows, store_rows
+from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
 from api.store.upload_tables import Table, csv_table, json_table
 from predictor.measurement_columns import COLUMNS
 from predictor.measurements import canonical_gpu_name
@@ -141,10 +140,11 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
     asked = filters.asked()
-    rows = await run_in_threadpool(find_rows, store_of(request), asked, filters.after, filters.limit)
-    following = _next(request, rows, filters.limit)
+    gate = _gate_of(request, "reading_gate")
+    page = await gate.run(find_rows, store_of(request), asked, filters.after, filters.limit)
+    following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await run_in_threadpool(write, rows, following)
+    content = await gate.run(write, page.rows, following)
     headers = {"Link": f'<{following}>; rel="next"'} if following else {}
     media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
     return Response(content, media_type=media_type, headers=headers)
@@ -155,18 +155,22 @@ def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: i
 
 
 def gate_of(request: Request) -> Gate:
-    """Give the application's gate before uploads, which all that checks measurements goes through."""
+    """Give the application's gate before all that checks measurements."""
+    return _gate_of(request, "intake_gate")
+
+
+def _gate_of(request: Request, name: str) -> Gate:
     state = request.app.state
-    if not hasattr(state, "intake_gate"):
-        state.intake_gate = Gate()
-    gate: Gate = state.intake_gate
+    if not hasattr(state, name):
+        setattr(state, name, Gate())
+    gate: Gate = getattr(state, name)
     return gate
 
 
-def _next(request: Request, rows: Sequence[Stored], limit: int) -> str | None:
-    if len(rows) < limit:
+def _next(request: Request, page: Page) -> str | None:
+    if not page.more:
         return None
-    given = {**request.query_params, "after": rows[-1].id}
+    given = {**request.query_params, "after": page.rows[-1].id}
     return f"{request.url.path}?{urlencode(given)}"
 
 

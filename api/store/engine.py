@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, TimeoutError  # noqa: A004
 
 from predictor.errors import SchemaError, StoreError
 
@@ -73,10 +73,11 @@ def _refusing(engine: Engine) -> Iterator[None]:
         yield
     except IntegrityError:
         raise  # the data's fault, not the database's
-    except DBAPIError as error:
+    except (DBAPIError, TimeoutError) as error:
         shown = engine.url.render_as_string(hide_password=True)
+        reason = error.orig if isinstance(error, DBAPIError) else "all its connections are in use"
         raise StoreError(
-            f"the store {shown} does not answer as it should: {error.orig}. "
+            f"the store {shown} does not answer as it should: {reason}. "
             "Nothing was stored. Check that the database runs, that its disk has room, and the URL."
         ) from error
 
@@ -98,8 +99,9 @@ def _checked(url: str) -> URL:
 
 
 def _engine(url: URL) -> Engine:
+    pool: dict[str, Any] = {"pool_size": 5, "max_overflow": 10, "pool_timeout": _WAIT_S}
     if url.get_backend_name() == "sqlite":
-        engine = create_engine(url, connect_args={"timeout": _WAIT_S}, pool_size=5, max_overflow=10)
+        engine = create_engine(url, connect_args={"timeout": _WAIT_S}, **pool)
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -108,7 +110,7 @@ def _engine(url: URL) -> Engine:
         "application_name": "epochcast",
         "options": f"-c statement_timeout={1000 * _STATEMENT_S} -c lock_timeout={1000 * _WAIT_S}",
     }
-    return create_engine(url, connect_args=options, pool_pre_ping=True, pool_size=5, max_overflow=10)
+    return create_engine(url, connect_args=options, pool_pre_ping=True, **pool)
 
 
 def _set_up_sqlite(connection: Any, _record: object) -> None:

@@ -23,10 +23,13 @@ from predictor.errors import DataError, SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FILTERS", "Receipt", "Stored", "find_rows", "store_rows", "stored_frame"]
+__all__ = ["FILTERS", "MAX_BYTES", "Page", "Receipt", "Stored", "find_rows", "store_rows", "stored_frame"]
 
 FILTERS = (*SEARCHABLE, "upload", "key")
 """What rows can be found by: their own values, the number of their upload, the name of the key that sent them."""
+
+MAX_BYTES = 16 * 2**20
+"""Of a page's rows."""
 
 _CHUNK = 500
 _INSERTS: dict[str, Callable[[Any], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -58,6 +61,14 @@ class Stored:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the rows found; `more` follow after the last."""
+
+    rows: list[Stored]
+    more: bool
+
+
 def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
     """Store an upload, all of it or nothing; when this returns, it is committed.
 
@@ -75,18 +86,31 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
 
 
 def find_rows(
-    engine: Engine, filters: Mapping[str, object], after: int = 0, limit: int = 1000
-) -> list[Stored]:
-    """Find rows by their values, in the order they came: at most `limit` whose number is above `after`.
+    engine: Engine,
+    filters: Mapping[str, object],
+    after: int = 0,
+    limit: int = 1000,
+    max_bytes: int = MAX_BYTES,
+) -> Page:
+    """Find rows by their values, in the order they came: those whose number is above `after`.
+
+    A page ends at `limit` rows, or with the row that passes `max_bytes`: some rows are large.
 
     Raises
     ------
     SchemaError
         If a filter is none of `FILTERS`.
     """
-    asked = _query(filters).where(measurements.c.id > after).limit(limit)
+    asked = _query(filters).where(measurements.c.id > after).limit(limit + 1)
+    rows: list[Stored] = []
+    size = 0
     with reading(engine) as connection:
-        return [Stored(*row) for row in connection.execute(asked)]
+        for row in connection.execution_options(yield_per=200).execute(asked):
+            if len(rows) == limit or size > max_bytes:
+                return Page(rows, more=True)
+            rows.append(Stored(*row))
+            size += len(rows[-1].content)
+    return Page(rows, more=False)
 
 
 def stored_frame(engine: Engine, filters: Mapping[str, object] | None = None) -> pd.DataFrame:

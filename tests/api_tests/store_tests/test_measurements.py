@@ -12,7 +12,7 @@ from predictor.errors import DataError, SchemaError
 def test_an_upload_comes_back_as_it_was_sent(store, key_id, make_rows):
     rows = make_rows(3)
     store_rows(store, rows, key_id)
-    assert {found.content for found in find_rows(store, {})} == {row.content for row in rows}
+    assert {found.content for found in find_rows(store, {}).rows} == {row.content for row in rows}
 
 
 def test_rows_that_come_twice_are_stored_once(store, key_id, make_rows):
@@ -37,13 +37,13 @@ def test_every_row_names_the_key_that_sent_it_first(store, key_id, make_rows):
     bob = find_key(store, add_key(store, "bob"))
     store_rows(store, make_rows(3), key_id)
     store_rows(store, make_rows(5), bob.id)
-    assert [row.key for row in find_rows(store, {})] == ["alice"] * 3 + ["bob"] * 2
+    assert [row.key for row in find_rows(store, {}).rows] == ["alice"] * 3 + ["bob"] * 2
 
 
 def test_rows_of_a_revoked_key_stay_attributed(store, key_id, make_rows):
     store_rows(store, make_rows(1), key_id)
     revoke_key(store, "alice")
-    assert find_rows(store, {})[0].key == "alice"
+    assert find_rows(store, {}).rows[0].key == "alice"
 
 
 def test_concurrent_uploads_of_the_same_rows_store_them_once(store, key_id, make_rows):
@@ -64,7 +64,7 @@ def test_concurrent_uploads_of_the_same_rows_store_them_once(store, key_id, make
         thread.join()
     assert errors == []
     assert sum(receipt.stored for receipt in receipts) == 1200
-    assert len(find_rows(store, {}, limit=10_000)) == 1200
+    assert len(find_rows(store, {}, limit=10_000).rows) == 1200
 
 
 def test_an_upload_that_fails_midway_leaves_nothing(store, key_id, make_rows, monkeypatch):
@@ -81,7 +81,7 @@ def test_an_upload_that_fails_midway_leaves_nothing(store, key_id, make_rows, mo
     monkeypatch.setattr(measurements, "_insert", fail_at_second)
     with pytest.raises(OSError, match="full"):
         store_rows(store, make_rows(600), key_id)
-    assert find_rows(store, {}) == []
+    assert find_rows(store, {}).rows == []
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_an_upload_that_fails_midway_leaves_nothing(store, key_id, make_rows, mo
 def test_rows_are_found_by_what_they_are(store, key_id, make_rows, filters, n):
     store_rows(store, make_rows(2), key_id)
     store_rows(store, make_rows(3, gpu="H200"), key_id)
-    assert len(find_rows(store, filters)) == n
+    assert len(find_rows(store, filters).rows) == n
 
 
 def test_paging_gives_every_row_once(store, key_id, make_rows):
     store_rows(store, make_rows(25), key_id)
     pages, after = [], 0
-    while page := find_rows(store, {}, after, 10):
+    while page := find_rows(store, {}, after, 10).rows:
         pages.append(page)
         after = page[-1].id
     assert [len(page) for page in pages] == [10, 10, 5]
@@ -128,3 +128,15 @@ def test_a_fit_gets_a_checked_table(store, key_id, make_rows):
 def test_a_fit_on_an_empty_store_says_what_to_do(store):
     with pytest.raises(DataError, match=r"no such measurement. Upload some"):
         stored_frame(store)
+
+
+@pytest.mark.parametrize(("limit", "more"), [(24, True), (25, False), (26, False)])
+def test_a_page_says_whether_more_follows(store, key_id, make_rows, limit, more):
+    store_rows(store, make_rows(25), key_id)
+    assert find_rows(store, {}, limit=limit).more is more
+
+
+def test_a_page_of_large_rows_is_short(store, key_id, make_rows):
+    store_rows(store, make_rows(5, conv_algorithms="x" * 10_000), key_id)
+    page = find_rows(store, {}, max_bytes=15_000)
+    assert (len(page.rows), page.more) == (2, True)

@@ -65,7 +65,7 @@ def test_a_revoked_key_is_an_error_that_says_so(service, store, secret, table):
         ServiceError, match="refuses the upload after 0 rows: the API key of 'alice' was revoked"
     ):
         push(table, service.url, secret)
-    assert find_rows(store, {}) == []
+    assert find_rows(store, {}).rows == []
 
 
 def test_a_table_that_is_wrong_is_refused_before_anything_is_sent(tmp_path):
