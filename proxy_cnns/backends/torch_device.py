@@ -5,6 +5,7 @@ are measured in a row, in some milliseconds each, so streams, events and the mem
 """
 
 import gc
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
@@ -139,7 +140,7 @@ class CudaDevice:
 
 @contextmanager
 def refusing_lack_of_memory(what: str) -> Iterator[None]:
-    """Turn PyTorch's errors into ours, without the tracebacks that would keep tensors alive.
+    """Turn PyTorch's errors into ours, and let go of the tensors that the failed calls held.
 
     Raises
     ------
@@ -159,6 +160,7 @@ def refusing_lack_of_memory(what: str) -> Iterator[None]:
             refusal = DeviceOutOfMemoryError(f"{what} does not fit in memory. Choose a smaller batch size.")
         else:
             refusal = ProfilingError(f"PyTorch cannot run {what}: {text}")
+        traceback.clear_frames(error.__traceback__)
     if refusal is not None:
         raise refusal
 

@@ -1,0 +1,196 @@
+"""A CNN built in PyTorch from its layer table is the CNN that torchvision writes by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.errors import SchemaError
+from predictor.layers import Layer, LayerTable
+from predictor.zoo import minimum_image_size, zoo_cnn, zoo_names
+from proxy_cnns.backends.torch_network import image_shape, network
+
+_COMPARED = (
+    "alexnet",
+    "convnext_tiny",
+    "densenet121",
+    "efficientnet_b0",
+    "efficientnet_v2_s",
+    "googlenet",
+    "inception_v3",
+    "mnasnet1_0",
+    "mobilenet_v2",
+    "mobilenet_v3_large",
+    "mobilenet_v3_small",
+    "regnet_y_400mf",
+    "resnet18",
+    "resnext50_32x4d",
+    "shufflenet_v2_x1_0",
+    "squeezenet1_0",
+    "vgg11_bn",
+)
+
+
+def small_table(name: str) -> LayerTable:
+    return zoo_cnn(name, max(64, minimum_image_size(name)))
+
+
+def images(torch: ModuleType, table: LayerTable, device: str = "cpu") -> Any:
+    return torch.randn(2, *image_shape(table), device=device)
+
+
+def layers_in_order(torch: ModuleType, module: Any, image: Any) -> list[Any]:
+    """Submodules with parameters of their own, in the order in which they run."""
+    ran: list[Any] = []
+    hooks = [
+        each.register_forward_hook(lambda which, *_: ran.append(which))
+        for each in module.modules()
+        if list(each.parameters(recurse=False))
+    ]
+    with torch.no_grad():
+        module(image)
+    for hook in hooks:
+        hook.remove()
+    return ran
+
+
+def in_torchvisions_order(table: LayerTable, modules: list[Any]) -> list[Any]:
+    """Modules of a table's learning layers; Inception's branches, which the zoo interleaves, one by one."""
+    names = [layer.name for layer in table if layer.parameters]
+    blocks = [name.split(".")[0] for name in names]
+    branches = [_BRANCHES.get(name.split(".")[1], 0) if "." in name else 0 for name in names]
+    keys = [
+        (blocks.index(block), branch if block.startswith("mixed") else 0, i)
+        for i, (block, branch) in enumerate(zip(blocks, branches, strict=True))
+    ]
+    return [modules[i] for *_, i in sorted(keys)] if table.cnn == "inception_v3" else modules
+
+
+_BRANCHES = {"3x3": 1, "5x5": 1, "7x7": 1, "3x3dbl": 2, "7x7dbl": 2, "7x7x3": 2, "pool_conv": 3}
+
+
+def give_weights(torch: ModuleType, table: LayerTable, source: Any, target: Any, image: Any) -> None:
+    """Copy parameters layer by layer as they run; the small constants of norms go the other way."""
+    mine = in_torchvisions_order(table, layers_in_order(torch, source, image))
+    for one, other in zip(mine, layers_in_order(torch, target, image), strict=True):
+        for given, taken in zip(one.parameters(recurse=False), other.parameters(recurse=False), strict=True):
+            taken.data.copy_(given.data)
+        if hasattr(other, "reset_running_stats"):
+            other.reset_running_stats()
+        if hasattr(other, "eps"):
+            one.eps = other.eps
+
+
+@pytest.mark.parametrize("name", _COMPARED)
+def test_it_computes_what_torchvision_computes(
+    name: str, torch: ModuleType, torchvision_cnn: Callable[[str], Any]
+) -> None:
+    table = small_table(name)
+    mine, other = network(table, "cpu").eval(), torchvision_cnn(name).to_empty(device="cpu").eval()
+    image = images(torch, table)
+    give_weights(torch, table, mine, other, image)
+
+    with torch.no_grad():
+        torch.testing.assert_close(mine(image), other(image), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["densenet121", "resnet18", "shufflenet_v2_x0_5"])
+def test_its_gradients_are_torchvisions(
+    name: str, torch: ModuleType, torchvision_cnn: Callable[[str], Any]
+) -> None:
+    table = small_table(name)
+    mine, other = network(table, "cpu"), torchvision_cnn(name).to_empty(device="cpu")
+    image = images(torch, table)
+    give_weights(torch, table, mine, other, image)
+
+    mine(image).square().sum().backward()
+    other(image).square().sum().backward()
+
+    first, known = next(mine.parameters()).grad, next(other.parameters()).grad
+    assert float((first - known).norm() / known.norm()) < 1e-2
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_every_cnn_of_the_zoo_trains_at_its_smallest_image(name: str, torch: ModuleType) -> None:
+    table = zoo_cnn(name, minimum_image_size(name))
+    module = network(table, "meta")
+
+    output = module(images(torch, table, "meta"))
+    output.sum().backward()
+
+    last = table.layers[-1]
+    assert output.numel() == 2 * (last.out_channels or 0) * (last.out_height or 0) * (last.out_width or 0)
+    assert sum(each.grad.numel() for each in module.parameters()) == table.parameters
+
+
+def test_activations_run_in_place_where_the_operators_say_so(torch: ModuleType) -> None:
+    kinds = [
+        each.inplace for each in network(zoo_cnn("resnet18"), "meta").modules() if hasattr(each, "inplace")
+    ]
+
+    assert kinds == [True] * 17
+
+
+def test_convnext_runs_channels_last_behind_its_stem_whatever_the_mode(torch: ModuleType) -> None:
+    table = zoo_cnn("convnext_tiny", 64)
+    module, found = network(table, "cpu"), []
+    for each in module.modules():
+        if isinstance(each, torch.nn.Conv2d):
+            each.register_forward_pre_hook(lambda _, inputs: found.append(is_channels_last(torch, inputs[0])))
+
+    module(images(torch, table))
+
+    assert found == [False] + [True] * (len(found) - 1)
+
+
+def is_channels_last(torch: ModuleType, x: Any) -> bool:
+    return bool(x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous())
+
+
+def test_nothing_is_dropped_when_evaluating(torch: ModuleType) -> None:
+    table = zoo_cnn("convnext_tiny", 32)
+    module, image = network(table, "cpu").eval(), images(torch, table)
+
+    with torch.no_grad():
+        assert torch.equal(module(image), module(image))
+
+
+def test_a_layer_of_unknown_type_is_refused_by_name(torch: ModuleType) -> None:
+    table = LayerTable("mine", 8, (Layer(0, "spell", "other", in_channels=3),))
+
+    with pytest.raises(SchemaError, match=r"'spell'.*'other'.*FILE.py:make_model"):
+        network(table, "meta")
+
+
+def test_a_layer_without_a_size_is_refused_by_name(torch: ModuleType) -> None:
+    table = changed(zoo_cnn("lenet5"), 0, kernel_height=None)
+
+    with pytest.raises(SchemaError, match="kernel_height None"):
+        network(table, "meta")
+
+
+@pytest.mark.parametrize(("position", "type_"), [(0, "conv2d"), (3, "max_pool")])
+def test_a_layer_of_another_size_than_it_says_is_refused(
+    position: int, type_: str, torch: ModuleType
+) -> None:
+    table = changed(zoo_cnn("resnet18"), position, out_height=99)
+    assert table.layers[position].type == type_
+
+    with pytest.raises(SchemaError, match="but out_height is 99"):
+        network(table, "meta")
+
+
+def test_parts_that_do_not_add_up_are_refused(torch: ModuleType) -> None:
+    table = zoo_cnn("shufflenet_v2_x0_5")
+    position = next(i for i, layer in enumerate(table) if layer.name == "stage2.1.branch2.expand")
+
+    with pytest.raises(SchemaError, match="of the 48 channels"):
+        network(changed(table, position, in_channels=20), "meta")
+
+
+def changed(table: LayerTable, position: int, **columns: Any) -> LayerTable:
+    layers = list(table.layers)
+    layers[position] = replace(layers[position], **columns)
+    return replace(table, layers=tuple(layers))
