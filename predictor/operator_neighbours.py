@@ -102,6 +102,6 @@ def neighbourhoods(asked: Sequence[Operator], known: Sequence[Operator]) -> Neig
 def _distances(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
     a, b = shape_columns(asked) * _SCALE, shape_columns(known) * _SCALE
     squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * a @ b.T
-    kinds = np.array([[x.kind != y.kind for y in known] for x in asked], dtype=float)
+    kinds = np.array([x.kind or "" for x in asked])[:, None] != np.array([y.kind or "" for y in known])[None]
     distance: Array = np.sqrt(np.maximum(squares, 0.0) + _OTHER_KIND**2 * kinds)
     return distance

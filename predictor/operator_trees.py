@@ -65,7 +65,8 @@ class Forest:
             "start": self.start,
             "roots": self.roots.tolist(),
             "feature": self.feature.tolist(),
-            "threshold": [round(each, _DIGITS) for each in self.threshold.tolist()],
+            # Rounded up: a row that lies on a threshold stays on its side.
+            "threshold": (np.ceil(self.threshold * 10**_DIGITS) / 10**_DIGITS).tolist(),
             "left": self.left.tolist(),
             "right": self.right.tolist(),
             "value": [round(each, _DIGITS) for each in self.value.tolist()],

@@ -67,38 +67,31 @@ def _groups(operators: tuple[Operator, ...], owners: Mapping[Operator, str], see
 
 
 def _grown(features: Array, ratio: Array, seed: int) -> Forest:
-    from sklearn.ensemble import GradientBoostingRegressor
+    from sklearn.ensemble import HistGradientBoostingRegressor
 
     known = np.isfinite(ratio)
-    start = float(np.median(ratio[known]))
-    boosted = GradientBoostingRegressor(
-        n_estimators=_N_TREES,
+    rows, answers = features[known], ratio[known]
+    boosted = HistGradientBoostingRegressor(
+        max_iter=_N_TREES,
         learning_rate=_RATE,
         max_leaf_nodes=_LEAVES,
-        max_depth=None,
         min_samples_leaf=_LEAST_ROWS,
-        subsample=0.5,
         max_features=0.5,
-        init="zero",
+        early_stopping=False,
         random_state=seed,
-    ).fit(features[known].astype(np.float32), ratio[known] - start)
-    return _as_arrays(start, [each.tree_ for each in boosted.estimators_[:, 0]])
+    ).fit(rows, answers)
+    trees = _as_arrays([predictors[0].nodes for predictors in boosted._predictors])
+    return replace(trees, start=float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0]))
 
 
-def _as_arrays(start: float, trees: list[object]) -> Forest:
-    sizes = [tree.node_count for tree in trees]  # type: ignore[attr-defined]
+def _as_arrays(trees: list[NDArray[np.void]]) -> Forest:
+    """Scikit-learn's nodes, tree after tree; their layout is its own affair, so that a test compares the answers."""
+    sizes = [tree.size for tree in trees]
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-
-    def joined(name: str) -> Array:
-        return np.concatenate([np.ravel(getattr(tree, name)) for tree in trees])
-
-    shift = np.repeat(offsets, sizes)
-    leaf = joined("children_left") < 0
-    own = np.arange(leaf.size, dtype=np.int32)
-    left, right = (
-        np.where(leaf, own, joined(f"children_{side}") + shift).astype(np.int32) for side in ("left", "right")
-    )
-    feature = np.where(leaf, -1, joined("feature")).astype(np.int32)
-    threshold = np.where(leaf, 0.0, joined("threshold"))
-    value = np.where(leaf, _RATE * joined("value"), 0.0)
-    return Forest(start, offsets, feature, threshold, left, right, value)
+    nodes, shift = np.concatenate(trees), np.repeat(offsets, sizes)
+    leaf = nodes["is_leaf"].astype(bool)
+    own = np.arange(leaf.size)
+    left, right = (np.where(leaf, own, nodes[side] + shift).astype(np.int32) for side in ("left", "right"))
+    feature = np.where(leaf, -1, nodes["feature_idx"]).astype(np.int32)
+    threshold = np.where(leaf, 0.0, nodes["num_threshold"])
+    return Forest(0.0, offsets, feature, threshold, left, right, np.where(leaf, nodes["value"], 0.0))

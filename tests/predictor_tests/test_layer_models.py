@@ -43,7 +43,7 @@ def test_a_file_gives_the_same_times(layer_model, tmp_path):
     batches = np.array([8.0, 64.0])
     expected = layer_model.library.times(operators, batches)
     found = loaded.library.times(operators, batches)
-    np.testing.assert_allclose(found.gpu_ms, expected.gpu_ms, rtol=2e-5)
+    np.testing.assert_allclose(found.gpu_ms, expected.gpu_ms, rtol=2e-4)
     np.testing.assert_array_equal(found.sureness, expected.sureness)
 
 
@@ -75,6 +75,7 @@ def test_a_damaged_file_is_refused(layer_model, tmp_path, content):
         ({"format_version": 99}, "format version 99"),
         ({"log_ms": [[None] * 3]}, "damaged"),
         ({"host_ms": [0.1]}, "damaged"),
+        ({"operators": {"type": ["conv2d"]}}, "damaged"),
         ({"law": {"operator_ms": float("nan")}}, "damaged"),
         ({"law": {"nonsense": 1.0}}, "damaged"),
     ],

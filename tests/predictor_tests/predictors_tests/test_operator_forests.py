@@ -121,23 +121,22 @@ def test_damaged_trees_are_refused(change):
 
 
 def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
+    import sklearn.ensemble
+
     from predictor.predictors import operator_forests
 
-    kept = {}
-    as_arrays = operator_forests._as_arrays
+    fitted = []
 
-    def spy(start, trees):
-        kept["start"], kept["trees"] = start, trees
-        return as_arrays(start, trees)
+    class Kept(sklearn.ensemble.HistGradientBoostingRegressor):
+        def fit(self, X, y):
+            fitted.append(self)
+            return super().fit(X, y)
 
-    monkeypatch.setattr(operator_forests, "_as_arrays", spy)
+    monkeypatch.setattr(sklearn.ensemble, "HistGradientBoostingRegressor", Kept)
     features = forest_features(plain.operators, plain.batch_sizes, H200)
     forest = operator_forests._grown(features, plain.log_ms, 0)
     rows = features.reshape(-1, N_FEATURES)[::7]
-    theirs = kept["start"] + 0.08 * sum(
-        tree.value[tree.apply(rows.astype(np.float32)), 0, 0] for tree in kept["trees"]
-    )
-    np.testing.assert_allclose(forest.predict(rows.astype(np.float32)), theirs, atol=1e-9)
+    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows), atol=1e-9)
 
 
 def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):
