@@ -28,7 +28,7 @@ from proxy_cnns.work import Setting
 __all__ = ["Progress", "Task", "measure_all", "pending", "remaining"]
 
 _READ_EACH_S = 1.0
-_MOST_FAILURES = 10  # in a row: then the device is gone, not one configuration
+_MOST_FAILURES = 10  # in a row, unforeseen: then the device is gone, not one configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class _Session:
     ) -> None:
         self.task, self.backend, self.monitor = task, backend, monitor
         self.run, self.file, self.report, self.clock = run, file, report, clock
-        self._failures = 0
+        self._failures: list[tuple[Setting, Exception]] = []
         self._recent: list[Any] = []
         self._clean = monitor.read()
         self._read_at = clock()
@@ -132,11 +132,13 @@ class _Session:
                 return False
             if self.run.ends(setting_key(setting)) is None:
                 self._measure_one(setting)
+                self.monitor.settle()
             done += weights[position]
             left = self._left(start, done, planned)
             self.report(Progress(position + 1, len(settings), left, _words(setting)))
             if self.clock() - self._read_at >= _READ_EACH_S:
                 self.check_device()
+        self._note_failures()
         return True
 
     def check_device(self) -> None:
@@ -161,12 +163,14 @@ class _Session:
             measured = self._measured(setting)
         except DeviceOutOfMemoryError as error:
             self._end(setting, f"out of memory: {error}")
-        except (ProfilingError, OSError):
+        except ProfilingError:
             raise
-        except (EpochcastError, RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        except EpochcastError as error:  # the framework cannot build it
+            self._note_failure(setting, error)
+        except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
             self._fail(setting, error)
         else:
-            self._failures = 0
+            self._note_failures()
             if measured is None:
                 self._end(setting, f"an iteration takes longer than {self.task.longest_ms:g} ms")
             else:
@@ -189,15 +193,23 @@ class _Session:
         self._write({"ended": {"series": series, "batch_size": setting.batch_size, "reason": reason[:300]}})
 
     def _fail(self, setting: Setting, error: Exception) -> None:
-        """Note what the framework cannot build or run, and go on, unless nothing works any more."""
-        self._failures += 1
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        self._write({"failed": setting_key(setting), "reason": reason})
-        if self._failures >= _MOST_FAILURES:
+        """Go on after what the framework did not foresee, unless nothing works any more: then blame the device."""
+        self._failures.append((setting, error))
+        if len(self._failures) >= _MOST_FAILURES:
             raise ProfilingError(
                 f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(setting)}, with "
-                f"{reason}. What was measured before is kept; repeat the command to go on."
+                f"{type(error).__name__}: {error}. What was measured before is kept; repeat the command to go on."
             ) from error
+
+    def _note_failures(self) -> None:
+        """Something works: what failed before it failed by itself."""
+        for setting, error in self._failures:
+            self._note_failure(setting, error)
+        self._failures.clear()
+
+    def _note_failure(self, setting: Setting, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        self._write({"failed": setting_key(setting), "reason": reason})
 
     def _write(self, entry: dict[str, Any]) -> None:
         self.file.append(entry)

@@ -66,20 +66,37 @@ class DeviceState:
 
 @dataclass(slots=True)
 class Monitor:
-    """Reads one device. `own_processes` are left out of `other_processes`."""
+    """Reads one device.
 
-    read_device: Callable[[set[int]], dict[str, Any]]
+    In a container the driver knows a process by another number than the process itself, so ours are told from
+    others by when they came: between `start` and `settle` the framework opens the device.
+    """
+
+    read_device: Callable[[], dict[str, Any]]
     watch_cpu: bool = False
-    own_processes: set[int] = field(default_factory=lambda: {os.getpid()})
+    _before: set[int] = field(default_factory=set)
+    _own: set[int] | None = None
     _ticks: tuple[float, float] | None = None
+
+    def start(self) -> DeviceState:
+        """Read the device before the framework opens it: whatever is there is not ours."""
+        self._before = {pid for pid, _ in self.read_device().get("processes", ())}
+        return self.read()
+
+    def settle(self) -> None:
+        """Take what came since `start` for our own; called once the framework has worked on the device."""
+        if self._own is None:
+            now = {pid for pid, _ in self.read_device().get("processes", ())}
+            self._own = (now - self._before) | {os.getpid()}
 
     def read(self) -> DeviceState:
         """Read the device and the processors now."""
-        return replace(self._cpu(), **self.read_device(self.own_processes))
+        found = self.read_device()
+        others = tuple(line for pid, line in found.pop("processes", ()) if self._foreign(pid))
+        return replace(self._cpu(), **found, other_processes=others)
 
-    def own(self, state: DeviceState) -> None:
-        """Take every process of this reading for our own: in a container, the driver knows us by another number."""
-        self.own_processes |= {int(line.split()[0]) for line in state.other_processes}
+    def _foreign(self, pid: int) -> bool:
+        return pid in self._before if self._own is None else pid not in self._own
 
     def _cpu(self) -> DeviceState:
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
@@ -101,7 +118,7 @@ def open_monitor(device: str, uuid: str | None = None) -> Monitor:
         The GPU's, where the framework tells; else it is found by its number and ``CUDA_VISIBLE_DEVICES``.
     """
     if device == "cpu":
-        return Monitor(lambda _own: {}, watch_cpu=True)
+        return Monitor(dict, watch_cpu=True)
     try:
         import pynvml
     except ImportError:
@@ -111,7 +128,7 @@ def open_monitor(device: str, uuid: str | None = None) -> Monitor:
         handle = _handle(pynvml, device, uuid)
     except pynvml.NVMLError as error:
         return _blind(f"NVIDIA's management library does not answer: {error}")
-    return Monitor(lambda own: _read(pynvml, handle, own))
+    return Monitor(lambda: _read(pynvml, handle))
 
 
 def refuse_busy(state: DeviceState, device: str) -> None:
@@ -141,11 +158,7 @@ def refuse_busy(state: DeviceState, device: str) -> None:
 def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
     """Why what was measured between two readings cannot be trusted; empty if nothing speaks against it."""
     reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in _HARMFUL]
-    reasons += [
-        f"process {line} came to the GPU"
-        for line in after.other_processes
-        if _pid(line) not in {_pid(old) for old in before.other_processes}
-    ]
+    reasons += [f"process {line} is on the GPU" for line in after.other_processes]
     if (after.ecc_errors or 0) > (before.ecc_errors or 0):
         reasons.append(f"{after.ecc_errors} uncorrected memory errors, {before.ecc_errors or 0} before")
     if after.cpu_busy is not None and after.cpu_busy > _BUSY_CPU:
@@ -160,12 +173,8 @@ def _first(reasons: list[str]) -> str:
     return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _pid(line: str) -> str:
-    return line.partition(" ")[0]
-
-
 def _blind(reason: str) -> Monitor:
-    return Monitor(lambda _own: {"missing": reason})
+    return Monitor(lambda: {"missing": reason})
 
 
 def _handle(nvml: Any, device: str, uuid: str | None) -> Any:
@@ -180,7 +189,7 @@ def _handle(nvml: Any, device: str, uuid: str | None) -> Any:
     return nvml.nvmlDeviceGetHandleByUUID(name)
 
 
-def _read(nvml: Any, handle: Any, own: set[int]) -> dict[str, Any]:
+def _read(nvml: Any, handle: Any) -> dict[str, Any]:
     def ask(function: str, *arguments: Any) -> Any:
         try:
             return getattr(nvml, function)(handle, *arguments)
@@ -209,7 +218,7 @@ def _read(nvml: Any, handle: Any, own: set[int]) -> dict[str, Any]:
         "persistence": None if persistence is None else bool(persistence),
         "utilisation_percent": None if utilisation is None else utilisation.gpu,
         "memory_used_mib": None if memory is None else memory.used // 2**20,
-        "other_processes": tuple(_others(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or (), own)),
+        "processes": tuple(_processes(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or ())),
     }
 
 
@@ -217,16 +226,15 @@ def _names(reasons: int) -> Iterable[str]:
     return [name for name, bit in (_HARMFUL | _HARMLESS).items() if reasons & bit]
 
 
-def _others(nvml: Any, processes: Iterable[Any], own: set[int]) -> Iterable[str]:
+def _processes(nvml: Any, processes: Iterable[Any]) -> Iterable[tuple[int, str]]:
+    """Number of each process on the GPU, and a line about it."""
     for process in processes:
-        if process.pid in own:
-            continue
         try:
-            name = nvml.nvmlSystemGetProcessName(process.pid)
+            name = Path(str(nvml.nvmlSystemGetProcessName(process.pid))).name
         except nvml.NVMLError:
             name = "of another container"
-        memory = process.usedGpuMemory
-        yield f"{process.pid} {Path(str(name)).name}" + (f" ({memory // 2**20} MiB)" if memory else "")
+        memory = f" ({process.usedGpuMemory // 2**20} MiB)" if process.usedGpuMemory else ""
+        yield process.pid, f"{process.pid} {name}{memory}"
 
 
 def _cpu_seconds() -> tuple[float, float] | None:

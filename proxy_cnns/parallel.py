@@ -23,27 +23,38 @@ def visible_gpus(wanted: str) -> tuple[str, ...]:
     Raises
     ------
     SchemaError
-        If `wanted` is neither.
+        If `wanted` is neither, or names GPUs of different kinds.
     BackendUnavailableError
         If there is no GPU, or none of this number.
     """
-    n = _count()
+    names = _gpu_names()
     if wanted.strip() == "all":
-        if not n:
+        if not names:
             raise BackendUnavailableError(
                 "--gpus all finds no GPU: NVIDIA's driver or nvidia-ml-py (pip install 'epochcast[gpu]') is "
                 "missing. `epochcast profile doctor` says which; --device cpu measures without."
             )
-        return tuple(f"cuda:{number}" for number in range(n))
+        chosen = list(range(len(names)))
+    else:
+        chosen = _numbers(wanted, names)
+    kinds = sorted({names[number] for number in chosen}) if names else []
+    if len(kinds) > 1:
+        raise SchemaError(
+            f"--gpus {wanted}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
+        )
+    return tuple(f"cuda:{number}" for number in chosen)
+
+
+def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
     parts = [part.strip() for part in wanted.split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
         raise SchemaError(f"--gpus {wanted!r} is neither `all` nor different numbers such as 0,1.")
-    too_large = [part for part in parts if n is not None and int(part) >= n]
-    if too_large:
+    numbers = [int(part) for part in parts]
+    if names is not None and max(numbers) >= len(names):
         raise BackendUnavailableError(
-            f"there is no GPU {too_large[0]}: this machine has {n}, numbered from 0."
+            f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
         )
-    return tuple(f"cuda:{part}" for part in parts)
+    return numbers
 
 
 def measure_in_parallel(shares: Sequence[Any], report: Callable[[Progress], None]) -> dict[str, Any]:
@@ -152,16 +163,20 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _count() -> int | None:
-    """Number of GPUs that are visible here; None where the driver cannot be asked."""
+def _gpu_names() -> list[str] | None:
+    """Names of the GPUs that are visible here; None where the driver cannot be asked."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        n = int(pynvml.nvmlDeviceGetCount())
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
     except ImportError:
         return None
     except pynvml.NVMLError:
-        return 0
+        return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return n if visible is None else len([each for each in visible.split(",") if each.strip()])
+    if visible is None:
+        return names
+    shown = [each.strip() for each in visible.split(",") if each.strip()]
+    return [names[int(each)] if each.isdecimal() and int(each) < len(names) else each for each in shown]

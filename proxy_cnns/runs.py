@@ -117,6 +117,7 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
     request = share.request
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # one numbering for framework and driver
     monitor = open_monitor(share.device)
+    monitor.start()
     if not request.allow_noise:
         _wait_until_free(monitor, share.device)
     backend = _backend(request, share.device)
@@ -126,7 +127,6 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
     run = read_run(request.out, identity := _identity(request, environment))
     settings = _own_series(share)
     if pending(settings, run, refine=request.refine):
-        monitor.own(monitor.read())
         _measure_into(share, settings, backend, monitor, run, identity, environment, report)
     return environment
 
@@ -212,7 +212,6 @@ def _refuse_precisions(request: Request, gpu: str) -> None:
 def _wait_until_free(monitor: Monitor, device: str) -> None:
     """Refuse a busy device, but not for what is only the echo of a run that has just ended."""
     start = time.perf_counter()
-    monitor.read()
     while True:
         time.sleep(0.2)
         state = monitor.read()

@@ -44,7 +44,7 @@ class Readings(Monitor):
 
     def __init__(self, *states):
         self.states = list(states) or [DeviceState()]
-        super().__init__(lambda _own: {})
+        super().__init__(dict)
 
     def read(self):
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]

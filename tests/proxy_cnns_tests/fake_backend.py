@@ -96,6 +96,8 @@ class FakeBackend:
         time.sleep(self.orders.get("sleep_s", 0))
         if setting.work.name in self.orders.get("cannot", []):
             raise SchemaError(f"{setting.work.name} cannot be built")
+        if setting.batch_size in self.orders.get("breaks_at", []) or self.orders.get("broken"):
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
         self.prepared.append(FakePrepared(setting, self.clock, self.orders))
         return self.prepared[-1]
 

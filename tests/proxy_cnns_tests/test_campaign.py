@@ -96,7 +96,19 @@ def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
 def test_when_nothing_works_any_more_the_run_stops(work, targets):
     many = settings_of(TARGETS, range(1, 30))
     with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
-        work(many, orders={"cannot": ["first", "second"]})
+        work(many, orders={"broken": True})
+    assert work.on_disk.failed == {}
+
+
+def test_what_broke_alone_is_noted(work, targets):
+    run = work(targets, orders={"breaks_at": [16]})
+    assert {key[-1] for key in run.failed} == {"16"}
+    assert {int(key[-1]) for key in run.rows} == {4, 64, 256}
+
+
+def test_many_that_cannot_be_built_do_not_stop_the_rest(work):
+    run = work(settings_of(TARGETS, range(1, 30)), orders={"cannot": ["first"]})
+    assert len(run.rows) == len(run.failed) == 29
 
 
 def test_a_refinement_adds_batch_sizes_around_the_jump(work, targets):
@@ -131,7 +143,7 @@ def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
     run = work(targets, [CLEAN, CLEAN, SHARED], allow_noise=True)
     notes = [row.get("notes", "") for row in run.rows.values()]
     assert notes[0] == ""
-    assert "disturbed: process 4711 python (1024 MiB) came to the GPU" in notes
+    assert "disturbed: process 4711 python (1024 MiB) is on the GPU" in notes
     assert [row.get("notes", "") for row in work.on_disk.rows.values()] == notes
 
 

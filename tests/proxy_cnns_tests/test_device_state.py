@@ -87,15 +87,30 @@ def test_our_own_process_is_not_another(library):
         SimpleNamespace(pid=os.getpid(), usedGpuMemory=1),
         SimpleNamespace(pid=4711, usedGpuMemory=2**30),
     ]
-    library(nvmlDeviceGetComputeRunningProcesses=processes)
-    assert open_monitor("cuda:0").read().other_processes == (OTHER,)
+    found = library(nvmlDeviceGetComputeRunningProcesses=[])
+    monitor = open_monitor("cuda:0")
+    monitor.start()
+    monitor.settle()
+    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: processes
+    assert monitor.read().other_processes == (OTHER,)
 
 
 def test_in_a_container_we_learn_what_the_driver_calls_us(library):
-    library(nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=9, usedGpuMemory=None)])
+    found = library(nvmlDeviceGetComputeRunningProcesses=[])
     monitor = open_monitor("cuda:0")
-    monitor.own(monitor.read())
+    monitor.start()
+    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: [SimpleNamespace(pid=9, usedGpuMemory=None)]
     assert monitor.read().other_processes == ()
+    monitor.settle()
+    assert monitor.read().other_processes == ()
+
+
+def test_who_was_there_before_us_stays_another(library):
+    library(nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=4711, usedGpuMemory=2**30)])
+    monitor = open_monitor("cuda:0")
+    assert monitor.start().other_processes == (OTHER,)
+    monitor.settle()
+    assert monitor.read().other_processes == (OTHER,)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +170,7 @@ def test_a_free_device_is_not_refused(device):
     ("after", "reason"),
     [
         (DeviceState(throttle_reasons=("hw_slowdown",)), "slowed down: hw_slowdown"),
-        (DeviceState(other_processes=(OTHER,)), "came to the GPU"),
+        (DeviceState(other_processes=(OTHER,)), "is on the GPU"),
         (DeviceState(ecc_errors=2), "uncorrected memory errors"),
         (DeviceState(cpu_busy=0.5), "used 50 % of the processors"),
         (DeviceState(power_limit_w=350), "power limit changed"),
@@ -170,6 +185,6 @@ def test_how_a_gpu_runs_under_load_is_no_disturbance(harmless):
     assert disturbances(DeviceState(), DeviceState(throttle_reasons=(harmless,))) == []
 
 
-def test_a_process_that_was_allowed_before_is_no_news():
+def test_a_process_that_was_there_from_the_start_disturbs_all_the_same():
     state = DeviceState(other_processes=(OTHER,))
-    assert disturbances(state, state) == []
+    assert disturbances(state, state) == [f"process {OTHER} is on the GPU"]

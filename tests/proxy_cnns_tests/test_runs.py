@@ -113,7 +113,7 @@ def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
 
 
 def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
-    orders(cannot=["first", "second"])
+    orders(broken=True)
     many = settings_of(TARGETS, range(1, 40))
     with pytest.raises(ProfilingError, match="one after the other"):
         profile(request_of(many, devices=("cpu", "cpu")))
