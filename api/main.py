@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager, suppress
 
 from fastapi import APIRouter, FastAPI
 
+from api.openapi import document
 from api.problems import add_problem_handlers
-from api.routes import calibrations, health, measurements
+from api.routes import calibrations, comparisons, health, measurements, predictions
 from api.served_model import ServedModel
 from api.settings import Settings
 from predictor.offers import load_offers
@@ -20,6 +21,8 @@ __all__ = ["ROUTERS", "create_app"]
 
 ROUTERS: dict[str, APIRouter] = {
     "calibrations": calibrations.router,
+    "predictions": predictions.router,
+    "comparisons": comparisons.router,
     "health": health.router,
     "measurements": measurements.router,
 }
@@ -47,6 +50,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     add_problem_handlers(app)
     for router in ROUTERS.values():
         app.include_router(router)
+    app.openapi = document(app)  # type: ignore[method-assign]
     return app
 
 

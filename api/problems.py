@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -24,7 +25,15 @@ from predictor.errors import (
     UnknownGpuError,
 )
 
-__all__ = ["PROBLEM_JSON", "STATUS_OF", "InvalidFieldsError", "add_problem_handlers", "problem"]
+__all__ = [
+    "PROBLEM_JSON",
+    "STATUS_OF",
+    "TITLES",
+    "InvalidFieldsError",
+    "Problem",
+    "add_problem_handlers",
+    "problem",
+]
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -40,7 +49,7 @@ STATUS_OF: dict[type[EpochcastError], int] = {
 }
 """Status of each error; the first class that fits counts."""
 
-_TITLES = {
+TITLES: dict[int, str] = {
     400: "The request cannot be read",
     401: "An API key is needed",
     403: "The API key is refused",
@@ -55,8 +64,27 @@ _TITLES = {
     503: "Not available now",
     504: "The answer took too long",
 }
+"""What each status means here, in few words."""
+
 _MOST_QUOTED = 2000
 _MOST_ERRORS = 20
+
+
+class FieldError(BaseModel):
+    """A field at fault, such as ``anchors[0].gpu``."""
+
+    field: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """A refusal (RFC 9457): the value at fault, the valid range or the nearest valid names, and the next step."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    errors: list[FieldError] = Field([], description="Fields at fault, where the request has any.")
 
 
 class InvalidFieldsError(EpochcastError):
@@ -86,7 +114,7 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, 
     **more
         Further members, such as `errors` with the fields at fault.
     """
-    content = {"type": "about:blank", "title": _TITLES.get(status, "Refused"), "status": status}
+    content = {"type": "about:blank", "title": TITLES.get(status, "Refused"), "status": status}
     content |= {"detail": _printable(detail), **more}
     return Response(to_json(content), status, dict(headers or {}), PROBLEM_JSON)
 

@@ -31,7 +31,9 @@ TRAINING_EXPORT_HINT = (
 _NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
 
 
-def from_onnx(path: str | PathLike[str], image_size: int | None = None) -> LayerTable:
+def from_onnx(
+    path: str | PathLike[str], image_size: int | None = None, content: bytes | None = None
+) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters
@@ -40,6 +42,8 @@ def from_onnx(path: str | PathLike[str], image_size: int | None = None) -> Layer
         The file; weights that it keeps in other files are not opened, their shapes are enough.
     image_size : int, optional
         Height and width of the images, in pixels; needed only where the file leaves them open.
+    content : bytes, optional
+        The file's bytes, where somebody has them already: `path` is then its name alone, and nothing is opened.
 
     Returns
     -------
@@ -59,7 +63,7 @@ def from_onnx(path: str | PathLike[str], image_size: int | None = None) -> Layer
     OutOfRangeError
         If it is for images of another size.
     """
-    graph = read_graph(path, image_size)
+    graph = read_graph(path, image_size, content)
     batch, *sizes = graph.image.shape or ()
     recorder = Recorder(batch)
     recorder.image(graph.image, -1 if graph.channels_last else 1)

@@ -74,9 +74,12 @@ class Graph:
         return found[0] if len(found) == 1 else None
 
 
-def read_graph(path: str | PathLike[str], image_size: int | None = None) -> Graph:
-    """Read a graph and infer its shapes; errors as of `predictor.sources.onnx_file.from_onnx`."""
-    content = _content(Path(path))  # before onnx is asked for: a wrong path is the first thing to mend
+def read_graph(
+    path: str | PathLike[str], image_size: int | None = None, content: bytes | None = None
+) -> Graph:
+    """Read a graph and infer its shapes; arguments and errors as of `predictor.sources.onnx_file.from_onnx`."""
+    if content is None:
+        content = _content(Path(path))  # before onnx is asked for: a wrong path is the first thing to mend
     onnx = _onnx()
     model = _load(content, path, onnx)
     try:

@@ -1,0 +1,77 @@
+"""What is answered, as documents: rows or columns, with what they cover and what was left out.
+
+Used by the routes; calls the core's row types, whose fields the answers repeat.
+"""
+
+from dataclasses import fields
+from types import NoneType
+from typing import Annotated, Any, get_args, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+from predictor.comparison_rows import ComparisonRow
+from predictor.prediction_rows import PredictionRow
+
+__all__ = ["TEXT_COLUMNS", "ColumnAnswer", "ComparisonAnswer", "PredictionAnswer", "RowAnswer"]
+
+
+class LeftOut(BaseModel):
+    """A combination that was asked for and cannot be, where others can."""
+
+    gpu: str
+    precision: str
+    why: str
+
+
+class _Answer(BaseModel):
+    covers: list[str] = Field(
+        description="What the times hold and what they leave out: a paragraph for each precision and memory format."
+    )
+    left_out: list[LeftOut] = Field(description="GPUs that lack one of several precisions.")
+
+
+class RowAnswer(_Answer):
+    """A row for each precision, memory format, GPU and batch size, in this order."""
+
+    rows: list[PredictionRow]
+
+
+class Coded(BaseModel):
+    """A column of words: row i has `values[codes[i]]`."""
+
+    values: list[Any]
+    codes: list[int]
+
+
+def _column(hint: Any) -> Any:
+    kinds = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
+    return Coded if kinds[0] is str or hint == tuple[str, ...] else list[hint]
+
+
+_HINTS = get_type_hints(PredictionRow)
+
+TEXT_COLUMNS = tuple(field.name for field in fields(PredictionRow) if _column(_HINTS[field.name]) is Coded)
+"""Columns that are answered as words and codes."""
+
+_COLUMNS: dict[str, Any] = {field.name: (_column(_HINTS[field.name]), ...) for field in fields(PredictionRow)}
+
+Columns = create_model("Columns", __doc__="Every field of a row as a column; words are coded.", **_COLUMNS)
+
+
+class ColumnAnswer(_Answer):
+    """The same as rows, column by column."""
+
+    n_rows: int
+    columns: Columns  # type: ignore[valid-type]
+
+
+class ComparisonAnswer(BaseModel):
+    """Ways to train, best first."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=False)
+
+    covers: str
+    rows: list[ComparisonRow]
+
+
+PredictionAnswer = Annotated[RowAnswer | ColumnAnswer, Field(description="Rows, or columns if asked for.")]

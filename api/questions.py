@@ -1,0 +1,127 @@
+"""Bodies of requests as checked questions, each with its CNN as a layer table.
+
+Called by the routes; calls the schemas, the layer tables and the reader of ONNX files.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import AsyncGenerator
+from typing import TypeVar
+
+from fastapi import HTTPException, Request
+from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from api.bodies import read_body
+from api.layer_tables import inline_table, of_size, zoo_table
+from api.onnx_reader import read_onnx
+from api.problems import InvalidFieldsError
+from api.schemas import MAX_ONNX_BYTES, ComparisonQuestion, PredictionQuestion
+from predictor.errors import SchemaError
+from predictor.layers import LayerTable
+
+__all__ = ["MAX_QUESTION_BYTES", "read_question"]
+
+MAX_QUESTION_BYTES = 24 * 2**20
+"""Of a question, an ONNX file in base64 included."""
+
+_FORMS = ("application/json", "multipart/form-data")
+Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion)
+
+
+class _InMemory(MultiPartParser):
+    spool_max_size = MAX_QUESTION_BYTES + 1
+
+
+async def read_question(request: Request, kind: type[Q]) -> tuple[Q, LayerTable]:
+    """Read a question and its CNN.
+
+    Raises
+    ------
+    HTTPException
+        413, 415 or 400 where the body is too large, of another type or damaged.
+    EpochcastError
+        Where the question or its CNN makes no sense.
+    """
+    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
+    if form not in _FORMS:
+        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
+    body = await read_body(request, MAX_QUESTION_BYTES)
+    if form == "application/json":
+        question, file, name = _validated(body, kind), None, "upload"
+    else:
+        question, file, name = await _from_form(request, body, kind)
+    return question, await _table(question, file, name)
+
+
+def _validated(body: bytes, kind: type[Q]) -> Q:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise InvalidFieldsError.of(error.errors(include_url=False, include_context=False)) from None
+
+
+async def _from_form(request: Request, body: bytes, kind: type[Q]) -> tuple[Q, bytes | None, str]:
+    async def whole() -> AsyncGenerator[bytes, None]:
+        yield body
+
+    parser = _InMemory(request.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_QUESTION_BYTES)
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, UnicodeError, ValueError) as error:
+        raise HTTPException(400, f"the form is damaged ({error}). Send question and onnx.") from None
+    file = _field(form, "onnx", UploadFile)
+    question = _validated((_field(form, "question", str) or "").encode("utf-8", "surrogatepass"), kind)
+    if file is None:
+        return question, None, "upload"
+    return question, await file.read(), file.filename or "upload"
+
+
+F = TypeVar("F", str, UploadFile)
+
+
+def _field(form: FormData, name: str, kind: type[F]) -> F | None:
+    for known in form:
+        if known not in ("question", "onnx"):
+            raise SchemaError(f"the form has a field {known[:80]!r}. Valid: question (JSON), onnx (a file).")
+    value = form.get(name)
+    if value is not None and not isinstance(value, kind):
+        raise SchemaError(f"the form's {name} is no {'file' if kind is UploadFile else 'text'}.")
+    return value
+
+
+async def _table(
+    question: PredictionQuestion | ComparisonQuestion, file: bytes | None, name: str
+) -> LayerTable:
+    given = {
+        "cnn": question.cnn,
+        "layer_table": question.layer_table,
+        "onnx": file if file is not None else question.onnx,
+    }
+    if sum(value is not None for value in given.values()) != 1:
+        raise SchemaError("Give one CNN: as cnn (a name), as layer_table or as onnx.")
+    if question.cnn is not None:
+        return zoo_table(question.cnn, question.image_size, question.data_set)
+    if question.layer_table is not None:
+        return of_size(inline_table(question.layer_table), question.image_size)
+    content = file if file is not None else _decoded(question.onnx or "")
+    if len(content) > MAX_ONNX_BYTES:
+        raise HTTPException(
+            413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
+        )
+    return await read_onnx(content, _plain(name), question.image_size)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise SchemaError("onnx is not base64. Encode the file, or send it as multipart/form-data.") from None
+
+
+def _plain(name: str) -> str:
+    """A file's name without folders, its ending and what is neither letter nor digit."""
+    stem = re.split(r"[/\\]", name)[-1].removesuffix(".onnx")
+    return re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
