@@ -1,0 +1,192 @@
+"""The PyTorch backend keeps the protocol on a CPU, and says what it cannot do."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.errors import (
+    BackendUnavailableError,
+    DeviceOutOfMemoryError,
+    ProfilingError,
+    SchemaError,
+)
+from predictor.modes import Mode
+from predictor.zoo import zoo_cnn
+from proxy_cnns.backends import Backend, load_backend
+from proxy_cnns.backends.torch_device import refusing_lack_of_memory
+from proxy_cnns.backends.torch_modes import check_mode
+from proxy_cnns.operator_shapes import conv
+from proxy_cnns.proxy_tables import proxy_table
+from proxy_cnns.work import Builder, Setting, Work
+
+
+@pytest.fixture(scope="module")
+def backend(torch: ModuleType) -> Backend:
+    return load_backend("pytorch", "cpu")
+
+
+def whole(cnn: str = "lenet5", batch_size: int = 2, image_size: int | None = None, **mode: Any) -> Setting:
+    table = zoo_cnn(cnn, image_size)
+    return Setting(Work("target", cnn, table.image_size, table=table), Mode(**mode), batch_size)
+
+
+def test_it_names_the_device_and_the_versions(backend: Backend, torch: ModuleType) -> None:
+    about = backend.environment()
+
+    assert str(about["gpu"]).startswith("cpu:")
+    assert about["framework_version"] == torch.__version__
+
+
+def test_a_cpu_gives_wall_times_alone(backend: Backend) -> None:
+    prepared = backend.prepare(whole())
+
+    prepared.run(2)
+    prepared.synchronise()
+
+    assert prepared.host_time_ms(2) > 0
+    assert prepared.capture() == "a CPU has no CUDA graphs"
+    assert prepared.gpu_times_ms(3) is None
+    assert prepared.peak_memory_mib() is None
+    assert prepared.conv_algorithms() is None
+
+
+@pytest.mark.parametrize(
+    "mode", [{"precision": "amp_bf16"}, {"memory_format": "channels_last"}, {"optimizer": "sgd"}]
+)
+def test_a_proxy_trains_in_every_mode_of_a_cpu(mode: dict[str, str], backend: Backend) -> None:
+    table = proxy_table("8_16_16")
+
+    prepared = backend.prepare(Setting(Work("proxy", table.cnn, 8, table=table), Mode(**mode), 4))
+    prepared.run(1)
+
+    assert prepared.copies == 1
+
+
+def test_an_operators_time_is_that_of_one_copy(backend: Backend) -> None:
+    operator = conv(8, 8, 8, (3, 3))
+
+    prepared = backend.prepare(Setting(Work("operator", operator.name, 8, operator=operator), Mode(), 2))
+
+    assert prepared.copies == 16
+    assert prepared.host_time_ms(1) > 0
+
+
+def test_a_closed_configuration_does_not_run(backend: Backend) -> None:
+    prepared = backend.prepare(whole())
+
+    prepared.close()
+    prepared.close()
+
+    with pytest.raises(ProfilingError, match="lenet5 at batch size 2 in fp32 is closed"):
+        prepared.run(1)
+
+
+def test_a_batch_norm_over_one_number_is_refused_in_words(backend: Backend) -> None:
+    with pytest.raises(ProfilingError, match=r"resnet18 at batch size 1 .*more than 1 value per channel"):
+        backend.prepare(whole("resnet18", batch_size=1, image_size=32))
+
+
+class TestOwnModules:
+    """FILE.py:make_model."""
+
+    def setting(self, path: Path, text: str) -> Setting:
+        path.write_text(text)
+        return Setting(Work("target", "mine", 16, builder=Builder(path, "make_model")), Mode(), 2)
+
+    def test_it_trains_the_module_itself(self, backend: Backend, tmp_path: Path, torch: ModuleType) -> None:
+        setting = self.setting(
+            tmp_path / "own_cnn.py",
+            "import torch\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))\n"
+            "def make_model(): return model\n",
+        )
+        prepared = backend.prepare(setting)
+        module = sys.modules[next(name for name in sys.modules if "own_cnn" in name)].model
+        before = module[1].weight.detach().clone()
+
+        prepared.run(3)
+
+        assert not torch.equal(before, module[1].weight)
+
+    def test_all_outputs_of_a_tuple_are_trained(self, backend: Backend, tmp_path: Path) -> None:
+        setting = self.setting(
+            tmp_path / "two_heads.py",
+            "import torch\nclass Two(torch.nn.Module):\n"
+            "    def __init__(self):\n        super().__init__()\n"
+            "        self.a, self.b = torch.nn.Linear(16, 3), torch.nn.Linear(16, 5)\n"
+            "    def forward(self, x):\n        x = x.mean((1, 2))\n"
+            "        return self.a(x), {'aux': self.b(x)}\n"
+            "def make_model(): return Two()\n",
+        )
+
+        assert backend.prepare(setting).host_time_ms(1) > 0
+
+    def test_anything_but_a_module_is_refused(self, backend: Backend, tmp_path: Path) -> None:
+        setting = self.setting(tmp_path / "no_cnn.py", "def make_model(): return 7\n")
+
+        with pytest.raises(SchemaError, match=r"make_model\(\) of .* gives a int"):
+            backend.prepare(setting)
+
+    def test_its_own_errors_are_told(self, backend: Backend, tmp_path: Path) -> None:
+        text = "import torch\ndef make_model(): return torch.nn.Linear(7, 3)\n"
+
+        with pytest.raises(ProfilingError, match="mine at batch size 2 in fp32: mat1 and mat2"):
+            backend.prepare(self.setting(tmp_path / "misfit.py", text))
+
+
+@pytest.mark.parametrize("precision", ["tf32", "amp_fp16", "fp16"])
+def test_a_cpu_lacks_these_precisions(precision: str, backend: Backend) -> None:
+    with pytest.raises(SchemaError, match="fp32, amp_bf16"):
+        backend.prepare(whole(precision=precision))
+
+
+@pytest.mark.parametrize(
+    ("capability", "has"),
+    [((3, 7), "fp32"), ((7, 0), "fp32, amp_fp16"), ((8, 0), "fp32, tf32, amp_fp16, amp_bf16")],
+)
+def test_a_gpu_has_the_precisions_of_its_generation(capability: tuple[int, int], has: str) -> None:
+    with pytest.raises(SchemaError, match=rf"another of {has}\."):
+        check_mode(Mode(precision="fp16"), capability)
+
+
+@pytest.mark.parametrize("mode", [{"xla": True}, {"capture": "static_graph"}, {"optimizer": "adam"}])
+def test_what_is_not_measured_is_refused(mode: dict[str, Any], backend: Backend) -> None:
+    with pytest.raises(SchemaError, match="measured"):
+        backend.prepare(whole(**mode))
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "tpu", "cuda:first"])
+def test_a_device_that_is_not_there_is_refused(device: str, torch: ModuleType) -> None:
+    with pytest.raises(BackendUnavailableError, match=device):
+        load_backend("pytorch", device)
+
+
+def test_without_pytorch_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+    with pytest.raises(BackendUnavailableError, match=r"epochcast\[torch\]"):
+        load_backend("pytorch", "cpu")
+
+
+@pytest.mark.parametrize("text", ["CUDA out of memory. Tried", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"])
+def test_lack_of_memory_is_told_from_other_failures(text: str) -> None:
+    with pytest.raises(DeviceOutOfMemoryError, match="vgg16 does not fit"), refusing_lack_of_memory("vgg16"):
+        raise RuntimeError(text)
+
+
+def test_what_a_failed_call_held_is_let_go(torch: ModuleType) -> None:
+    import weakref
+
+    held: list[Any] = []
+
+    def fail() -> None:
+        tensor = torch.zeros(3)
+        held.append(weakref.ref(tensor))
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(DeviceOutOfMemoryError), refusing_lack_of_memory("a CNN"):
+        fail()
+
+    assert held[0]() is None

@@ -1,0 +1,185 @@
+"""One operator alone computes what it computes in a CNN, in copies that leave the cache."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.modes import Mode
+from predictor.operators import Operator, operators_of
+from predictor.zoo import minimum_image_size, zoo_cnn
+from proxy_cnns.backends import torch_operators
+from proxy_cnns.backends.torch_operators import copies_of, operator_program
+from proxy_cnns.operator_shapes import conv, linear, optimizer, same_shape
+
+_CPU_MODES = [
+    Mode(),
+    Mode(precision="amp_bf16"),
+    Mode(memory_format="channels_last"),
+    Mode(precision="amp_bf16", memory_format="channels_last"),
+]
+_NARROW = Mode(precision="amp_bf16")
+
+
+def handed_over(monkeypatch: pytest.MonkeyPatch, torch: ModuleType) -> list[Any]:
+    """Tensors of every backward pass: (outputs, what gradients are asked for, incoming gradients)."""
+    calls: list[Any] = []
+    grad = torch.autograd.grad
+
+    def noted(outputs: Any, wanted: Any, gradients: Any) -> Any:
+        calls.append((outputs, wanted, gradients))
+        return grad(outputs, wanted, gradients)
+
+    monkeypatch.setattr(torch.autograd, "grad", noted)
+    return calls
+
+
+def run(operator: Operator, mode: Mode = Mode()) -> Any:  # noqa: B008 - a frozen value
+    program = operator_program(operator, mode, 2, "cpu", cache_bytes=0)
+    program.iterate()
+    return program
+
+
+@pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
+@pytest.mark.parametrize(
+    "cnn", ["mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator"]
+)
+def test_every_operator_of_a_cnn_runs(cnn: str, mode: Mode, torch: ModuleType) -> None:
+    table = zoo_cnn(cnn, max(32, minimum_image_size(cnn)))
+
+    for operator in operators_of(table):
+        run(operator, mode)
+
+
+def test_copies_exceed_the_cache_twice_within_limits() -> None:
+    assert [copies_of(size, cache_bytes=100) for size in (1, 20, 70, 200, 1000)] == [16, 10, 3, 1, 1]
+
+
+def test_copies_run_forward_and_backward_together(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = handed_over(monkeypatch, torch)
+    program = operator_program(same_shape("batch_norm", 8, 4), Mode(), 2, "cpu", cache_bytes=10**5)
+
+    program.iterate()
+
+    assert program.copies == 16
+    assert [len(each) for each in calls[-1]] == [16, 48, 16]
+
+
+def test_incoming_gradients_are_tensors_of_their_own(
+    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    operator_program(conv(4, 8, 4, (3, 3)), Mode(), 2, "cpu", cache_bytes=10**4).iterate()
+
+    outputs, wanted, gradients = calls[-1]
+    assert len({tensor.data_ptr() for tensor in (*outputs, *wanted, *gradients)}) == 4 * len(outputs)
+
+
+def test_the_first_layer_has_no_input_gradient(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(conv(3, 8, 4, (3, 3), first=True))
+
+    assert [tuple(tensor.shape) for tensor in calls[-1][1]] == [(4, 3, 3, 3)]
+
+
+@pytest.mark.parametrize("kind", ["relu", "relu6", "silu", "hardswish", "leaky_relu"])
+def test_in_place_activations_overwrite_their_input(
+    kind: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(same_shape("activation", 3, 4, kind=kind, in_place=True))
+
+    outputs, wanted, _ = calls[-1]
+    assert outputs[0].data_ptr() == wanted[0].data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["relu", "silu"])
+def test_gradients_through_an_activation_in_place_are_those_beside_it(kind: str, torch: ModuleType) -> None:
+    function = {"relu": torch.nn.functional.relu, "silu": torch.nn.functional.silu}[kind]
+    x, gradient = torch.randn(2, 3, 4, 4), torch.randn(2, 3, 4, 4)
+    one, two = x.clone().requires_grad_(), x.clone().requires_grad_()
+
+    (known,) = torch.autograd.grad(function(one), one, gradient)
+    (found,) = torch.autograd.grad(function(torch_operators._alias(two), inplace=True), two, gradient)
+
+    torch.testing.assert_close(found, known)
+
+
+def test_a_sum_of_gradients_runs_forward_alone(torch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(same_shape("add", 3, 4, passes="forward"))
+
+    assert calls == []
+
+
+@pytest.mark.parametrize(("wide", "dtype"), [(True, "float32"), (False, "bfloat16")])
+def test_mixed_precision_hands_over_the_type_that_arrives_in_a_cnn(
+    wide: bool, dtype: str, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(conv(4, 8, 4, (3, 3), wide=wide), _NARROW)
+
+    outputs, wanted, _ = calls[-1]
+    assert (outputs[0].dtype, wanted[0].dtype) == (torch.bfloat16, getattr(torch, dtype))
+    assert wanted[1].dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("operator", "channels_last"),
+    [
+        (conv(4, 8, 4, (3, 3)), False),
+        (conv(4, 8, 4, (7, 7), groups=4, wide=True), True),
+        (same_shape("multiply", 4, 8, parameters=4), True),
+        (conv(3, 8, 4, (3, 3), first=True), False),
+    ],
+)
+def test_what_comes_from_a_layer_norm_lies_channels_last(
+    operator: Operator, channels_last: bool, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(operator)
+
+    out = calls[-1][0][0]
+    assert (out.is_contiguous(memory_format=torch.channels_last), out.is_contiguous()) == (
+        channels_last,
+        not channels_last,
+    )
+
+
+@pytest.mark.parametrize(("groups", "copied"), [(2, True), (None, False)])
+def test_a_channel_shuffle_copies_and_a_change_of_layout_does_not(
+    groups: int | None, copied: bool, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(same_shape("permute", 4, 8, groups=groups))
+
+    outputs, wanted, _ = calls[-1]
+    assert (outputs[0].data_ptr() != wanted[0].data_ptr()) == copied
+
+
+def test_a_linear_layer_on_a_map_reads_channels_last(
+    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(linear(6, 24, side=5))
+
+    assert tuple(calls[-1][0][0].shape) == (2, 5, 5, 24)
+
+
+def test_a_concat_joins_as_many_tensors_as_it_says(
+    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(same_shape("concat", 11, 4, n_tensors=3))
+
+    assert [tensor.shape[1] for tensor in calls[-1][1]] == [5, 3, 3]
+    assert calls[-1][0][0].shape[1] == 11
+
+
+def test_an_optimizer_step_moves_all_its_tensors(torch: ModuleType) -> None:
+    operator = optimizer(7, 700)
+    tensors = torch_operators._trained_tensors(operator, "cpu")
+
+    assert sum(tensor.numel() for tensor in tensors) == 700
+    assert len({tensor.grad.data_ptr() for tensor in tensors}) == 7
+    run(operator)
