@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 
 from api.openapi import document
 from api.problems import add_problem_handlers
-from api.routes import calibrations, comparisons, health, measurements, predictions
+from api.routes import calibrations, catalogue, comparisons, health, measurements, predictions
 from api.served_model import ServedModel
 from api.settings import Settings
 from predictor.offers import load_offers
@@ -23,6 +23,7 @@ ROUTERS: dict[str, APIRouter] = {
     "calibrations": calibrations.router,
     "predictions": predictions.router,
     "comparisons": comparisons.router,
+    "catalogue": catalogue.router,
     "health": health.router,
     "measurements": measurements.router,
 }

@@ -1,0 +1,170 @@
+"""What can be asked about: GPUs, offers, CNNs, data sets and the models that answer.
+
+Included by the application; calls the core's catalogues. Everything here is read once and kept.
+"""
+
+from functools import cache
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from predictor.errors import SchemaError, nearest
+from predictor.gpus import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
+from predictor.inputs import MAX_IMAGE_SIZE
+from predictor.layers import Layer
+from predictor.model import METHODS, Model
+from predictor.offers import Offer
+from predictor.training_sets import TRAINING_SETS, TrainingSet
+from predictor.work import cnn_flops
+from predictor.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["catalogue"])
+
+_Name = Annotated[str, Query(min_length=1, max_length=200)]
+
+
+class KnownGpu(BaseModel):
+    """A GPU of the catalogue, the precisions that it trains in, and whether the model was fitted on it."""
+
+    gpu: Gpu
+    precisions: tuple[str, ...]
+    measured: bool = Field(description="False: predicted from its specifications.")
+
+
+class KnownCnn(BaseModel):
+    """A CNN of the zoo at its usual image size."""
+
+    cnn: str
+    usual_image_size: int
+    minimum_image_size: int
+    layers: int
+    parameters: int
+    training_flops_per_image: float
+
+
+class CnnLayers(BaseModel):
+    """A CNN of the zoo at one image size; `layers` may be sent as a `layer_table`."""
+
+    cnn: str
+    image_size: int
+    parameters: int
+    training_flops_per_image: float
+    layers: list[Layer]
+
+
+class ModelCard(BaseModel):
+    """A model that answers: what it was fitted on, how far it errs on what it never saw, what it knows."""
+
+    name: str
+    trained_on: str
+    card: dict[str, Any] = Field(
+        description="All that was written down when it was fitted, accuracy included."
+    )
+    methods: tuple[str, ...]
+    hosts: list[str]
+    measured_gpus: list[str]
+    operator_libraries: list[str] = Field(description="GPUs and modes whose operators were measured.")
+    problem: str | None = Field(description="Why the model file as it is now does not answer.")
+
+
+@router.get("/gpus", summary="All GPUs")
+async def gpus(
+    request: Request,
+    generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
+) -> list[KnownGpu]:
+    """Every GPU that can be predicted, oldest generation first."""
+    if generation is not None and generation.casefold() not in GENERATIONS:
+        raise SchemaError(
+            f"no generation is called {generation!r}. Nearest: {nearest(generation, GENERATIONS)}; "
+            f"known: {', '.join(GENERATIONS)}."
+        )
+    model = request.app.state.served.current
+    chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
+    return [_known_gpu(gpu, model) for gpu in chosen]
+
+
+@router.get("/gpus/{name}", summary="One GPU, by any of its names")
+async def gpu(request: Request, name: str) -> KnownGpu:
+    """All that is known of it, with its sources."""
+    return _known_gpu(find_gpu(name[:200]), request.app.state.served.current)
+
+
+@router.get("/offers", summary="What GPUs cost to rent")
+async def offers(request: Request, gpu: _Name | None = None, historic: bool = False) -> list[Offer]:
+    """Offers, cheapest machine first; historic ones only if asked for."""
+    wanted = None if gpu is None else find_gpu(gpu).name
+    chosen = [
+        offer
+        for offer in request.app.state.offers
+        if (historic or not offer.historic) and wanted in (None, offer.gpu)
+    ]
+    return sorted(chosen, key=lambda offer: offer.usd_per_hour)
+
+
+@router.get("/cnns", summary="The CNNs of the zoo")
+async def cnns() -> list[KnownCnn]:
+    """Names, sizes and work; `GET /v1/cnns/{name}` has the layers."""
+    return await run_in_threadpool(_known_cnns)
+
+
+@router.get("/cnns/{name}", summary="One CNN, layer by layer")
+async def cnn(
+    name: str, image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None
+) -> CnnLayers:
+    """Its layer table at an image size; the usual one by default."""
+    table = await run_in_threadpool(zoo_cnn, name[:200], image_size)
+    return CnnLayers(
+        cnn=table.cnn,
+        image_size=table.image_size,
+        parameters=table.parameters,
+        training_flops_per_image=cnn_flops(table, 1),
+        layers=list(table.layers),
+    )
+
+
+@router.get("/data_sets", summary="Known data sets")
+async def data_sets() -> list[TrainingSet]:
+    """What `data_set` may name, with the samples of an epoch and the size of the images."""
+    return list(TRAINING_SETS.values())
+
+
+@router.get("/models", summary="The models that answer")
+async def models(request: Request) -> list[ModelCard]:
+    """The model that answers now, with its accuracy on groups that its fit never saw."""
+    served = request.app.state.served
+    model: Model = served.current
+    return [
+        ModelCard(
+            name=str(model.card.get("name", "unnamed")),
+            trained_on=str(model.card.get("trained_on", "unknown data")),
+            card=model.card,
+            methods=METHODS,
+            hosts=model.hosts(),
+            measured_gpus=sorted(model.ranges.gpus),
+            operator_libraries=await run_in_threadpool(model.layers.modes),
+            problem=served.problem,
+        )
+    ]
+
+
+def _known_gpu(gpu: Gpu, model: Model) -> KnownGpu:
+    return KnownGpu(gpu=gpu, precisions=precisions_of(gpu), measured=gpu.name in model.ranges.gpus)
+
+
+@cache
+def _known_cnns() -> list[KnownCnn]:
+    return [
+        KnownCnn(
+            cnn=name,
+            usual_image_size=usual_image_size(name),
+            minimum_image_size=minimum_image_size(name),
+            layers=len(table := zoo_cnn(name)),
+            parameters=table.parameters,
+            training_flops_per_image=cnn_flops(table, 1),
+        )
+        for name in zoo_names()
+    ]
