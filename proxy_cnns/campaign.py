@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from predictor.errors import (
+    DataError,
     DeviceOutOfMemoryError,
     EpochcastError,
     NoisyMeasurementError,
@@ -163,11 +164,9 @@ class _Session:
             measured = self._measured(setting)
         except DeviceOutOfMemoryError as error:
             self._end(setting, f"out of memory: {error}")
-        except ProfilingError:
-            raise
-        except EpochcastError as error:  # the framework cannot build it
+        except DataError as error:  # the framework cannot build it
             self._note_failure(setting, error)
-        except (RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+        except (EpochcastError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
             self._fail(setting, error)
         else:
             self._note_failures()

@@ -13,7 +13,7 @@ from typing import Any
 
 from predictor.errors import NoisyMeasurementError
 
-__all__ = ["DeviceState", "Monitor", "disturbances", "open_monitor", "refuse_busy"]
+__all__ = ["DeviceState", "Monitor", "disturbances", "driver_version", "open_monitor", "refuse_busy"]
 
 _HARMFUL = {
     "sw_thermal_slowdown": 0x20,
@@ -129,6 +129,19 @@ def open_monitor(device: str, uuid: str | None = None) -> Monitor:
     except pynvml.NVMLError as error:
         return _blind(f"NVIDIA's management library does not answer: {error}")
     return Monitor(lambda: _read(pynvml, handle))
+
+
+def driver_version() -> str | None:
+    """Version of NVIDIA's driver; None where it cannot be asked."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return None
 
 
 def refuse_busy(state: DeviceState, device: str) -> None:

@@ -18,7 +18,7 @@ from predictor.gpus import find_gpu, precisions_of
 from predictor.measurements import canonical_gpu_name
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Progress, Task, measure_all, pending
-from proxy_cnns.device_state import Monitor, open_monitor, refuse_busy
+from proxy_cnns.device_state import Monitor, driver_version, open_monitor, refuse_busy
 from proxy_cnns.host import host_name
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows import series_of, setting_key
@@ -27,7 +27,7 @@ from proxy_cnns.work import Setting
 
 __all__ = ["Outcome", "Request", "Share", "measure_share", "profile"]
 
-_IDENTITY = ("gpu", "host", "framework", "framework_version", "cuda", "cudnn", "driver", "threads")
+_IDENTITY = ("gpu", "host", "framework", "framework_version", "cuda", "cudnn", "driver")
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")
 _PATIENCE_S = 3.0  # utilisation is a mean over up to a second: our own last run may still show
 
@@ -122,6 +122,8 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
         _wait_until_free(monitor, share.device)
     backend = _backend(request, share.device)
     environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
+    if share.device != "cpu":
+        environment.setdefault("driver", driver_version())
     environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
     _refuse_precisions(request, str(environment["gpu"]))
     run = read_run(request.out, identity := _identity(request, environment))
@@ -197,7 +199,8 @@ def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any
         f"{mode.precision} {mode.memory_format} {mode.capture}" + " autotune" * mode.autotune
         for mode in (setting.mode for setting in request.settings)
     )
-    known = {name: environment[name] for name in _IDENTITY if environment.get(name) is not None}
+    of_cpu = ("torch_threads",) if str(environment["gpu"]).startswith("cpu:") else ()
+    known = {name: environment[name] for name in _IDENTITY + of_cpu if environment.get(name) is not None}
     return {"preset": request.name, "modes": sorted(modes), **known}
 
 
