@@ -38,7 +38,8 @@ class Roofline(FeatureTablePredictor):
     profile_weight : float
         Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
     device_weight : float
-        Weight of the time that the GPU was busy in an iteration, where it was measured by itself.
+        Share, of an iteration's weight, of the time that the GPU was busy in it, where that was measured by itself: a
+        row measured in both ways counts once, so that one source with such rows does not pull all others.
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
     max_iterations : int
@@ -63,7 +64,7 @@ class Roofline(FeatureTablePredictor):
         ridge: Ridge | None = None,
         operator_weight: float = 0.015,
         profile_weight: float = 0.03,
-        device_weight: float = 1.0,
+        device_weight: float = 0.5,
         partial_weight: float = 0.3,
         max_iterations: int = 300,
         calibrate: bool = True,
@@ -167,9 +168,12 @@ class Roofline(FeatureTablePredictor):
         return width
 
     def _weights(self, frame: pd.DataFrame) -> Floats:
-        if "pass" not in frame:
-            return np.ones(len(frame))
-        return np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
+        whole = np.ones(len(frame))
+        if "pass" in frame:
+            whole = np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
+        if "gpu_time_ms" not in frame:
+            return whole
+        return np.where(frame["gpu_time_ms"].notna(), 1.0 - self.device_weight, 1.0) * whole
 
 
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
