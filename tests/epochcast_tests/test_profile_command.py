@@ -1,0 +1,157 @@
+"""`epochcast profile` from a user's side, with the fake framework in the place of PyTorch."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import epochcast as face
+from epochcast.profiling import Wanted, request_for, seconds
+from predictor.errors import SchemaError
+from proxy_cnns import backends
+
+ROOT = Path(__file__).parents[2]
+QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+
+
+def test_a_table_is_written_and_the_next_steps_are_said(epochcast, fake, tmp_path):
+    run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    assert run.code == 0
+    assert "x.csv: 3 measurements, 3 of them new." in run.out
+    assert "epochcast data show" in run.out
+    assert "epochcast predict resnet50 --gpu cpu:fake --precision fp32" in run.out
+
+
+def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):
+    epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv.gz")
+    assert "3 measurements" in epochcast("data", "show", tmp_path / "x.csv.gz").out
+
+
+def test_repeating_it_measures_nothing_again(epochcast, fake, tmp_path):
+    for _ in range(2):
+        run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    assert "3 measurements, 0 of them new." in run.out
+
+
+def test_python_gives_the_table_that_the_command_wrote(epochcast, fake, tmp_path):
+    epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    frame = face.profile(tmp_path / "x.csv", "cnn:lenet5", device="cpu", limit=3, allow_noise=True)
+    assert frame.attrs["outcome"]["new"] == 0
+    with (tmp_path / "x.csv").open() as file:
+        assert [row["cnn"] for row in csv.DictReader(file)] == frame["cnn"].tolist()
+
+
+def test_the_outcome_is_json_if_wanted(epochcast, fake, tmp_path):
+    run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv", "--format", "json")
+    assert json.loads(run.out)["rows"][0]["new"] == 3
+
+
+def test_a_dry_run_says_what_and_how_long_and_writes_nothing(epochcast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = epochcast("profile", "--preset", "founding", "--dry-run", "--budget", "180s")
+    assert "founding: 350 configurations" in run.out
+    assert "on an H200" in run.out
+    assert "The budget ends it after 3.00 min" in run.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_lists_every_configuration_as_csv(epochcast):
+    run = epochcast("profile", "--preset", "founding", "--dry-run", "--format", "csv", "-b", "8,16")
+    assert len(run.out.splitlines()) == 1 + 14 * 2
+
+
+def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
+    rows = json.loads(epochcast("profile", "doctor", "--format", "json").out)["rows"]
+    assert {row["what"] for row in rows} >= {"processor", "PyTorch", "chainer", "CuPy", "nvidia-ml-py"}
+    assert all(row["next_step"] for row in rows if row["found"] is None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--out is missing"),
+        (("--out", "x.csv", "--preset", "quik"), "no preset is called 'quik'. Nearest: 'quick'"),
+        (("--out", "x.csv", "--budget", "soon"), "--budget 'soon' is no time above 0. Try: --budget 180s"),
+        (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
+        (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),
+        (("--out", "x.csv", "--precision", "tf16"), "precision 'tf16' is not known. Nearest: 'fp16', 'tf32'"),
+        (("--out", "x.csv", "--memory-format", "nhcw"), "memory_format 'nhcw' is not known"),
+        (("--out", "x.csv", "--framework", "torch"), "framework 'torch' is not known. Nearest: 'pytorch'"),
+        (("--out", "x.csv", "--framework", "tensorflow", "--device", "cpu", "--allow-noise"), "no backend"),
+        (("--out", "x.json", "--device", "cpu"), "neither .csv nor .csv.gz"),
+        (("--out", "none/x.csv", "--device", "cpu"), "there is no folder none"),
+        (("--out", "x.csv", "--batch-size", "0"), "lies outside 1..65,536"),
+    ],
+)
+def test_bad_input_says_what_would_be_right(epochcast, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    run = epochcast("profile", *arguments)
+    assert run.code == 2
+    assert message in run.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    run = epochcast("profile", "--preset", "founding", "--out", tmp_path / "x.csv")
+    assert run.code == 2
+    assert "cpu" in run.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("180s", 180), ("3min", 180), ("0.5h", 1800), ("90", 90), (" 250 ms ", 0.25)]
+)
+def test_times_are_read_in_their_units(text, expected):
+    assert seconds(text, "--budget") == expected
+
+
+@pytest.mark.parametrize("text", ["", "0s", "-3s", "3 weeks", "1e3"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(SchemaError, match="--budget"):
+        seconds(text, "--budget")
+
+
+def modes_of(**options):
+    request, _ = request_for(Wanted("cnn:lenet5", **options), "x.csv")
+    return sorted({(each.mode.precision, each.mode.memory_format) for each in request.settings})
+
+
+def test_without_options_the_modes_are_the_presets():
+    assert modes_of() == [("tf32", "nchw")]
+
+
+def test_every_combination_of_the_modes_asked_for_is_measured():
+    found = modes_of(precisions=["tf32,amp_bf16"], memory_formats=["nchw", "channels_last"])
+    assert len(found) == 4
+
+
+def test_a_cpu_measures_fp32_unless_asked_otherwise():
+    assert modes_of(device="cpu") == [("fp32", "nchw")]
+
+
+def test_measuring_needs_no_pandas(tmp_path):
+    code = f"""
+import sys
+for name in ("pandas", "sklearn", "scipy"):
+    sys.modules[name] = None
+sys.path.insert(0, {str(ROOT / "tests" / "proxy_cnns_tests")!r})
+from proxy_cnns import backends
+backends.BACKENDS["pytorch"] = "fake_backend:FakeBackend"
+sys.argv = ["epochcast", "profile", *{QUICKLY!r}, "--out", {str(tmp_path / "x.csv.gz")!r}]
+from epochcast.command import main
+main()
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "3 measurements" in run.stdout
