@@ -33,7 +33,7 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
-    return LayerTable(given.name, size, layers, source="api")
+    return LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
 
 
 def of_size(table: LayerTable, image_size: int | None) -> LayerTable:

@@ -84,6 +84,7 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str
+    error: str | None = Field(None, description="What `epochcast` would raise, for clients that raise it.")
     errors: list[FieldError] = Field([], description="Fields at fault, where the request has any.")
 
 
@@ -130,8 +131,8 @@ async def _epochcast_error(_: Request, error: Exception) -> Response:
     status = next(status for kind, status in STATUS_OF.items() if isinstance(error, kind))
     headers = {"Retry-After": "5"} if status == 503 else {}
     if isinstance(error, InvalidFieldsError):
-        return problem(status, str(error), headers, errors=error.errors)
-    return problem(status, str(error), headers)
+        return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
+    return problem(status, str(error), headers, error=type(error).__name__)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

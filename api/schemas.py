@@ -103,6 +103,9 @@ class LayerTableIn(BaseModel):
     name: _Name = "your CNN"
     image_size: _ImageSize | None = Field(None, description="The height that the first layer reads, if null.")
     layers: Annotated[list[LayerIn], Field(min_length=1, max_length=MAX_LAYERS)]
+    warnings: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=20)] = Field(
+        [], description="Why an answer about it extrapolates, as whoever read the CNN found."
+    )
 
 
 class AnchorIn(BaseModel):

@@ -12,11 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from epochcast.client import Client
     from epochcast.frames import compare, evaluate, fit, load_measurements, predict, profile
 
-__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+__all__ = ["Client", "compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
 
-_HOME = dict.fromkeys(__all__, "epochcast.frames")
+_HOME = dict.fromkeys(__all__, "epochcast.frames") | {"Client": "epochcast.client"}
 
 
 def __getattr__(name: str) -> Any:

@@ -43,7 +43,7 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    names = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+    names = ["Client", "compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
     assert sorted(epochcast.__all__) == names
 
 
@@ -52,5 +52,5 @@ def test_public_names_are_listed_before_they_are_loaded():
 
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_the_known():
-    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has compare, evaluate"):
+    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has Client, compare, evaluate"):
         epochcast.forecast  # noqa: B018

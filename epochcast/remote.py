@@ -1,0 +1,187 @@
+"""Questions to a service instead of the local core, with the same options and the same rows as answers.
+
+Called by the client and by `predict --server`; calls transport, and the core for what a question means locally: files,
+modules and chains become layer tables here, so that the service never needs them.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import predictor.errors
+from epochcast.transport import Answer, Service
+from predictor.comparison_rows import ComparisonRow
+from predictor.errors import EpochcastError, SchemaError, ServiceError
+from predictor.inputs import batch_sizes_of, texts_of
+from predictor.prediction_rows import PredictionRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.layers import LayerTable
+
+__all__ = ["answer_of", "compare_remotely", "predict_remotely"]
+
+R = TypeVar("R", PredictionRow, ComparisonRow)
+
+_LOCAL_ONLY = {
+    "model": "The service answers with its own model.",
+    "offers": "The service has its own prices.",
+}
+
+
+def predict_remotely(
+    service: Service, cnn: object, gpus: object, batch_sizes: int | str | Iterable[object], **options: Any
+) -> tuple[list[PredictionRow], str]:
+    """Ask a service what `predictor.predict.predict` would answer; also what the answer covers.
+
+    Raises
+    ------
+    SchemaError
+        If an option cannot be asked of a service.
+    ServiceError
+        If it does not answer.
+    EpochcastError
+        What it refuses, with the class that the core would raise.
+    """
+    given = _options(options)
+    question = {
+        "gpus": [_gpu_name(gpu) for gpu in texts_of(gpus)],
+        "batch_sizes": batch_sizes_of(batch_sizes),
+        "precisions": [given.pop("precision", "fp32")],
+        "memory_formats": [given.pop("memory_format", "nchw")],
+        **given,
+    }
+    rows: list[PredictionRow] = []
+    covers = ""
+    for each in texts_of(cnn):
+        found = answer_of(service, "/v1/predictions", question | _cnn(each, options))
+        rows += [_row(PredictionRow, row) for row in found["rows"]]
+        covers = covers or found["covers"][0]
+    return rows, covers
+
+
+def compare_remotely(
+    service: Service,
+    cnn: object,
+    batch_sizes: int | str | Iterable[object],
+    gpus: object = None,
+    **options: Any,
+) -> tuple[list[ComparisonRow], str]:
+    """Ask a service what `predictor.compare.compare` would answer; also what the answer covers.
+
+    Raises
+    ------
+    EpochcastError
+        As `predict_remotely`.
+    """
+    if len(texts_of(cnn)) != 1:
+        raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
+    question = {"batch_sizes": batch_sizes_of(batch_sizes), **_options(options)}
+    if gpus is not None:
+        question["gpus"] = [_gpu_name(gpu) for gpu in texts_of(gpus)]
+    found = answer_of(service, "/v1/comparisons", question | _cnn(texts_of(cnn)[0], options))
+    return [_row(ComparisonRow, row) for row in found["rows"]], found["covers"]
+
+
+def answer_of(service: Service, path: str, question: Mapping[str, Any] | None = None) -> Any:
+    """Post a question, or get what lies at a path; raises what the service refuses."""
+    if question is None:
+        answer = service.get(path)
+    else:
+        import json
+
+        answer = service.post(path, json.dumps(question, allow_nan=False).encode(), "application/json")
+    if answer.status != 200:
+        raise _refused(service, answer)
+    return answer.found
+
+
+def _refused(service: Service, answer: Answer) -> EpochcastError:
+    """The error that the service names, with its message; ServiceError where it names none."""
+    problem = answer.found if isinstance(answer.found, dict) else {}
+    kind = getattr(predictor.errors, str(problem.get("error", "")), None)
+    message = str(problem.get("detail") or f"{service.url} answers with HTTP status {answer.status}.")
+    if isinstance(kind, type) and issubclass(kind, EpochcastError):
+        return kind(message)
+    return ServiceError(message)
+
+
+def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as the service takes them; those that are not given are its own defaults, which are the core's."""
+    for name, why in _LOCAL_ONLY.items():
+        if options.get(name) is not None:
+            raise SchemaError(f"{name} cannot be sent to a service. {why} Leave it out, or ask locally.")
+    given = {
+        name: value
+        for name, value in options.items()
+        if value is not None and name not in (*_LOCAL_ONLY, "image_size", "anchors", "measurements")
+    }
+    given["anchors"] = [_anchor(each) for each in options.get("anchors") or ()]
+    if options.get("measurements") is not None:
+        given["measurements"] = _measurement_rows(options["measurements"])
+    return given
+
+
+def _anchor(anchor: object) -> dict[str, Any]:
+    found = asdict(anchor) if is_dataclass(anchor) and not isinstance(anchor, type) else dict(anchor)  # type: ignore[call-overload]
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def _measurement_rows(table: "pd.DataFrame | str | PathLike[str]") -> list[dict[str, Any]]:
+    from predictor.measurement_columns import COLUMNS
+    from predictor.measurements import check_measurements, read_measurements
+
+    whole = isinstance(table, str | PathLike)
+    frame = read_measurements(table) if whole else check_measurements(table, "the measurements given")  # type: ignore[arg-type]
+    known = frame[[entry.name for entry in COLUMNS]].astype(object)
+    rows = zip(known.to_dict("records"), known.notna().to_dict("records"), strict=True)
+    return [{str(name): value for name, value in row.items() if there[name]} for row, there in rows]
+
+
+def _gpu_name(gpu: object) -> str:
+    return gpu if isinstance(gpu, str) else str(getattr(gpu, "name", gpu))
+
+
+def _cnn(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A name of the zoo as it is, everything else as its layers."""
+    from predictor.zoo import zoo_names
+
+    size = options.get("image_size")
+    if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
+        return {"cnn": cnn} | ({"image_size": size} if size is not None else {})
+    from predictor.questions import data_image_size
+    from predictor.sources import resolve_cnn
+
+    source = fspath(cnn) if isinstance(cnn, PathLike) else cnn
+    return {
+        "layer_table": _layers(resolve_cnn(source, size or data_image_size(options.get("data_set"), source)))
+    }
+
+
+def _layers(table: "LayerTable") -> dict[str, Any]:
+    from predictor.layers import IMAGE
+
+    position_of = {layer.index: position for position, layer in enumerate(table)} | {IMAGE: IMAGE}
+    layers = []
+    for position, layer in enumerate(table):
+        row = {name: value for name, value in asdict(layer).items() if value is not None} | {
+            "index": position
+        }
+        if layer.inputs is not None:
+            row["inputs"] = [position_of[each] for each in layer.inputs]
+        layers.append(row)
+    found: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+
+
+def _row(kind: type[R], found: Mapping[str, Any]) -> R:
+    """A row as the core gives it; a service of another version says so."""
+    names = {field.name for field in fields(kind)}
+    if set(found) != names:
+        different = ", ".join(sorted(set(found) ^ names))
+        raise ServiceError(
+            f"the service is of another version than this epochcast: they differ in {different}. Update one of them."
+        )
+    return kind(**{**found, "extrapolates": tuple(found["extrapolates"])})

@@ -1,0 +1,201 @@
+"""A service answers what the local core answers, field by field: through the client, over real HTTP."""
+
+import socket
+import threading
+import time
+
+import pandas as pd
+import pytest
+import uvicorn
+
+import epochcast
+from api.main import create_app
+from api.settings import Settings
+from api.store.keys import add_key
+from epochcast.client import Client
+from predictor.errors import (
+    DataError,
+    OutOfRangeError,
+    SchemaError,
+    ServiceError,
+    UnknownCnnError,
+    UnknownGpuError,
+)
+from predictor.layers import Layer, LayerTable
+from predictor.operators import operator_row, operators_of
+from predictor.sources.csv_table import write_layer_table_csv
+from predictor.zoo import zoo_cnn
+
+GPUS = ["T4", "V100-SXM2-16GB", "H200"]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("service")
+    return create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0))
+
+
+@pytest.fixture(scope="module")
+def url(app):
+    """A service in a thread, on a socket."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(url):
+    return Client(url)
+
+
+def assert_same(remote, local):
+    pd.testing.assert_frame_equal(remote, local, check_exact=True)
+    assert remote.attrs == local.attrs
+
+
+@pytest.fixture(scope="module")
+def own_cnn():
+    """A CNN of nobody's zoo, whose layers are numbered oddly and which warns."""
+    layers = (
+        Layer(3, "c", "conv2d", None, (-1,), 3, 32, 32, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 448),
+        Layer(7, "r", "activation", "relu", (3,), 16, 32, 32, 16, 32, 32),
+        Layer(9, "p", "avg_pool", None, (7,), 16, 32, 32, 16, 1, 1, 32, 32, 32, 32, 0, 0),
+        Layer(12, "l", "linear", None, (9,), 16, 1, 1, 10, 1, 1, parameters=170),
+    )
+    return LayerTable("mine", 32, layers, source="torch", warnings=("inference export",))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"data_set": "imagenet"},
+        {"samples": 50_000, "validation_samples": 10_000, "image_size": 160},
+        {"precision": "amp_fp16", "memory_format": "channels_last", "capture": "graph"},
+        {"framework": "tensorflow", "optimizer": "sgd", "autotune": True, "spot": True, "samples": 1000},
+        {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}], "samples": 1000},
+        {"method": "roofline"},
+    ],
+)
+def test_a_prediction_is_that_of_the_local_core(client, options):
+    asked = ("resnet50", GPUS, [16, 64])
+    assert_same(client.predict(*asked, **options), epochcast.predict(*asked, **options))
+
+
+def test_batch_sizes_and_gpus_are_written_as_locally(client):
+    assert_same(client.predict("vgg11", "t4", "64,32"), epochcast.predict("vgg11", "t4", "64,32"))
+    assert_same(client.predict("vgg11", "all", 8), epochcast.predict("vgg11", "all", 8))
+
+
+def test_several_cnns_are_several_questions(client):
+    asked = (["resnet18", "vgg11"], GPUS, 64)
+    assert_same(client.predict(*asked), epochcast.predict(*asked))
+
+
+def test_a_cnn_of_ones_own_is_sent_as_its_layers(client, own_cnn, tmp_path):
+    assert_same(client.predict(own_cnn, GPUS, 64), epochcast.predict(own_cnn, GPUS, 64))
+    path = tmp_path / "file.csv"
+    write_layer_table_csv(zoo_cnn("resnet18", 64), path)
+    assert_same(client.predict(path, GPUS, 64), epochcast.predict(path, GPUS, 64))
+    assert_same(client.predict(str(path), GPUS, 64), epochcast.predict(str(path), GPUS, 64))
+
+
+def test_a_pytorch_module_is_sent_as_its_layers(client, torch):
+    nn = torch.nn
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 30 * 30, 10))
+    options = {"data_set": "cifar10"}
+    assert_same(client.predict(module, "T4", 64, **options), epochcast.predict(module, "T4", 64, **options))
+
+
+def test_measurements_of_ones_own_go_along(client):
+    gpu = "NVIDIA L40S"
+    rows = pd.DataFrame(
+        [
+            {
+                **operator_row(operator),
+                "gpu": gpu,
+                "framework": "pytorch",
+                "image_size": operator.in_height or 1,
+                "batch_size": 64,
+                "precision": "fp32",
+                "memory_format": "nchw",
+                "iteration_time_ms": 0.1 + i / 7,
+                "gpu_time_ms": 0.1 + i / 7,
+                "host_time_ms": 0.02,
+            }
+            for i, operator in enumerate(operators_of(zoo_cnn("resnet18")))
+        ]
+    )
+    remote = client.predict("resnet18", gpu, [32, 64], measurements=rows)
+    assert remote["method"].tolist() == ["layer-times"] * 2
+    assert_same(remote, epochcast.predict("resnet18", gpu, [32, 64], measurements=rows))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gpu": GPUS, "rank_by": "time", "relative_to": "T4"},
+        {"epochs": 90, "budget_usd": 400, "deadline_h": 24, "setup_minutes": 10, "all_offers": True},
+        {"precision": "amp_bf16", "memory_format": "channels_last", "spot": True},
+    ],
+)
+def test_a_comparison_is_that_of_the_local_core(client, options):
+    remote = client.compare("resnet50", [64, 128], data_set="imagenet", **options)
+    assert_same(remote, epochcast.compare("resnet50", [64, 128], data_set="imagenet", **options))
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "kind"),
+    [
+        (("resnet50", "H2O0", 64), {}, UnknownGpuError),
+        (("resnet51", "T4", 64), {}, UnknownCnnError),
+        (("resnet50", "T4", 64), {"precision": "tf32"}, OutOfRangeError),
+        (("resnet50", "T4", 64), {"precision": "fp8"}, SchemaError),
+        (("resnet50", "T4", 0), {}, OutOfRangeError),
+        (("inception_v3", "T4", 64), {"image_size": 32}, OutOfRangeError),
+        (("missing.csv", "T4", 64), {}, DataError),
+    ],
+)
+def test_a_refusal_is_the_error_that_the_local_core_raises(client, asked, options, kind):
+    with pytest.raises(kind) as local:
+        epochcast.predict(*asked, **options)
+    with pytest.raises(kind) as remote:
+        client.predict(*asked, **options)
+    assert type(remote.value) is type(local.value)
+
+
+@pytest.mark.parametrize("option", ["model", "offers"])
+def test_what_cannot_be_sent_is_refused_here(client, option):
+    with pytest.raises(SchemaError, match=f"{option} cannot be sent to a service"):
+        client.predict("resnet50", "T4", 64, **{option: "file"})
+
+
+def test_what_the_service_knows_is_a_table(client):
+    assert "Tesla T4" in set(client.gpus()["name"])
+    assert {"provider", "gpu", "usd_per_hour"} <= set(client.offers().columns)
+    assert "resnet50" in set(client.cnns()["cnn"])
+
+
+def test_uploading_a_data_frame_stores_it_once(app, url):
+    client = Client(url, add_key(app.state.store, "alice"))
+    frame = pd.DataFrame(
+        [["T4", "resnet50", 224, 32, "fp32", 310.5]],
+        columns=["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"],
+    )
+    assert [client.upload(frame).stored, client.upload(frame).stored] == [1, 0]
+
+
+def test_uploading_without_a_key_is_refused(client):
+    frame = pd.DataFrame(
+        [["T4", "resnet50", 224, 32, "fp32", 310.5]],
+        columns=["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"],
+    )
+    with pytest.raises(ServiceError, match="no API key is given"):
+        client.upload(frame)
