@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.cpus import is_cpu
 from predictor.forecasts import Anchor
 from predictor.gpus import Gpu, find_gpu
 from predictor.kriging import Sites, is_outlier, krige
 from predictor.layers import LayerTable
 
-__all__ = ["LAYER_PARTS", "far_anchors", "kriged"]
+__all__ = ["LAYER_PARTS", "far_anchors", "is_of", "kriged"]
 
 Array = NDArray[np.float64]
 
@@ -24,6 +25,11 @@ LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
 """Shares of the variance of what measured layers leave unexplained in one series, by part of `predictor.kriging`."""
 
 _ITSELF = "the CNN asked about"
+
+
+def is_of(anchor: Anchor, gpu: Gpu) -> bool:
+    """Whether an anchor was measured on this device."""
+    return anchor.gpu == gpu.name or (not is_cpu(anchor.gpu) and find_gpu(anchor.gpu).name == gpu.name)
 
 
 def kriged(
@@ -43,7 +49,8 @@ def kriged(
         n = len(gpus)
         return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
-    known = sites([find_gpu(each.gpu) for each in anchors], [float(each.batch_size) for each in anchors])
+    gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
+    known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
     return krige(known, residual, asked, variances, trusted=True)
 

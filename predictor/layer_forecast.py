@@ -13,10 +13,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.anchor_kriging import LAYER_PARTS, far_anchors, kriged
+from predictor.anchor_kriging import LAYER_PARTS, far_anchors, is_of, kriged
+from predictor.cpus import is_cpu
 from predictor.errors import OutOfRangeError
 from predictor.forecasts import COVERAGE, Anchor, IterationForecast
-from predictor.gpus import Gpu, find_gpu
+from predictor.gpus import Gpu
 from predictor.layer_law import LayerSums, layer_sums
 from predictor.layer_models import LayerModel
 from predictor.layers import LayerTable
@@ -67,15 +68,15 @@ def forecast_by_layers(
     batches = np.asarray(batch_sizes, dtype=float)
     parts = _parts(model, table, mode, batches, host_ms)
     why = _reasons(parts.sums, table, mode)
-    own = [anchor for anchor in anchors if find_gpu(anchor.gpu).name == gpu.name]
+    own = [anchor for anchor in anchors if is_of(anchor, gpu)]
     mean, width = np.zeros(batches.size), parts.half_width
     if own:
         residual = _residual(model, table, mode, own, host_ms)
-        variance = float(np.mean(width) / _Z) ** 2
-        variances = {part: share * variance for part, share in LAYER_PARTS.items()}
-        mean, left = kriged(table, gpu, batches, own, residual, variances)
+        expected = float(np.mean(width) / _Z) ** 2
+        found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
+        mean, left = kriged(table, gpu, batches, own, residual, _variances(found))
         width = _Z * np.sqrt(left)
-        far = far_anchors(own, residual, variances)
+        far = far_anchors(own, residual, _variances(expected))
         why = tuple((*each, *far) for each in why)
     middle = parts.total_ms * np.exp(mean)
     return IterationForecast(
@@ -92,10 +93,15 @@ def forecast_by_layers(
     )
 
 
+def _variances(total: float) -> dict[str, float]:
+    return {part: share * total for part, share in LAYER_PARTS.items()}
+
+
 def _parts(model: LayerModel, table: LayerTable, mode: Mode, batches: Array, host_ms: float | None) -> _Parts:
     sums = layer_sums(model.library, table, batches)
     busy = model.law.gpu_ms(sums)
-    host = 0.0 if mode.capture != "eager" else model.law.host_ms(sums) if host_ms is None else host_ms
+    waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
+    host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
     if not math.isfinite(host):
         raise OutOfRangeError(
             f"nobody measured what the host takes to launch the operators of {model.library.mode.gpu}, so that the "

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.anchor_kriging import far_anchors, kriged
+from predictor.anchor_kriging import far_anchors, is_of, kriged
 from predictor.atomic_files import replace_file
+from predictor.cpus import is_cpu
 from predictor.data_files import data_file
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.extrapolation import Ranges, reasons
@@ -122,6 +123,7 @@ class Model:
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         check_precision(gpu, mode.precision)
+        anchors = [each for each in anchors if not is_cpu(each.gpu) or each.gpu == gpu.name]
         layers = self._layers(gpu, mode, method, anchors)
         if layers is not None:
             other = None if host in (None, layers.host) else self._host_ms(table, gpu, mode, host)
@@ -172,11 +174,11 @@ class Model:
 
     def _layers(self, gpu: Gpu, mode: Mode, method: str, anchors: Sequence[Anchor]) -> LayerModel | None:
         """The operators measured on this GPU in this mode, unless another method is asked for."""
-        own = any(find_gpu(anchor.gpu).name == gpu.name for anchor in anchors)
-        if method == "roofline" or (method == "anchored" and not own):
+        own = any(is_of(anchor, gpu) for anchor in anchors)
+        if not is_cpu(gpu.name) and (method == "roofline" or (method == "anchored" and not own)):
             return None
         found = self.layers.find(library_mode(gpu, mode))
-        if found is None and method == "layer-times":
+        if found is None and (method == "layer-times" or is_cpu(gpu.name)):
             raise OutOfRangeError(
                 f"no operator was measured on {gpu.name} with {mode.framework}, {mode.precision}, {mode.memory_format}"
                 f"{', autotune' if mode.autotune else ''}; measured: {', '.join(self.layers.modes()) or 'nothing'}. "

@@ -63,7 +63,6 @@ class OwnMeasurements:
             Anchor(str(row["gpu"]), int(row["batch_size"]), time_ms, int(row["image_size"]))
             for row in self.targets
             if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
-            and not str(row["gpu"]).startswith("cpu:")
             and _same(row, mode)
             and (time_ms := _time_ms(row, mode)) is not None
         )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.cpus import is_cpu
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.gpus import Gpu
 from predictor.inputs import MAX_IMAGE_SIZE, batch_sizes_of, texts_of, whole_number
@@ -119,7 +120,7 @@ def predict(
         for gpu in chosen:
             forecast = served.forecast(table, gpu, mode, sizes, (*known, *also), method, host)
             epochs = _epochs(forecast, n_samples, n_validation, sizes, served, mode)
-            offer = cheapest_offer(prices, gpu.name, 1, spot)
+            offer = None if is_cpu(gpu.name) else cheapest_offer(prices, gpu.name, 1, spot)
             rows += mark_best(_rows(table, gpu, mode, sizes, forecast, epochs, memory, offer, spot))
     return rows
 

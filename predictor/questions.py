@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.cpus import cpu_device, is_cpu
 from predictor.errors import SchemaError
 from predictor.gpus import Gpu, all_gpus, check_precision, find_gpu, precisions_of
 from predictor.inputs import MAX_BATCH_SIZE, positive_number, texts_of, whole_number
@@ -40,7 +41,8 @@ def gpus_of(gpus: object, precision: str) -> list[Gpu]:
     Parameters
     ----------
     gpus : str, Gpu, or a sequence of them
-        Any name that `find_gpu` knows; ``"all"`` stands for every GPU that has the precision.
+        Any name that `find_gpu` knows, or ``cpu:<model>``, of which operators were measured; ``"all"`` stands for
+        every GPU that has the precision.
     precision : str
 
     Raises
@@ -55,7 +57,8 @@ def gpus_of(gpus: object, precision: str) -> list[Gpu]:
         if isinstance(gpu, str) and gpu.strip().casefold() == "all":
             chosen |= {each.name: each for each in all_gpus() if precision in precisions_of(each)}
             continue
-        found = gpu if isinstance(gpu, Gpu) else find_gpu(str(gpu))
+        name = str(gpu)
+        found = gpu if isinstance(gpu, Gpu) else cpu_device(name) if is_cpu(name) else find_gpu(name)
         check_precision(found, precision)
         chosen[found.name] = found
     if not chosen:

@@ -270,7 +270,8 @@ def _notes(
 
 
 def _could_use_tf32(row: "PredictionRow") -> bool:
+    from predictor.cpus import is_cpu
     from predictor.gpus import find_gpu, precisions_of
 
-    plain = row.precision == "fp32" and row.framework == "pytorch"
+    plain = row.precision == "fp32" and row.framework == "pytorch" and not is_cpu(row.gpu)
     return plain and "tf32" in precisions_of(find_gpu(row.gpu))

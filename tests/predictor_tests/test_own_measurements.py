@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.errors import DataError, SchemaError
+from predictor.errors import DataError, OutOfRangeError, SchemaError
 from predictor.measurements import write_measurements
 from predictor.operators import operators_of
 from predictor.predict import predict
@@ -107,3 +107,34 @@ def test_times_are_finite_for_every_batch_size(operators):
     rows = predict("resnet18", A100, "1,2,4,512", precision="tf32", measurements=operators)
     assert np.isfinite([row.iteration_time_ms for row in rows]).all()
     assert any("batch:" in reason for reason in rows[0].extrapolates)
+
+
+CPU = "cpu:Xeon"
+
+
+@pytest.fixture(scope="module")
+def on_cpu(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("lenet5")), SIZES, gpu=CPU, precision="fp32")
+    target = made_up_gpu.target_rows(["lenet5"], [64])[0] | {"gpu": CPU, "precision": "fp32"}
+    return pd.DataFrame(rows).drop(columns=["gpu_time_ms", "host_time_ms"]), pd.DataFrame([target])
+
+
+def test_a_cpu_is_answered_from_its_operators_alone(on_cpu, made_up_gpu):
+    found = predict("lenet5", CPU, [64], measurements=on_cpu[0])[0]
+    assert (found.method, found.gpu, found.host_time_ms) == ("layer-times", CPU, 0.0)
+    assert found.iteration_time_ms == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("lenet5"), [64], {})[0], rel=1e-6
+    )
+
+
+def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
+    table = pd.concat(on_cpu, ignore_index=True)
+    found = predict("lenet5", CPU, [64], measurements=table)[0]
+    assert found.method == "layer-times, anchored"
+    assert found.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("method", ["auto", "roofline", "layer-times"])
+def test_a_cpu_without_operators_is_refused(method):
+    with pytest.raises(OutOfRangeError, match="no operator was measured on cpu:Xeon"):
+        predict("lenet5", CPU, [64], method=method)
