@@ -6,10 +6,17 @@ prices and the store.
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 
+from api import docs_page, metrics
+from api.limits import Limits, watch_lag
+from api.logs import logging_json
+from api.metrics import Metrics
+from api.observed import Observed
 from api.openapi import document
 from api.problems import add_problem_handlers
 from api.routes import calibrations, catalogue, comparisons, health, measurements, predictions
@@ -26,6 +33,8 @@ ROUTERS: dict[str, APIRouter] = {
     "catalogue": catalogue.router,
     "health": health.router,
     "measurements": measurements.router,
+    "metrics": metrics.router,
+    "docs": docs_page.router,
 }
 """Every resource of the service; one more is one line."""
 
@@ -48,7 +57,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.served = ServedModel(app.state.settings.model)
     app.state.offers = load_offers(app.state.settings.offers)
     app.state.store = _store(app.state.settings.store)
+    app.state.metrics = Metrics()
     add_problem_handlers(app)
+    _add_layers(app)
     for router in ROUTERS.values():
         app.include_router(router)
     app.openapi = document(app)  # type: ignore[method-assign]
@@ -63,13 +74,32 @@ def _store(url: str) -> object:
     return open_store(url)
 
 
+def _add_layers(app: FastAPI) -> None:
+    """What every request passes through, from the inside out."""
+    settings: Settings = app.state.settings
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+    if settings.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=settings.cors_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+        )
+    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
+    app.add_middleware(Observed, metrics=app.state.metrics)
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Watch the model's file while the service runs; let go of the store at its end."""
-    watch = asyncio.create_task(app.state.served.watch())
-    yield
-    watch.cancel()
-    with suppress(asyncio.CancelledError):
-        await watch
-    if app.state.store is not None:
-        app.state.store.dispose()
+    """Watch the model's file and the event loop while the service runs; let go of the store at its end."""
+    with logging_json(app.state.settings.log_level):
+        watches = [
+            asyncio.create_task(app.state.served.watch()),
+            asyncio.create_task(watch_lag(app.state.metrics)),
+        ]
+        yield
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+        if app.state.store is not None:
+            app.state.store.dispose()
