@@ -70,7 +70,7 @@ def predict(
     options["model"] = load_model(options.get("model"))
     rows = predict_rows(cnn, gpu, batch_size, **options)
     frame = pd.DataFrame([asdict(row) for row in rows], columns=list(PredictionRow.__slots__))
-    frame.attrs["covers"] = coverage_of(rows[0].host, **options)
+    frame.attrs["covers"] = coverage_of(rows[0].host, trained_on=list(frame["trained_on"]), **options)
     return frame
 
 

@@ -3,6 +3,7 @@
 Called by the public face; calls modes.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from predictor.modes import Mode
@@ -16,7 +17,14 @@ _FED = "A step copies its images to the GPU, as in the measurements of this fram
 _MODE_OPTIONS = ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
 
 
-def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0, epochs: bool = True) -> str:
+def coverage(
+    mode: Mode,
+    model: "Model",
+    host: str,
+    validation_samples: int = 0,
+    epochs: bool = True,
+    trained_on: Iterable[str] = (),
+) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
     Parameters
@@ -30,6 +38,8 @@ def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0,
         Samples of the validation pass that the epoch time contains.
     epochs : bool
         Whether epoch times were asked for.
+    trained_on : iterable of str
+        What each answer comes from (`PredictionRow.trained_on`); where none is given, the model's own data.
     """
     card = model.card
     extras = [word for word, on in (("autotune", mode.autotune), ("XLA", mode.xla)) if on]
@@ -40,7 +50,7 @@ def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0,
         "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
         f"Mode: {how}. Host: {host}.",
         *([_FED] if mode.framework in model.fed_frameworks else []),
-        f"Model: {card.get('name', 'unnamed')}, fitted on {card.get('trained_on', 'unknown data')}.",
+        *_sources(card, trained_on),
     ]
     if epochs and validation_samples:
         sentences.append(
@@ -55,11 +65,20 @@ def coverage(mode: Mode, model: "Model", host: str, validation_samples: int = 0,
     return " ".join(sentences)
 
 
-def coverage_of(predicted_host: str, model: "Model", **options: Any) -> str:
+def _sources(card: Mapping[str, Any], trained_on: Iterable[str]) -> list[str]:
+    """What the model was fitted on, and the layers measured, each where an answer comes from it."""
+    fitted_on = str(card.get("trained_on", "unknown data"))
+    answered = dict.fromkeys(trained_on)
+    model = f"Model: {card.get('name', 'unnamed')}, fitted on {fitted_on}."
+    layers = [f"Layers: {each}." for each in answered if each != fitted_on]
+    return [*([model] if fitted_on in answered or not answered else []), *layers]
+
+
+def coverage_of(predicted_host: str, model: "Model", trained_on: Iterable[str] = (), **options: Any) -> str:
     """`coverage` of a call of `predict` or `compare` with these options; other options do not matter.
 
-    `predicted_host` is the `host` of its rows.
+    `predicted_host` is the `host` of its rows, and `trained_on` what they say of themselves.
     """
     mode = Mode(**{name: options[name] for name in _MODE_OPTIONS if name in options})
     asked = options.get("samples") is not None or options.get("data_set") is not None
-    return coverage(mode, model, predicted_host, options.get("validation_samples", 0), asked)
+    return coverage(mode, model, predicted_host, options.get("validation_samples", 0), asked, trained_on)
