@@ -2,8 +2,9 @@
 
 Called before the first ``import chainer`` by whoever runs Chainer (`chainer_chain`, the Chainer backend, a
 user's own script); calls nothing of ours but the error tree. Two things are in the way: Chainer's environment
-check imports packages that are gone (``pkg_resources``, ``numpy.distutils``), and its ``as_strided`` asks for
-``numpy.sctypes``, gone from numpy 2.
+check imports packages that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for
+names that numpy dropped: ``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of
+``resize_images`` for ``numpy.float``. Each gets a view of numpy of its own that has them.
 """
 
 import importlib
@@ -11,7 +12,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
 import numpy
 
@@ -44,13 +46,43 @@ def install() -> ModuleType:
     try:
         with _lent_sctypes(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no GPU here, no iDeep, old syntax: nothing for the user to mend
-            return importlib.import_module("chainer")
+            chainer = importlib.import_module("chainer")
     except ImportError as error:
         del sys.modules[check.__name__]
         raise BackendUnavailableError(
             "Chainer is not installed: pip install 'epochcast[chainer]' (first "
             "pip install 'setuptools>=70.1,<82' wheel, then pip install --no-build-isolation chainer==7.8.1)"
         ) from error
+    _give_dropped_names()
+    return chainer
+
+
+class _NumpyAnd(ModuleType):
+    """numpy with some names added, for one module of Chainer; everything else is numpy's own."""
+
+    def __init__(self, **names: Any) -> None:
+        super().__init__("numpy")
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(numpy, name)
+
+
+def _give_dropped_names() -> None:
+    """Let the functions that ask for dropped names find them when they run.
+
+    Of `resize_images` the helper alone, because the rest of that module compares modules with numpy itself.
+    """
+    if "sctypes" not in vars(numpy):
+        strided = importlib.import_module("chainer.functions.array.as_strided")
+        vars(strided)["np"] = _NumpyAnd(sctypes=_SCTYPES)
+    if "float" not in vars(numpy):
+        resize = importlib.import_module("chainer.functions.array.resize_images")
+        helper: Any = vars(resize)["compute_indices_and_weights"]
+        names = vars(resize) | {"numpy": _NumpyAnd(float=float)}
+        vars(resize)[helper.__name__] = FunctionType(
+            helper.__code__, names, helper.__name__, helper.__defaults__
+        )
 
 
 @contextmanager
