@@ -179,7 +179,8 @@ class _Session:
         limits = replace(self.task.limits[setting.work.kind], longest_ms=self.task.longest_ms)
         prepared: Prepared = self.backend.prepare(setting)
         try:
-            return measure(prepared, self.clock, limits, on_gpu=self.task.device != "cpu")
+            on_gpu, captured = self.task.device != "cpu", setting.mode.capture == "graph"
+            return measure(prepared, self.clock, limits, on_gpu=on_gpu, captured=captured)
         finally:
             prepared.close()
 

@@ -5,9 +5,9 @@ are measured apart: where the host is the bottleneck they differ by up to ten ti
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from predictor.errors import DeviceOutOfMemoryError
+from predictor.errors import DeviceOutOfMemoryError, SchemaError
 from proxy_cnns.backends.protocol import Prepared
 from proxy_cnns.order_statistics import FEWEST, median, median_uncertainty
 
@@ -69,7 +69,9 @@ class Measured:
         return self.gpu_times_ms or self.iteration_times_ms
 
 
-def measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) -> Measured | None:
+def measure(
+    prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool, captured: bool = False
+) -> Measured | None:
     """Measure a configuration that has run once.
 
     Parameters
@@ -80,6 +82,9 @@ def measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) -
     limits : Limits
     on_gpu : bool
         Whether there is GPU time apart from host time.
+    captured : bool
+        Whether the iteration is trained as a captured graph: its wall time is then that of replays, which follow
+        each other without a pause, and the host has next to nothing to do.
 
     Returns
     -------
@@ -90,7 +95,15 @@ def measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) -
     ------
     DeviceOutOfMemoryError
         If an iteration does not fit in the device's memory.
+    SchemaError
+        If it is to be captured and cannot be.
     """
+    if captured:
+        return _as_captured(_measure(prepared, clock, limits, on_gpu=on_gpu))
+    return _measure(prepared, clock, limits, on_gpu=on_gpu)
+
+
+def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) -> Measured | None:
     if limits.quick and on_gpu:
         return _operator_on_gpu(prepared, clock, limits)
     peak = prepared.peak_memory_mib()
@@ -108,6 +121,16 @@ def measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) -
     notes += _uncertainty_notes(limits, {"wall": wall, "GPU": gpu})
     algorithms = None if limits.quick else prepared.conv_algorithms()
     return Measured(tuple(wall), _tuple(gpu), tuple(host), peak, algorithms, n_warmup, chunk, tuple(notes))
+
+
+def _as_captured(measured: Measured | None) -> Measured | None:
+    if measured is not None and measured.gpu_times_ms is None:
+        reason = "; ".join(measured.notes) or "a CPU has no graphs"
+        raise SchemaError(f"it cannot be captured as a graph: {reason}. Pass --capture eager.")
+    if measured is None or measured.gpu_times_ms is None:
+        return None
+    notes = tuple(note for note in measured.notes if "wall time" not in note)
+    return replace(measured, iteration_times_ms=measured.gpu_times_ms, host_times_ms=(), chunk=1, notes=notes)
 
 
 def _operator_on_gpu(prepared: Prepared, clock: Clock, limits: Limits) -> Measured | None:

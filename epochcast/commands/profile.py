@@ -225,7 +225,8 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
         typer.echo(f"Next: epochcast data show {outcome.out}")
-        typer.echo(f"      {_next_step(outcome, request.settings[0])}")
+        if not outcome.gpu.startswith("cpu:"):
+            typer.echo(f"      {_next_step(outcome, request.settings[0])}")
 
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:

@@ -12,6 +12,7 @@ import epochcast as face
 from epochcast.profiling import Wanted, request_for, seconds
 from predictor.errors import SchemaError
 from proxy_cnns import backends
+from proxy_cnns.device_state import Monitor
 
 ROOT = Path(__file__).parents[2]
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
@@ -28,7 +29,13 @@ def test_a_table_is_written_and_the_next_steps_are_said(epochcast, fake, tmp_pat
     assert run.code == 0
     assert "x.csv: 3 measurements, 3 of them new." in run.out
     assert "epochcast data show" in run.out
-    assert "epochcast predict resnet50 --gpu cpu:fake --precision fp32" in run.out
+
+
+def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monkeypatch, tmp_path):
+    monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
+    run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
+    question = 'predict resnet50 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
+    assert question in run.out
 
 
 def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):

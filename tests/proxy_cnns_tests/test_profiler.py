@@ -6,7 +6,7 @@ import pytest
 from fake_backend import Clock, FakePrepared, time_ms
 from small_works import OPERATORS, TARGETS, settings_of
 
-from predictor.errors import DeviceOutOfMemoryError
+from predictor.errors import DeviceOutOfMemoryError, SchemaError
 from proxy_cnns.order_statistics import median
 from proxy_cnns.profiler import LIMITS, measure
 
@@ -20,10 +20,10 @@ def target():
 def measured_with(target):
     """What the profiler makes of a target with these orders."""
 
-    def run(kind="target", on_gpu=True, setting=target, limits=None, **orders):
+    def run(kind="target", on_gpu=True, setting=target, limits=None, captured=False, **orders):
         clock = Clock()
         prepared = FakePrepared(setting, clock, orders)
-        return measure(prepared, clock, limits or LIMITS[kind], on_gpu=on_gpu)
+        return measure(prepared, clock, limits or LIMITS[kind], on_gpu=on_gpu, captured=captured)
 
     return run
 
@@ -111,3 +111,14 @@ def test_too_little_memory_is_an_error(measured_with):
 @pytest.mark.parametrize("kind", LIMITS)
 def test_every_kind_of_work_repeats_often_enough_for_an_interval(kind):
     assert LIMITS[kind].repeats_least >= 6
+
+
+def test_a_captured_iteration_is_timed_by_its_replays(measured_with):
+    measured = measured_with(captured=True)
+    assert measured.iteration_times_ms == measured.gpu_times_ms
+    assert measured.host_times_ms == ()
+
+
+def test_what_cannot_be_captured_is_never_given_an_eager_time(measured_with):
+    with pytest.raises(SchemaError, match=r"cannot be captured.*it waits for the host.*--capture eager"):
+        measured_with(captured=True, no_capture="it waits for the host")
