@@ -1,5 +1,6 @@
 """`epochcast compare`: which GPU to rent."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,13 +64,10 @@ def compare_command(
     anchor_throughput: o.AnchorThroughput = None,
     method: o.Method = "auto",
     model: o.ModelFile = None,
+    server: o.Server = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Rank GPUs for rent by what the training costs or how long it takes."""
-    from predictor.compare import compare
-    from predictor.coverage import coverage_of
-    from predictor.questions import load_model
-
     question: dict[str, Any] = {
         "image_size": image_size,
         "samples": samples,
@@ -91,24 +89,44 @@ def compare_command(
         ),
         "method": method,
         "host": host,
-        "model": load_model(model),
+        "model": model,
     }
-    found = compare(
-        cnn,
-        batch_size or (),
-        gpu or None,
-        epochs=epochs,
-        budget_usd=budget,
-        deadline_h=deadline,
-        setup_minutes=setup_minutes,
-        relative_to=relative_to,
-        rank_by=rank_by,
-        all_offers=all_offers,
-        offers=offers,
-        spot=spot,
-        **question,
-    )
-    _show(found, output, coverage_of(found[0].host, **question), relative_to)
+    wishes: dict[str, Any] = {
+        "epochs": epochs,
+        "budget_usd": budget,
+        "deadline_h": deadline,
+        "setup_minutes": setup_minutes,
+        "relative_to": relative_to,
+        "rank_by": rank_by,
+        "all_offers": all_offers,
+        "offers": offers,
+        "spot": spot,
+    }
+    found, covers = _answer(server, cnn, gpu or None, batch_size or (), question, wishes)
+    _show(found, output, covers, relative_to)
+
+
+def _answer(
+    server: str | None,
+    cnn: str,
+    gpu: object,
+    batch_size: Sequence[str],
+    question: dict[str, Any],
+    wishes: dict[str, Any],
+) -> "tuple[list[ComparisonRow], str]":
+    """The rows, and what they cover: the service's where one is named, else the local core's."""
+    if server is not None:
+        from epochcast.remote import compare_remotely
+        from epochcast.transport import Service
+
+        return compare_remotely(Service(server), cnn, batch_size, gpu, **question, **wishes)
+    from predictor.compare import compare
+    from predictor.coverage import coverage_of
+    from predictor.questions import load_model
+
+    question = question | {"model": load_model(question["model"])}
+    found = compare(cnn, batch_size, gpu, **wishes, **question)
+    return found, coverage_of(found[0].host, **question)
 
 
 def _show(found: "list[ComparisonRow]", output: Format, covers: str, relative_to: str | None) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "OwnMeasurements",
     "Precision",
     "Samples",
+    "Server",
     "ValidationSamples",
     "anchors_from",
 ]
@@ -123,6 +124,17 @@ ModelFile = Annotated[
         "--model",
         help="A model that `epochcast fit` wrote.",
         show_default="the shipped one",
+        rich_help_panel=_MODEL,
+    ),
+]
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="Ask this service instead; the answer is its model's, with its prices.",
+        show_default=False,
         rich_help_panel=_MODEL,
     ),
 ]

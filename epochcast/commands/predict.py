@@ -68,16 +68,14 @@ def predict_command(
     measurements: o.OwnMeasurements = None,
     method: o.Method = "auto",
     model: o.ModelFile = None,
+    server: o.Server = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None or out is not None:
-        _predict_file(rows, out, model, bool(cnn or gpu or batch_size))
+        _predict_file(rows, out, model, bool(cnn or gpu or batch_size or server))
         return
-    from predictor.coverage import coverage_of
     from predictor.errors import SchemaError
-    from predictor.predict import predict
-    from predictor.questions import load_model
 
     for name, given in (("CNN", cnn), ("--gpu", gpu), ("--batch-size", batch_size)):
         if not given:
@@ -109,15 +107,10 @@ def predict_command(
         "host": host,
         "offers": offers,
         "spot": spot,
-        "model": load_model(model),
+        "model": model,
     }
-    found = predict(cnn, gpu, batch_size or (), **question)
-    _show(
-        found,
-        output,
-        coverage_of(found[0].host, **question),
-        dataset or (f"{samples:,} samples" if samples else None),
-    )
+    found, covers = _answer(server, cnn, gpu, batch_size or (), question)
+    _show(found, output, covers, dataset or (f"{samples:,} samples" if samples else None))
 
 
 def reason_letters(reasons_by_row: Sequence[tuple[str, ...]]) -> dict[str, str]:
@@ -164,6 +157,24 @@ def _is_host_bound(record: Record) -> bool:
     return host_ms is not None and gpu_ms is not None and bool(host_ms >= gpu_ms)
 
 
+def _answer(
+    server: str | None, cnn: object, gpu: object, batch_size: Sequence[str], question: dict[str, Any]
+) -> "tuple[list[PredictionRow], str]":
+    """The rows, and what they cover: the service's where one is named, else the local core's."""
+    if server is not None:
+        from epochcast.remote import predict_remotely
+        from epochcast.transport import Service
+
+        return predict_remotely(Service(server), cnn, gpu, batch_size, **question)
+    from predictor.coverage import coverage_of
+    from predictor.predict import predict
+    from predictor.questions import load_model
+
+    question = question | {"model": load_model(question["model"])}
+    found = predict(cnn, gpu, batch_size, **question)
+    return found, coverage_of(found[0].host, trained_on=[row.trained_on for row in found], **question)
+
+
 def _letter(i: int) -> str:
     return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"
 
@@ -175,7 +186,7 @@ def _predict_file(rows: Path | None, out: Path | None, model: Path | None, other
 
     if rows is None or out is None or other:
         raise SchemaError(
-            "--rows and --out go together, without CNN, --gpu and --batch-size: the file has them. "
+            "--rows and --out go together, without CNN, --gpu, --batch-size and --server: the file has them. "
             "Try: epochcast predict --rows rows.csv --out predictions.csv"
         )
     failed = predict_rows(rows, out, load_model(model))

@@ -1,0 +1,59 @@
+"""`--server` prints what a service answers, which is what the command itself answers."""
+
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+
+from api.main import create_app
+from api.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def url():
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(Settings(store="", rate_per_s=0)), log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "predict resnet50 vgg11 -g T4 -g H200 -b 32,64 --dataset imagenet",
+        "predict resnet50 -g T4 -b 8 --anchor-gpu T4 --anchor-batch-size 8 --anchor-throughput 90 --format json",
+        "predict resnet50 -g all -b 8 --format csv",
+        "compare resnet50 -b 64 --dataset imagenet --epochs 90 --budget 100 --relative-to T4",
+        "compare vgg11 -b 64 -g T4 -g V100-SXM2-16GB --samples 50000 --rank-by time --format json",
+    ],
+)
+def test_the_output_is_the_same_with_and_without_a_server(epochcast, url, line):
+    assert epochcast(*line.split(), "--server", url) == epochcast(*line.split())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("predict resnet50 -g H2O0 -b 8", "no GPU is called 'H2O0'. Nearest"),
+        ("predict resnet50 -g T4 -b 8 --model m.json", "model cannot be sent to a service"),
+        ("compare resnet50 -b 8", "compare needs the samples of an epoch"),
+    ],
+)
+def test_a_refusal_is_one_line_and_exit_code_2(epochcast, url, line, words):
+    run = epochcast(*line.split(), "--server", url)
+    assert run.code == 2
+    assert words in run.err
+
+
+def test_an_address_of_no_service_is_one_line_and_exit_code_2(epochcast):
+    assert (
+        "no address of a service"
+        in epochcast("predict", "resnet50", "-g", "T4", "-b", "8", "--server", "x").err
+    )
