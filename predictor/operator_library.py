@@ -38,6 +38,7 @@ MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
 """How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
 sizes, from far shapes, of a type that was never measured."""
 
+_USUAL = 0.4  # of the share of operators that the commonest batch size has
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 _OPERATOR_KEYS = (
@@ -226,11 +227,19 @@ class OperatorLibrary:
             rows = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
             new = [i for i in rows if asked[i] not in self.hidden]
             if new:
-                features = forest_features([asked[i] for i in new], batches, self._rates())
+                sizes = self._usual_sizes(name)
+                features = forest_features([asked[i] for i in new], sizes, self._rates())
                 answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
-                found |= dict(zip(new, answers, strict=True))
+                found |= dict(zip(new, _interpolation(np.log(sizes), np.log(batches), answers), strict=True))
             found |= {i: self._held_out(asked[i], batches) for i in rows if asked[i] in self.hidden}
         return found
+
+    def _usual_sizes(self, forest: str) -> Array:
+        """Batch sizes at which most operators were measured: trees are steps between them."""
+        rows = [FOREST_OF[o.type] == forest and o.type not in _BATCH_FREE for o in self.operators]
+        share = np.isfinite(self.log_ms[rows]).mean(axis=0) if any(rows) else np.ones(self.batch_sizes.size)
+        sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
+        return sizes
 
     def _held_out(self, operator: Operator, batches: Array) -> Array:
         known = self.hidden[operator]

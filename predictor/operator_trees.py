@@ -65,8 +65,7 @@ class Forest:
             "start": self.start,
             "roots": self.roots.tolist(),
             "feature": self.feature.tolist(),
-            # Rounded up: a row that lies on a threshold stays on its side.
-            "threshold": (np.ceil(self.threshold * 10**_DIGITS) / 10**_DIGITS).tolist(),
+            "threshold": self.threshold.tolist(),  # in full: rows lie on thresholds, or next to them
             "left": self.left.tolist(),
             "right": self.right.tolist(),
             "value": [round(each, _DIGITS) for each in self.value.tolist()],
