@@ -15,12 +15,20 @@ operator saves for its backward pass, the documentation of `torch.amp` what stay
 - the CUDA context with cuDNN's and cuBLAS's kernels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from predictor.layers import IMAGE, Layer, LayerTable
 from predictor.modes import Mode
 
-__all__ = ["CONTEXT_GIB", "MEMORY_ESTIMATE_VALIDATED", "MemoryEstimate", "peak_memory", "peak_memory_gib"]
+__all__ = [
+    "CONTEXT_GIB",
+    "MEMORY_ESTIMATE_VALIDATED",
+    "MemoryEstimate",
+    "peak_memories_gib",
+    "peak_memory",
+    "peak_memory_gib",
+]
 
 MEMORY_ESTIMATE_VALIDATED = False
 """Turns True when estimates have been compared with measured peaks."""
@@ -90,29 +98,60 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     largest pair of activation gradients, and of the workspace. The sum is an upper estimate: weight gradients
     appear while activations go.
     """
-    mode = mode or Mode()
-    per_image = activation_bytes_per_image(table, mode.precision)
+    return _law(table, mode or Mode()).at(batch_size)
+
+
+def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode | None = None) -> list[float]:
+    """`peak_memory_gib` at each of many batch sizes; the layers are gone through once."""
+    law = _law(table, mode or Mode())
+    return [law.at(batch_size).peak_gib for batch_size in batch_sizes]
+
+
+def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
+    """Estimated peak memory of a training iteration in GiB (2^30 bytes); see `peak_memory`."""
+    return peak_memory(table, batch_size, mode).peak_gib
+
+
+@dataclass(frozen=True, slots=True)
+class _Law:
+    """Bytes that any batch size needs, and bytes for each image of a batch."""
+
+    weights: float
+    gradients: float
+    optimizer_state: float
+    activations_per_image: float
+    activation_gradients_per_image: float
+    workspace_per_image: float
+
+    def at(self, batch_size: int) -> MemoryEstimate:
+        return MemoryEstimate(
+            weights=self.weights,
+            gradients=self.gradients,
+            optimizer_state=self.optimizer_state,
+            activations=batch_size * self.activations_per_image,
+            activation_gradients=batch_size * self.activation_gradients_per_image,
+            workspace=batch_size * self.workspace_per_image,
+            context=CONTEXT_GIB * _GIB,
+        )
+
+
+def _law(table: LayerTable, mode: Mode) -> _Law:
     element, weight = _element_bytes(mode.precision), _weight_bytes(mode.precision)
     elements = [_input_elements(layer) + _output_elements(layer) for layer in table]
     convolutions = [
         _input_elements(layer) + _output_elements(layer) for layer in table if layer.type.startswith("conv")
     ]
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
-    copies = 2.0 * table.parameters if mode.precision.startswith("amp") else 0.0
-    return MemoryEstimate(
-        weights=table.parameters * weight + buffers + copies,
-        gradients=table.parameters * weight,
-        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
-        activations=batch_size * per_image,
-        activation_gradients=batch_size * element * max(elements, default=0.0),
-        workspace=batch_size * element * max(convolutions, default=0.0),
-        context=CONTEXT_GIB * _GIB,
+    parameters = table.parameters
+    copies = 2.0 * parameters if mode.precision.startswith("amp") else 0.0
+    return _Law(
+        weights=parameters * weight + buffers + copies,
+        gradients=parameters * weight,
+        optimizer_state=parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
+        activations_per_image=activation_bytes_per_image(table, mode.precision),
+        activation_gradients_per_image=element * max(elements, default=0.0),
+        workspace_per_image=element * max(convolutions, default=0.0),
     )
-
-
-def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
-    """Estimated peak memory of a training iteration in GiB (2^30 bytes); see `peak_memory`."""
-    return peak_memory(table, batch_size, mode).peak_gib
 
 
 def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> float:

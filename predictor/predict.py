@@ -18,7 +18,7 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.gpus import Gpu
 from predictor.inputs import MAX_IMAGE_SIZE, batch_sizes_of, texts_of, whole_number
 from predictor.layers import LayerTable
-from predictor.memory import MEMORY_ESTIMATE_VALIDATED, peak_memory_gib
+from predictor.memory import MEMORY_ESTIMATE_VALIDATED, peak_memories_gib
 from predictor.modes import Mode
 from predictor.offers import Offer, cheapest_offer, load_offers
 from predictor.prediction_rows import PredictionRow, mark_best
@@ -116,7 +116,7 @@ def predict(
     for each in texts_of(cnn):
         table = _layer_table(each, image_size, data_set)
         also = own.anchors(table, mode) if own else ()
-        memory = [peak_memory_gib(table, size, mode) for size in sizes]
+        memory = peak_memories_gib(table, sizes, mode)
         for gpu in chosen:
             forecast = served.forecast(table, gpu, mode, sizes, (*known, *also), method, host)
             epochs = _epochs(forecast, n_samples, n_validation, sizes, served, mode)
