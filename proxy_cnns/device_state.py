@@ -1,33 +1,20 @@
 """The state of the device around a measurement: whether it is free, and runs as it should.
 
-Called by the campaign before, between and after configurations; calls NVIDIA's management library through
-nvidia-ml-py where that is installed (the ``gpu`` extra), and /proc for the CPU. A reading takes about a
-millisecond and is never made for each operator.
+Called by runs and the campaign before, between and after configurations; calls `nvml` for a GPU and /proc for the
+CPU. A reading takes about a millisecond and is never made for each operator.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from predictor.errors import NoisyMeasurementError
+from proxy_cnns.nvml import HARMFUL, gpu_reader
 
-__all__ = ["DeviceState", "Monitor", "disturbances", "driver_version", "open_monitor", "refuse_busy"]
+__all__ = ["DeviceState", "Monitor", "disturbances", "open_monitor", "refuse_busy"]
 
-_HARMFUL = {
-    "sw_thermal_slowdown": 0x20,
-    "hw_thermal_slowdown": 0x40,
-    "hw_slowdown": 0x08,
-    "hw_power_brake_slowdown": 0x80,
-}
-_HARMLESS = {
-    "gpu_idle": 0x01,
-    "applications_clocks_setting": 0x02,
-    "sw_power_cap": 0x04,  # the GPU at its own power limit: how it runs under load, recorded and kept
-    "sync_boost": 0x10,
-    "display_clock_setting": 0x100,
-}
 _BUSY_PERCENT = 5
 _BUSY_CPU = 0.25
 
@@ -108,40 +95,9 @@ class Monitor:
         return DeviceState(cpu_busy=round(max(0.0, busy), 3), load_average=load)
 
 
-def open_monitor(device: str, uuid: str | None = None) -> Monitor:
-    """Monitor of ``cpu`` or ``cuda:N``; where NVIDIA's library is missing, its readings say so.
-
-    Parameters
-    ----------
-    device : str
-    uuid : str, optional
-        The GPU's, where the framework tells; else it is found by its number and ``CUDA_VISIBLE_DEVICES``.
-    """
-    if device == "cpu":
-        return Monitor(dict, watch_cpu=True)
-    try:
-        import pynvml
-    except ImportError:
-        return _blind("nvidia-ml-py is not installed: pip install 'epochcast[gpu]'")
-    try:
-        pynvml.nvmlInit()
-        handle = _handle(pynvml, device, uuid)
-    except pynvml.NVMLError as error:
-        return _blind(f"NVIDIA's management library does not answer: {error}")
-    return Monitor(lambda: _read(pynvml, handle))
-
-
-def driver_version() -> str | None:
-    """Version of NVIDIA's driver; None where it cannot be asked."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion())
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return None
+def open_monitor(device: str) -> Monitor:
+    """Monitor of ``cpu`` or ``cuda:N``; where NVIDIA's library is missing, its readings say so."""
+    return Monitor(dict, watch_cpu=True) if device == "cpu" else Monitor(gpu_reader(device))
 
 
 def refuse_busy(state: DeviceState, device: str) -> None:
@@ -170,7 +126,7 @@ def refuse_busy(state: DeviceState, device: str) -> None:
 
 def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
     """Why what was measured between two readings cannot be trusted; empty if nothing speaks against it."""
-    reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in _HARMFUL]
+    reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in HARMFUL]
     reasons += [f"process {line} is on the GPU" for line in after.other_processes]
     if (after.ecc_errors or 0) > (before.ecc_errors or 0):
         reasons.append(f"{after.ecc_errors} uncorrected memory errors, {before.ecc_errors or 0} before")
@@ -184,70 +140,6 @@ def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
 def _first(reasons: list[str]) -> str:
     more = len(reasons) - 2
     return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
-
-
-def _blind(reason: str) -> Monitor:
-    return Monitor(lambda: {"missing": reason})
-
-
-def _handle(nvml: Any, device: str, uuid: str | None) -> Any:
-    """Handle of ``cuda:N``, through its UUID or through CUDA_VISIBLE_DEVICES."""
-    if uuid:
-        return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
-    number = int(device.partition(":")[2] or 0)
-    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
-    name = visible[number] if number < len(visible) else str(number)
-    if name.isdecimal():
-        return nvml.nvmlDeviceGetHandleByIndex(int(name))
-    return nvml.nvmlDeviceGetHandleByUUID(name)
-
-
-def _read(nvml: Any, handle: Any) -> dict[str, Any]:
-    def ask(function: str, *arguments: Any) -> Any:
-        try:
-            return getattr(nvml, function)(handle, *arguments)
-        except (nvml.NVMLError, AttributeError):  # not supported by this GPU, or by this driver
-            return None
-
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
-    if reasons is None:
-        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
-    power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
-    ecc, persistence, mode = (
-        ask(f"nvmlDeviceGet{what}") for what in ("EccMode", "PersistenceMode", "ComputeMode")
-    )
-    utilisation, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
-    return {
-        "sm_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
-        "memory_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-        "p_state": ask("nvmlDeviceGetPerformanceState"),
-        "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
-        "power_limit_w": None if limit is None else limit / 1000,
-        "power_draw_w": None if power is None else power / 1000,
-        "throttle_reasons": tuple(_names(reasons)),
-        "ecc": None if ecc is None else bool(ecc[0]),
-        "ecc_errors": ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, since the driver was loaded
-        "compute_mode": mode,
-        "persistence": None if persistence is None else bool(persistence),
-        "utilisation_percent": None if utilisation is None else utilisation.gpu,
-        "memory_used_mib": None if memory is None else memory.used // 2**20,
-        "processes": tuple(_processes(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or ())),
-    }
-
-
-def _names(reasons: int) -> Iterable[str]:
-    return [name for name, bit in (_HARMFUL | _HARMLESS).items() if reasons & bit]
-
-
-def _processes(nvml: Any, processes: Iterable[Any]) -> Iterable[tuple[int, str]]:
-    """Number of each process on the GPU, and a line about it."""
-    for process in processes:
-        try:
-            name = Path(str(nvml.nvmlSystemGetProcessName(process.pid))).name
-        except nvml.NVMLError:
-            name = "of another container"
-        memory = f" ({process.usedGpuMemory // 2**20} MiB)" if process.usedGpuMemory else ""
-        yield process.pid, f"{process.pid} {name}{memory}"
 
 
 def _cpu_seconds() -> tuple[float, float] | None:

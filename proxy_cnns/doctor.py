@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from proxy_cnns.host import host_name
+from proxy_cnns.nvml import driver_version, gpu_names
 
 __all__ = ["Finding", "examine"]
 
@@ -46,19 +47,14 @@ def examine() -> list[Finding]:
 
 def _gpus() -> list[Finding]:
     purpose = "clocks, temperature and other processes beside every measurement"
-    try:
-        import pynvml
-    except ImportError:
+    names = gpu_names()
+    if names is None:
         return [Finding("nvidia-ml-py", None, purpose, "pip install 'epochcast[gpu]'")]
     library = Finding("nvidia-ml-py", _version("nvidia-ml-py") or "present", purpose)
-    try:
-        pynvml.nvmlInit()
-        driver = Finding("NVIDIA driver", str(pynvml.nvmlSystemGetDriverVersion()), "any GPU")
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(n) for n in range(pynvml.nvmlDeviceGetCount())]
-        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
-    except pynvml.NVMLError as error:
+    if not names:
         step = "install NVIDIA's driver, or start the container with --gpus all; without a GPU: --device cpu"
-        return [library, Finding("NVIDIA driver", None, f"any GPU ({error})", step)]
+        return [library, Finding("GPU", None, "all that is not measured with --device cpu", step)]
+    driver = Finding("NVIDIA driver", driver_version(), "any GPU")
     return [library, driver, *(_gpu(number, name) for number, name in enumerate(names))]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, EpochcastError, ProfilingError, SchemaError
 from proxy_cnns.campaign import Progress
+from proxy_cnns.nvml import gpu_names
 
 __all__ = ["measure_in_parallel", "visible_gpus"]
 
@@ -27,7 +28,7 @@ def visible_gpus(wanted: str) -> tuple[str, ...]:
     BackendUnavailableError
         If there is no GPU, or none of this number.
     """
-    names = _gpu_names()
+    names = _visible_names()
     if wanted.strip() == "all":
         if not names:
             raise BackendUnavailableError(
@@ -163,20 +164,10 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _gpu_names() -> list[str] | None:
+def _visible_names() -> list[str] | None:
     """Names of the GPUs that are visible here; None where the driver cannot be asked."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
-        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
-    except ImportError:
-        return None
-    except pynvml.NVMLError:
-        return []
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
+    names, visible = gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None or visible is None:
         return names
     shown = [each.strip() for each in visible.split(",") if each.strip()]
     return [names[int(each)] if each.isdecimal() and int(each) < len(names) else each for each in shown]

@@ -1,14 +1,10 @@
-"""A run on disk: each finished row at once, so that killing the run loses nothing, and the table at its end.
+"""The rows of a run as they are measured: a line for each, on disk before the next one starts.
 
-Called by the campaign. While it runs, `OUT.rows.jsonl` grows by a line for each finished row; at the end these
-become OUT, a measurement table, and its JSON sidecar with every repeat. Written without pandas, which a measuring
-machine may lack. Calls the core's column list, `replace_file`'s way of replacing files, and `rows`.
+Called by the campaign and `run_table`; calls `rows` for keys. While a run goes on, `OUT.rows.jsonl` (one for each
+process) grows; killing the run loses nothing but the configuration under way.
 """
 
-import csv
 import fcntl
-import gzip
-import io
 import json
 import os
 import time
@@ -18,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import ProfilingError, SchemaError
-from predictor.measurement_columns import COLUMNS
-from proxy_cnns.rows import Key, key_of, series_of, sort_key
+from proxy_cnns.rows import Key, key_of, series_of
 
-__all__ = ["Run", "RunFile", "read_run", "reopen", "rows_paths", "sidecar_path", "write_table"]
+__all__ = ["Run", "RunFile", "check_identity", "compact", "read_rows", "rows_paths", "unwritable"]
 
 
 @dataclass(slots=True)
@@ -97,7 +92,7 @@ class RunFile:
         ProfilingError
             If the disk is full or fails; the file then ends with the line before.
         """
-        line = json.dumps(entry, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+        line = compact(entry).encode() + b"\n"
         try:
             written = os.write(self._file, line)
             if written != len(line):
@@ -108,7 +103,7 @@ class RunFile:
                 self._synced = time.monotonic()
         except OSError as error:
             os.ftruncate(self._file, self._end)
-            raise _unwritable(self.path, error) from error
+            raise unwritable(self.path, error) from error
 
     def close(self) -> None:
         """Bring everything to the disk, and let others write."""
@@ -121,96 +116,59 @@ def rows_paths(out: Path) -> list[Path]:
     return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
 
 
-def sidecar_path(out: Path) -> Path:
-    """Where the repeats, the environment and the device's states are: ``x.json`` beside ``x.csv``."""
-    name = out.name.removesuffix(".gz")
-    return out.with_name(name.removesuffix(".csv") + ".json" + (".gz" if out.name.endswith(".gz") else ""))
-
-
-def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
-    """What a run of this identity (None: of any) has already measured; an empty run if there is none.
+def read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
+    """Add what one rows file holds to `run`; a line that a killed run did not end is left out.
 
     Raises
     ------
     SchemaError
-        If `out` belongs to another run, saying what differs, or is no table of this command.
+        If it belongs to a run of another identity (None: any will do), or is damaged.
     """
-    if not out.name.endswith((".csv", ".csv.gz")):
+    recent: list[Key] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise SchemaError(
+                f"{path}, line {number} is not JSON: {error}. Move the file away to measure anew."
+            ) from error
+        if "run" in entry:
+            check_identity(entry["run"], identity, out)
+            run.identity = dict(entry["run"])
+        else:
+            run.take(entry, recent)
+
+
+def check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
+    """Refuse what another run left, saying what differs."""
+    if wanted is None:
+        return
+    differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    if differs:
+        what = "; ".join(f"{name} {found.get(name)!r} there, {wanted.get(name)!r} now" for name in differs)
         raise SchemaError(
-            f"--out {out} is neither .csv nor .csv.gz. Try: --out {out.name.split('.')[0]}.csv.gz"
+            f"{out} belongs to another run: {what}. Give another --out, or repeat that run's options."
         )
-    if not out.parent.is_dir():
-        raise SchemaError(f"--out {out}: there is no folder {out.parent}. Make it, or write elsewhere.")
-    run = Run()
-    for path in rows_paths(out):
-        _read_rows(path, run, identity, out)
-    if run.identity is None and out.exists():
-        _read_finished(out, run, identity)
-    return run
 
 
-def reopen(out: Path) -> Path | None:
-    """Turn a finished table back into a rows file, to be added to; None where there is none, or already one.
-
-    Raises
-    ------
-    SchemaError
-        If `out` is no table of this command.
-    """
-    if rows_paths(out) or not out.exists():
-        return None
-    run = read_run(out, None)
-    entries: list[dict[str, Any]] = [{"run": run.identity}]
-    entries += [{"row": row, "repeats": run.repeats[key]} for key, row in run.rows.items()]
-    entries += [{"ended": end} for end in run.ended.values()]
-    entries += [{"failed": key, "reason": reason} for key, reason in run.failed.items()]
-    entries += run.events
-    path = out.with_name(f"{out.name}.rows.jsonl")
-    _replace(path, "".join(_compact(entry) + "\n" for entry in entries))
-    return path
+def compact(value: Any) -> str:
+    """JSON on one line, without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
-    """Write the table and its sidecar, each in one step, the same bytes for the same run.
-
-    Raises
-    ------
-    ProfilingError
-        If they cannot be written; the rows files are untouched.
-    """
-    ordered = sorted(run.rows.values(), key=sort_key)
-    used = {name for row in ordered for name in row}
-    names = [column.name for column in COLUMNS if column.name in used]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(ordered)
-    sidecar = {
-        "run": run.identity,
-        "environment": dict(environment),
-        "events": run.events,
-        "ended": list(run.ended.values()),
-        "failed": [{"failed": list(key), "reason": reason} for key, reason in run.failed.items()],
-        "largest_batch_sizes": _largest(run),
-        "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
-    }
-    _replace(sidecar_path(out), _lines(sidecar))
-    _replace(out, text.getvalue())
-
-
-def _largest(run: Run) -> list[dict[str, Any]]:
-    """The largest batch size that was measured of each series that ended before its grid did."""
-    largest: dict[Key, int] = {}
-    for key in run.rows:
-        largest[series_of(key)] = max(largest.get(series_of(key), 0), int(key[-1]))
-    return [{"series": list(series), "batch_size": largest.get(series)} for series in run.ended]
+def unwritable(path: Path, error: OSError) -> ProfilingError:
+    """Error of a full or failing disk."""
+    return ProfilingError(
+        f"{path} cannot be written: {error.strerror}. What was measured before is kept; make room, then repeat "
+        "the same command to go on."
+    )
 
 
 def _opened(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -233,103 +191,6 @@ def _drop_torn_line(file: int) -> int:
     if end < size:
         os.ftruncate(file, end)
     return end
-
-
-def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
-    recent: list[Key] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
-        try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise SchemaError(
-                f"{path}, line {number} is not JSON: {error}. Move the file away to measure anew."
-            ) from error
-        if "run" in entry:
-            _check_identity(entry["run"], identity, out)
-            run.identity = dict(entry["run"])
-        else:
-            run.take(entry, recent)
-
-
-def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
-    """Read a table and its sidecar back, to add to them."""
-    beside = sidecar_path(out)
-    if not beside.is_file():
-        raise SchemaError(
-            f"{out} exists, and without {beside.name} it is no table of this command. Give another --out."
-        )
-    try:
-        sidecar = json.loads(_text(beside))
-        rows = list(csv.DictReader(io.StringIO(_text(out))))
-        _check_identity(sidecar["run"], identity, out)
-        run.identity = dict(sidecar["run"])
-        for row, repeats in zip(rows, sidecar["repeats"], strict=True):
-            run.take({"row": {key: value for key, value in row.items() if value}, "repeats": repeats}, [])
-        for entry in [*({"ended": end} for end in sidecar["ended"]), *sidecar["failed"]]:
-            run.take(entry, [])
-        run.events += sidecar["events"]
-    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
-        if isinstance(error, SchemaError):
-            raise
-        raise SchemaError(
-            f"{out} and {beside.name} do not belong together: {error}. Give another --out."
-        ) from error
-
-
-def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
-    if wanted is None:
-        return
-    differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
-    if differs:
-        what = "; ".join(f"{name} {found.get(name)!r} there, {wanted.get(name)!r} now" for name in differs)
-        raise SchemaError(
-            f"{out} belongs to another run: {what}. Give another --out, or repeat that run's options."
-        )
-
-
-def _lines(sidecar: Mapping[str, Any]) -> str:
-    """JSON with a line for each entry of a list: small, and readable in a difference."""
-    parts = []
-    for name, value in sidecar.items():
-        if isinstance(value, list):
-            entries = ",\n".join(_compact(each) for each in value)
-            parts.append(f"{json.dumps(name)}: [\n{entries}\n]" if value else f"{json.dumps(name)}: []")
-        else:
-            parts.append(f"{json.dumps(name)}: {json.dumps(value, indent=1, ensure_ascii=False)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _text(path: Path) -> str:
-    data = path.read_bytes()
-    return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode()
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: the old file or the new one, never half of it."""
-    data = text.encode()
-    if path.name.endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> ProfilingError:
-    return ProfilingError(
-        f"{path} cannot be written: {error.strerror}. What was measured before is kept; make room, then repeat "
-        "the same command to go on."
-    )
 
 
 def _escaped(name: str) -> str:

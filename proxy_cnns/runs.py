@@ -18,11 +18,13 @@ from predictor.gpus import find_gpu, precisions_of
 from predictor.measurements import canonical_gpu_name
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Progress, Task, measure_all, pending
-from proxy_cnns.device_state import Monitor, driver_version, open_monitor, refuse_busy
+from proxy_cnns.device_state import Monitor, open_monitor, refuse_busy
 from proxy_cnns.host import host_name
+from proxy_cnns.nvml import driver_version
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows import series_of, setting_key
-from proxy_cnns.run_file import Run, RunFile, read_run, reopen, rows_paths, write_table
+from proxy_cnns.run_file import Run, RunFile, rows_paths
+from proxy_cnns.run_table import read_run, reopen, write_table
 from proxy_cnns.work import Setting
 
 __all__ = ["Outcome", "Request", "Share", "measure_share", "profile"]

@@ -1,10 +1,6 @@
 """`epochcast profile`: measure the local machine, and say what it has for measuring."""
 
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epochcast.commands import options as o
+from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
-    from proxy_cnns.campaign import Progress
     from proxy_cnns.runs import Outcome, Request
     from proxy_cnns.work import Setting
 
@@ -26,7 +22,6 @@ app = typer.Typer(
 )
 
 _WHAT, _HOW_LONG = "What to measure", "How long, and what to make of noise"
-_EACH_S = 10.0
 
 
 @app.callback()
@@ -143,7 +138,7 @@ def profile_command(
         return
     from proxy_cnns.runs import profile
 
-    with _shown_progress() as report:
+    with shown_progress() as report:
         outcome = profile(request, report)
     _show_outcome(outcome, request, output)
 
@@ -225,8 +220,7 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
         typer.echo(f"Next: epochcast data show {outcome.out}")
-        if not outcome.gpu.startswith("cpu:"):
-            typer.echo(f"      {_next_step(outcome, request.settings[0])}")
+        typer.echo(f"      {_next_step(outcome, request.settings[0])}")
 
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
@@ -257,47 +251,3 @@ def _next_step(outcome: "Outcome", setting: "Setting") -> str:
 def _some(lines: tuple[str, ...]) -> str:
     more = len(lines) - 3
     return "; ".join(lines[:3]) + (f"; and {more} more (all are in the sidecar)." if more > 0 else ".")
-
-
-@contextmanager
-def _shown_progress() -> "Iterator[Callable[[Progress], None]]":
-    """A bar on a terminal; elsewhere a line now and then."""
-    if not sys.stderr.isatty():
-        yield _line_now_and_then()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]} left"),
-        TextColumn("{task.description}"),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, left="")
-
-        def report(progress: "Progress") -> None:
-            left = duration(progress.seconds_left)
-            bar.update(
-                task, completed=progress.done, total=progress.total, left=left, description=progress.now
-            )
-
-        yield report
-
-
-def _line_now_and_then() -> "Callable[[Progress], None]":
-    last = time.monotonic() - _EACH_S
-
-    def report(progress: "Progress") -> None:
-        nonlocal last
-        if time.monotonic() - last >= _EACH_S:
-            last = time.monotonic()
-            typer.echo(
-                f"{progress.done:,} of {progress.total:,}, about {duration(progress.seconds_left)} left: "
-                f"{progress.now}",
-                err=True,
-            )
-
-    return report

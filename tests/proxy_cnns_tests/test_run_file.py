@@ -12,7 +12,8 @@ from predictor.errors import ProfilingError, SchemaError
 from predictor.measurements import read_measurements, write_measurements
 from proxy_cnns.profiler import Measured
 from proxy_cnns.rows import measurement_row, repeats_of, setting_key
-from proxy_cnns.run_file import RunFile, read_run, reopen, rows_paths, sidecar_path, write_table
+from proxy_cnns.run_file import RunFile, rows_paths
+from proxy_cnns.run_table import read_run, reopen, sidecar_path, write_table
 
 IDENTITY = {"preset": "quick", "gpu": "NVIDIA H200"}
 ABOUT = {"framework": "pytorch", "framework_version": "2.11.0", "gpu": "NVIDIA H200", "device_kind": "gpu"}

@@ -18,7 +18,8 @@ from predictor.modes import Mode
 from proxy_cnns import runs
 from proxy_cnns.device_state import DeviceState
 from proxy_cnns.rows import key_of, setting_key
-from proxy_cnns.run_file import rows_paths, sidecar_path
+from proxy_cnns.run_file import rows_paths
+from proxy_cnns.run_table import sidecar_path
 from proxy_cnns.runs import profile
 
 HERE = Path(__file__).parent

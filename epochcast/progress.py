@@ -1,0 +1,62 @@
+"""How far a run is, on stderr: a bar on a terminal, elsewhere a line now and then.
+
+Called by the command `profile`; calls tables for times.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from epochcast.tables import duration
+
+if TYPE_CHECKING:
+    from proxy_cnns.campaign import Progress
+
+__all__ = ["shown_progress"]
+
+_EACH_S = 10.0
+
+
+@contextmanager
+def shown_progress() -> "Iterator[Callable[[Progress], None]]":
+    """Show what the run reports; the bar goes when it ends."""
+    if not sys.stderr.isatty():
+        yield _line_now_and_then()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]} left"),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, left="")
+
+        def report(progress: "Progress") -> None:
+            left = duration(progress.seconds_left)
+            bar.update(
+                task, completed=progress.done, total=progress.total, left=left, description=progress.now
+            )
+
+        yield report
+
+
+def _line_now_and_then() -> "Callable[[Progress], None]":
+    last = time.monotonic() - _EACH_S
+
+    def report(progress: "Progress") -> None:
+        nonlocal last
+        if time.monotonic() - last >= _EACH_S:
+            last = time.monotonic()
+            left = duration(progress.seconds_left)
+            print(
+                f"{progress.done:,} of {progress.total:,}, about {left} left: {progress.now}", file=sys.stderr
+            )
+
+    return report
