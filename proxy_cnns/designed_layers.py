@@ -31,6 +31,12 @@ def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 
     return same_shape(type_, channels, side, wide_input=draw.happens(wide), **more)
 
 
+def _shuffle(draw: Draw) -> Operator:
+    """A channel shuffle of two groups; a mere change of layout moves nothing."""
+    channels, side = _size(draw, 7, 64)
+    return same_shape("permute", channels + channels % 2, side, groups=2)
+
+
 def _vector(draw: Draw, type_: str, low: float, high: float, **more: Any) -> Operator:
     return same_shape(type_, draw.channels(draw.between(low, high)), 1, **more)
 
@@ -137,7 +143,8 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "dropout": (6, partial(_plain, type_="dropout", low=2, high=40)),
     "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
     "stochastic depth": (24, partial(_plain, type_="stochastic_depth", low=7, wide=0.3)),
-    "permute": (20, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
+    "channel shuffle": (16, _shuffle),
+    "permute": (6, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
     "permute, vectors": (2, partial(_vector, type_="permute", low=512, high=2048, wide_input=True)),
     "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
     "max pool 3/2": (14, _pool("max_pool", 3, 2)),
