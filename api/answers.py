@@ -12,7 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from predictor.comparison_rows import ComparisonRow
 from predictor.prediction_rows import PredictionRow
 
-__all__ = ["TEXT_COLUMNS", "ColumnAnswer", "ComparisonAnswer", "PredictionAnswer", "RowAnswer"]
+__all__ = [
+    "TEXT_COLUMNS",
+    "CalibrationAnswer",
+    "ColumnAnswer",
+    "ComparisonAnswer",
+    "PredictionAnswer",
+    "RowAnswer",
+]
 
 
 class LeftOut(BaseModel):
@@ -74,4 +81,27 @@ class ComparisonAnswer(BaseModel):
     rows: list[ComparisonRow]
 
 
+class Measured(BaseModel):
+    """The measurements that an answer is from."""
+
+    operators: int = Field(description="Rows of single layers.")
+    targets: int = Field(description="Rows of whole CNNs.")
+    keys: dict[str, int] = Field(description="Stored rows used, by the name of the API key that sent them.")
+
+
+class CalibratedRows(RowAnswer):
+    """Rows, and the measurements that they are from."""
+
+    measured: Measured
+
+
+class CalibratedColumns(ColumnAnswer):
+    """Columns, and the measurements that they are from."""
+
+    measured: Measured
+
+
+CalibrationAnswer = Annotated[
+    CalibratedRows | CalibratedColumns, Field(description="Rows, or columns if asked for.")
+]
 PredictionAnswer = Annotated[RowAnswer | ColumnAnswer, Field(description="Rows, or columns if asked for.")]

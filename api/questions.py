@@ -18,7 +18,7 @@ from api.bodies import read_body
 from api.layer_tables import inline_table, of_size, zoo_table
 from api.onnx_reader import read_onnx
 from api.problems import InvalidFieldsError
-from api.schemas import MAX_ONNX_BYTES, ComparisonQuestion, PredictionQuestion
+from api.schemas import MAX_ONNX_BYTES, CalibrationQuestion, ComparisonQuestion, PredictionQuestion
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 
@@ -28,7 +28,7 @@ MAX_QUESTION_BYTES = 24 * 2**20
 """Of a question, an ONNX file in base64 included."""
 
 _FORMS = ("application/json", "multipart/form-data")
-Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion)
+Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion)
 
 
 class _InMemory(MultiPartParser):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from api.store.upload_tables import MAX_ROWS
 from predictor.comparison_rows import RANKINGS
 from predictor.inputs import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
 from predictor.layers import ACTIVATION_KINDS, LAYER_TYPES
@@ -20,10 +21,12 @@ __all__ = [
     "MAX_LAYERS",
     "MAX_ONNX_BYTES",
     "AnchorIn",
+    "CalibrationQuestion",
     "ComparisonQuestion",
     "LayerIn",
     "LayerTableIn",
     "PredictionQuestion",
+    "StoredRows",
 ]
 
 MAX_GPUS = 200
@@ -150,7 +153,7 @@ class _Question(BaseModel):
     measurements: Annotated[list[dict[str, Any]], Field(max_length=MAX_MEASUREMENTS)] = Field(
         [],
         description="Rows of a measurement table (docs/instrument.md): proxies' and operators' answer at once, "
-        "those of this CNN are anchors. `/v1/calibrations` keeps them for several questions.",
+        "those of this CNN are anchors. `/v1/calibrations` takes more, and stored ones.",
     )
     method: _Method = "auto"
     host: _Name | None = None
@@ -195,6 +198,61 @@ class PredictionQuestion(_Question):
     form: Literal["rows", "columns"] = Field(
         "rows", description="Rows, or columns: smaller and faster where there are many."
     )
+
+
+class StoredRows(BaseModel):
+    """Which rows of the measurement store to answer from; all that is given must hold."""
+
+    model_config = _IN
+
+    gpu: _Name = Field(description="As drivers and people write it.")
+    host: _Name | None = None
+    source: _Name | None = None
+    key: _Name | None = Field(None, description="Only what came with the API key of this name.")
+    upload: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+
+
+class CalibrationQuestion(PredictionQuestion):
+    """As for predictions, with measurements to answer from: `measurements`, or `stored` ones."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
+                {
+                    "cnn": "resnet50",
+                    "batch_sizes": [32],
+                    "measurements": [
+                        {
+                            "gpu": "L40S",
+                            "cnn": "resnet50",
+                            "image_size": 224,
+                            "batch_size": 64,
+                            "precision": "fp32",
+                            "iteration_time_ms": 190.5,
+                        }
+                    ],
+                },
+            ]
+        }
+    )
+
+    gpus: Annotated[list[_Name], Field(max_length=MAX_GPUS)] = Field(
+        [], description="Those of the measurements, if none is given."
+    )
+    measurements: Annotated[list[dict[str, Any]], Field(max_length=MAX_ROWS)] = Field(
+        [], description="Rows of a measurement table (docs/instrument.md), such as a quick profile's."
+    )
+    stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CalibrationQuestion":
+        if bool(self.measurements) == (self.stored is not None):
+            raise ValueError(
+                "neither or both of measurements and stored are given. "
+                "Send the rows of a profile, or say which stored ones."
+            )
+        return self
 
 
 class ComparisonQuestion(_Question):

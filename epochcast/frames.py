@@ -111,7 +111,7 @@ def compare(
     options["model"] = load_model(options.get("model"))
     rows = compare_rows(cnn, batch_size, gpu, **options)
     frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
-    frame.attrs["covers"] = coverage_of(rows[0].host, **options)
+    frame.attrs["covers"] = coverage_of(rows[0].host, trained_on=list(frame["trained_on"]), **options)
     return frame
 
 

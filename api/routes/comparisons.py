@@ -59,5 +59,5 @@ def _answer(
         offers=offers,
         model=model,
     )
-    covers = coverage_of(rows[0].host, model=model, **options)
+    covers = coverage_of(rows[0].host, model=model, trained_on=[row.trained_on for row in rows], **options)
     return to_json({"covers": covers, "rows": [asdict(row) for row in rows]}, inf_nan_mode="constants")

@@ -5,7 +5,7 @@ Included by the application; calls the core's `predict`, whose answers these are
 
 from dataclasses import asdict
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
@@ -25,7 +25,10 @@ from predictor.offers import Offer
 from predictor.predict import predict
 from predictor.prediction_rows import PredictionRow
 
-__all__ = ["router"]
+if TYPE_CHECKING:
+    from predictor.own_measurements import OwnMeasurements
+
+__all__ = ["answer", "check_rows", "router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
@@ -57,7 +60,7 @@ async def predictions(request: Request) -> Response:
     """
     question, table = await read_question(request, PredictionQuestion)
     state = request.app.state
-    _check_rows(question, state.settings.max_rows)
+    check_rows(question, state.settings.max_rows)
     content = await run_apart(request, _answer, question, table, state.served.current, state.offers)
     return Response(content, media_type="application/json")
 
@@ -65,8 +68,19 @@ async def predictions(request: Request) -> Response:
 def _answer(
     question: PredictionQuestion, table: LayerTable, model: Model, offers: tuple[Offer, ...]
 ) -> bytes:
+    content = answer(question, table, measured(question.measurements, model), model, offers)
+    return to_json(content, inf_nan_mode="constants")
+
+
+def answer(
+    question: PredictionQuestion,
+    table: LayerTable,
+    own: "OwnMeasurements | None",
+    model: Model,
+    offers: tuple[Offer, ...],
+) -> dict[str, Any]:
+    """Answer a question, from someone's own measurements where there are any."""
     shared = question.model_dump(include=set(_SHARED))
-    own = measured(question.measurements, model)
     anchors = [each.model_dump(exclude_none=True) for each in question.anchors]
     rows: list[PredictionRow] = []
     covers, left_out = [], []
@@ -81,13 +95,14 @@ def _answer(
             offers=offers, model=model,
         )  # fmt: skip
         rows += found
-        covers.append(coverage_of(found[0].host, model=model, **shared, **mode))
+        trained_on = [row.trained_on for row in found]
+        covers.append(coverage_of(found[0].host, model=model, trained_on=trained_on, **shared, **mode))
     content: dict[str, Any] = {"covers": covers, "left_out": list({str(e): e for e in left_out}.values())}
-    content |= {"rows": [asdict(row) for row in rows]} if question.form == "rows" else _columns(rows)
-    return to_json(content, inf_nan_mode="constants")
+    return content | ({"rows": [asdict(row) for row in rows]} if question.form == "rows" else _columns(rows))
 
 
-def _check_rows(question: PredictionQuestion, most: int) -> None:
+def check_rows(question: PredictionQuestion, most: int) -> None:
+    """Refuse more rows than are answered at once; OutOfRangeError."""
     n_gpus = len(all_gpus()) if _all(question) else len(question.gpus)
     asked = (
         n_gpus * len(question.batch_sizes) * len(set(question.precisions)) * len(set(question.memory_formats))

@@ -126,7 +126,7 @@ def _answer(
 
     question = question | {"model": load_model(question["model"])}
     found = compare(cnn, batch_size, gpu, **wishes, **question)
-    return found, coverage_of(found[0].host, **question)
+    return found, coverage_of(found[0].host, trained_on=[row.trained_on for row in found], **question)
 
 
 def _show(found: "list[ComparisonRow]", output: Format, covers: str, relative_to: str | None) -> None:

@@ -62,19 +62,19 @@ def local(profile, **options):
 
 
 def test_rows_sent_along_answer_at_once_as_the_core_does(http, profile):
-    answer = http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    answer = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     assert answer.status_code == 200
     assert answer.json()["rows"] == local(profile)
-    assert answer.json()["n_operators"] == len(profile)
+    assert answer.json()["measured"]["operators"] == len(profile)
 
 
 def test_the_answer_adds_up_the_measured_operators(http, profile):
-    found = http.post("/v1/calibrations", json=QUESTION | {"rows": profile}).json()["rows"]
+    found = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile}).json()["rows"]
     assert [row["method"] for row in found] == ["layer-times"] * 2
 
 
 def test_nothing_sent_along_is_stored(http, profile):
-    http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     assert http.get("/v1/measurements").json()["rows"] == []
 
 
@@ -83,7 +83,7 @@ def test_stored_rows_answer_as_the_same_rows_sent_along(http, profile, stored):
     assert [row["iteration_time_ms"] for row in found["rows"]] == pytest.approx(
         [row["iteration_time_ms"] for row in local(profile)], rel=1e-6
     )
-    assert found["keys"] == {"alice": len(profile)}
+    assert found["measured"]["keys"] == {"alice": len(profile)}
 
 
 def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profile, stored):
@@ -91,25 +91,26 @@ def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profi
     wrong = [row | {"iteration_time_ms": 1e6, "gpu_time_ms": 1e6} for row in profile]
     store_rows(store, rows_of(table_of_rows(wrong))[1], bob.id)
     asked = QUESTION | {"stored": {"gpu": GPU, "key": "alice"}}
-    assert http.post("/v1/calibrations", json=asked).json()["keys"] == {"alice": len(profile)}
+    assert http.post("/v1/calibrations", json=asked).json()["measured"]["keys"] == {"alice": len(profile)}
 
 
 def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, profile, monkeypatch):
     from predictor.own_measurements import OwnMeasurements
 
-    first = http.post("/v1/calibrations", json=QUESTION | {"rows": profile})
+    first = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     monkeypatch.setattr(OwnMeasurements, "of", lambda *_: pytest.fail("fitted again"))
-    second = http.post("/v1/calibrations", json=QUESTION | {"rows": profile[::-1], "cnn": "vgg11"})
+    second = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile[::-1], "cnn": "vgg11"})
     assert (first.status_code, second.status_code) == (200, 200)
 
 
 @pytest.mark.parametrize(
     ("change", "status", "words"),
     [
-        ({}, 422, "neither rows nor stored"),
-        ({"rows": []}, 422, "no measurement"),
-        ({"rows": [{"gpu": "T4"}]}, 422, "lacks the column 'cnn'"),
-        ({"rows": 3}, 422, "no list of rows"),
+        ({}, 422, "neither or both of measurements and stored"),
+        ({"measurements": [{"gpu": "T4"}], "stored": {"gpu": "T4"}}, 422, "neither or both"),
+        ({"measurements": [{"gpu": "T4"}]}, 422, "lacks the column 'cnn'"),
+        ({"measurements": [{"gpu": ["T4"]}]}, 422, "row 1: gpu is ['T4']"),
+        ({"measurements": 3}, 422, "measurements"),
         ({"stored": {"gpu": "T4"}}, 422, "no measurement of Tesla T4 is stored"),
         ({"stored": {"gpu": "H2O0"}}, 404, "Nearest"),
         ({"stored": {}}, 422, "stored.gpu"),
@@ -118,7 +119,7 @@ def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, prof
         ({"cnn": "/etc/passwd.csv", "stored": {"gpu": GPU}}, 404, "no CNN is called"),
         ({"batch_sizes": [], "stored": {"gpu": GPU}}, 422, "batch_sizes"),
         ({"batch_sizes": [10**9], "stored": {"gpu": GPU}}, 422, "batch_sizes[0]"),
-        ({"precision": "fp8", "stored": {"gpu": GPU}}, 422, "fp16"),
+        ({"precisions": ["fp8"], "stored": {"gpu": GPU}}, 422, "precisions[0]"),
         ({"trust": True}, 422, "trust"),
     ],
 )
@@ -128,6 +129,20 @@ def test_a_question_that_makes_no_sense_is_refused_by_its_field(http, stored, ch
     assert words in answer.json()["detail"]
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{", b"\xff", b'{"rows": NaN}', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"[]", b"3", b"{", b"\xff", b'{"measurements": NaN}', b"[" * 100_000])
 def test_a_body_that_is_no_question_is_refused(http, body):
-    assert http.post("/v1/calibrations", content=body).status_code == 422
+    answer = http.post("/v1/calibrations", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 422
+
+
+def test_any_precision_and_form_may_be_asked_as_for_predictions(http, profile):
+    asked = QUESTION | {"measurements": profile, "precisions": ["fp32", "tf32"], "form": "columns"}
+    found = http.post("/v1/calibrations", json=asked).json()
+    assert found["n_rows"] == 4
+    assert len(found["covers"]) == 2
+
+
+def test_a_cnn_of_ones_own_may_be_asked_about(http, profile):
+    layers = http.get("/v1/cnns/vgg11").json()["layers"]
+    asked = {"layer_table": {"name": "vgg11", "layers": layers}, "batch_sizes": [32], "measurements": profile}
+    assert http.post("/v1/calibrations", json=asked).json()["rows"][0]["method"] == "layer-times"
