@@ -99,7 +99,7 @@ def measure_all(
     done = True
     while done and (some := pending(task.settings, run, refine=task.refine)):
         done = session.measure(some)
-    session.check_device()
+    session.check_device("after")
     return done
 
 
@@ -142,13 +142,13 @@ class _Session:
         self._note_failures()
         return True
 
-    def check_device(self) -> None:
+    def check_device(self, when: str = "during") -> None:
         """Read the device; what disturbed it concerns every row since the last clean reading."""
         state = self.monitor.read()
         self._read_at = self.clock()
         reasons, n = disturbances(self._clean, state), len(self._recent)
         found = {"disturbed": reasons, "kept": self.task.allow_noise} if reasons else {}
-        self._note(state, "during", found)
+        self._note(state, when, found)
         if reasons and not self.task.allow_noise:
             raise NoisyMeasurementError(
                 f"{self.task.device} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "

@@ -141,6 +141,8 @@ def _operator_on_gpu(prepared: Prepared, clock: Clock, limits: Limits) -> Measur
     gpu, reason = _gpu_times(prepared, clock, limits)
     notes = [reason] if reason else []
     wall: list[float] = gpu or []
+    if wall and median(wall) > limits.longest_ms:
+        return None
     chunk, n_warmup = 1, 1
     if gpu is None:
         chunk, n_warmup, _ = _warm_up(prepared, clock, limits)
@@ -153,12 +155,12 @@ def _gpu_times(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[list[f
     """GPU times, or why there are none."""
     try:
         reason = prepared.capture()
-        first = prepared.gpu_times_ms(1)  # the first replay uploads the graph: not counted
+        first = prepared.gpu_times_ms(limits.repeats_least)
     except DeviceOutOfMemoryError:
         return None, "no GPU time: the captured iteration does not fit in memory"
     if first is None:
         return None, f"no GPU time: {reason or 'the device has none'}"
-    times = _repeat(lambda: prepared.gpu_times_ms(FEWEST) or [], clock, limits, limits.gpu_s)
+    times = _repeat(lambda: prepared.gpu_times_ms(FEWEST) or [], clock, limits, limits.gpu_s, first)
     return times, f"no captured iteration: {reason}" if reason else None
 
 
@@ -194,9 +196,15 @@ def _wall_ms(prepared: Prepared, clock: Clock, n: int) -> float:
     return 1000 * (clock() - start) / n / prepared.copies
 
 
-def _repeat(take: Callable[[], list[float]], clock: Clock, limits: Limits, seconds: float) -> list[float]:
+def _repeat(
+    take: Callable[[], list[float]],
+    clock: Clock,
+    limits: Limits,
+    seconds: float,
+    first: list[float] | None = None,
+) -> list[float]:
     """Collect repeats until their median is known well enough, or the time or their number is over."""
-    start, times = clock(), take()
+    start, times = clock(), first or take()
     while len(times) < limits.repeats_most:
         enough = len(times) >= limits.repeats_least
         if enough and (clock() - start >= seconds or median_uncertainty(times) <= limits.uncertainty):

@@ -119,13 +119,16 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
     request = share.request
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # one numbering for framework and driver
     monitor = open_monitor(share.device)
+    opened = time.perf_counter()
     monitor.start()
+    reading_ms = 1000 * (time.perf_counter() - opened) / 2  # it reads twice
     if not request.allow_noise:
         _wait_until_free(monitor, share.device)
     backend = _backend(request, share.device)
     environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
     if share.device != "cpu":
         environment.setdefault("driver", driver_version())
+    environment["device_reading_ms"] = round(reading_ms, 3)
     environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
     _refuse_precisions(request, str(environment["gpu"]))
     run = read_run(request.out, identity := _identity(request, environment))

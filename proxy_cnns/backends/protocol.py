@@ -29,7 +29,7 @@ class Prepared(Protocol):
         """Make the form that `gpu_times_ms` times; None when it is ready, else the reason why there is none."""
 
     def gpu_times_ms(self, n: int) -> list[float] | None:
-        """`n` times of one iteration on the GPU alone, without idle time; None where that is impossible."""
+        """`n` times of one iteration on the GPU alone, without idle time and warm; None where that is impossible."""
 
     def host_time_ms(self, n: int) -> float:
         """Time to enqueue one iteration, mean of `n`, on an empty queue that does not fill up."""

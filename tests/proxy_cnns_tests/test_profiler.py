@@ -99,8 +99,9 @@ def test_a_wall_time_of_an_operator_is_of_one_copy(target):
     assert median(measured.iteration_times_ms) == pytest.approx(time_ms(target) / 4)
 
 
-def test_too_long_an_iteration_is_not_measured(measured_with):
-    assert measured_with(limits=replace(LIMITS["target"], longest_ms=5)) is None
+@pytest.mark.parametrize("kind", LIMITS)
+def test_too_long_an_iteration_is_not_measured(measured_with, kind):
+    assert measured_with(kind, limits=replace(LIMITS[kind], longest_ms=5)) is None
 
 
 def test_too_little_memory_is_an_error(measured_with):
