@@ -1,0 +1,174 @@
+"""Chainer's convolutions on cuDNN 9: the three functions that Chainer used to call in CuPy, which dropped them.
+
+Called by `chainer_backend` (`enable`), and by Chainer for every 2-D convolution, transposed convolution and their
+gradients; calls `chainer_cudnn_plans`. Everything else in Chainer (batch norm, pooling, activations) runs on
+CuPy's own kernels, as without cuDNN.
+
+Chainer's own switches keep their meaning: `chainer.config.use_cudnn` ("never": im2col and GEMM),
+`chainer.config.autotune` (False: the heuristic, True: every algorithm is tried once for each shape),
+`chainer.config.cudnn_deterministic`, `chainer.config.use_cudnn_tensor_core` ("never": plain arithmetic) and
+`chainer.backends.cuda.set_max_workspace_size`.
+"""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from predictor.errors import SchemaError
+from proxy_cnns.backends.chainer_cudnn_choice import Convolution
+from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+
+__all__ = ["CudnnConvolutions", "enable"]
+
+_LAYOUT_NCHW = 0
+
+
+class CudnnConvolutions:
+    """What Chainer takes for the module ``cupy.cudnn``: names and signatures are those that Chainer calls.
+
+    Parameters
+    ----------
+    plans : CudnnPlans
+    """
+
+    def __init__(self, plans: CudnnPlans) -> None:
+        self.plans = plans
+        self.get_max_workspace_size = plans.get_max_workspace_size
+        self.set_max_workspace_size = plans.set_max_workspace_size
+
+    def convolution_forward(
+        self,
+        x: Any,
+        W: Any,
+        b: Any,
+        y: Any,
+        pad: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+        *,
+        auto_tune: bool,
+        tensor_core: str,
+        d_layout: int = _LAYOUT_NCHW,
+        w_layout: int = _LAYOUT_NCHW,
+    ) -> None:
+        """Convolve `x` with `W`, add the bias `b` unless it is None, and write into `y`."""
+        _check_layouts(d_layout, w_layout)
+        shapes = (x.shape, W.shape, y.shape)
+        asked = _asked("forward", shapes, pad, stride, dilation, groups, y)
+        self.plans.run(asked, (x, W, y), autotune=bool(auto_tune), tensor_core=tensor_core != "never")
+        if b is not None:
+            self.plans.add_bias(b, y)
+
+    def convolution_backward_data(
+        self,
+        W: Any,
+        x: Any,
+        b: Any,
+        y: Any,
+        pad: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+        *,
+        deterministic: bool,
+        auto_tune: bool,
+        tensor_core: str,
+        d_layout: int = _LAYOUT_NCHW,
+        w_layout: int = _LAYOUT_NCHW,
+    ) -> None:
+        """Write into `y` the gradient of a convolution's input; `x` is the gradient of its output."""
+        _check_layouts(d_layout, w_layout)
+        shapes = (y.shape, W.shape, x.shape)
+        asked = _asked("backward_data", shapes, pad, stride, dilation, groups, y)
+        how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
+        self.plans.run(asked, (W, x, y), **how, tensor_core=tensor_core != "never")
+        if b is not None:
+            self.plans.add_bias(b, y)
+
+    def convolution_backward_filter(
+        self,
+        x: Any,
+        gy: Any,
+        gW: Any,
+        pad: Sequence[int],
+        stride: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+        *,
+        deterministic: bool,
+        auto_tune: bool,
+        tensor_core: str,
+        d_layout: int = _LAYOUT_NCHW,
+        w_layout: int = _LAYOUT_NCHW,
+    ) -> None:
+        """Write into `gW` the gradient of a convolution's weights."""
+        _check_layouts(d_layout, w_layout)
+        shapes = (x.shape, gW.shape, gy.shape)
+        asked = _asked("backward_filter", shapes, pad, stride, dilation, groups, gW)
+        how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
+        self.plans.run(asked, (x, gy, gW), **how, tensor_core=tensor_core != "never")
+
+
+def enable(convolutions: CudnnConvolutions) -> None:
+    """Let Chainer's 2-D convolutions and transposed convolutions run here; call it again to exchange `convolutions`.
+
+    Chainer's other functions keep finding no cuDNN, so that they do not ask for what is not here.
+    """
+    import chainer
+    from chainer.backends import cuda
+    from chainer.functions.connection import convolution_2d, deconvolution_2d
+
+    cuda.cudnn = convolutions
+    cuda.get_max_workspace_size = convolutions.get_max_workspace_size
+    cuda.set_max_workspace_size = convolutions.set_max_workspace_size
+    cuda._get_cudnn_tensor_layout_x = cuda._get_cudnn_tensor_layout_w = _layout
+    for module in (convolution_2d, deconvolution_2d):
+        module._cudnn_version = convolutions.plans.cudnn.version
+        module.chainer = _ChainerWithCudnn(chainer)
+
+
+class _ChainerWithCudnn(ModuleType):
+    """chainer as its convolutions see it: cuDNN is to be used unless the configuration says never."""
+
+    def __init__(self, chainer: ModuleType) -> None:
+        super().__init__("chainer")
+        vars(self)["_chainer"] = chainer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_chainer"], name)
+
+    def should_use_cudnn(self, level: str, lowest_version: int = 0) -> bool:  # noqa: ARG002 - Chainer's signature
+        """Answer as Chainer's function of this name does where CuPy has cuDNN."""
+        wanted = self.config.use_cudnn
+        return bool(wanted == "always" or (wanted == "auto" and level == ">=auto"))
+
+
+def _asked(
+    direction: str,
+    shapes: tuple[Any, Any, Any],
+    pad: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    result: Any,
+) -> Convolution:
+    x, w, y = (tuple(map(int, shape)) for shape in shapes)
+    window = (_pair(pad), _pair(stride), _pair(dilation))
+    return Convolution(direction, x, w, y, *window, int(groups), result.dtype.name)
+
+
+def _pair(numbers: Sequence[int]) -> tuple[int, int]:
+    height, width = numbers
+    return int(height), int(width)
+
+
+def _layout(layout: Any) -> int:
+    if layout is not None:
+        raise SchemaError(f"memory layout {layout}: Chainer's convolutions are measured in NCHW alone.")
+    return _LAYOUT_NCHW
+
+
+def _check_layouts(*layouts: int) -> None:
+    if any(layouts):
+        raise SchemaError(f"memory layouts {layouts}: Chainer's convolutions are measured in NCHW alone.")

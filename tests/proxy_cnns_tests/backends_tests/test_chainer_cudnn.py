@@ -1,0 +1,345 @@
+"""cuDNN's interface for Chainer, asked by a pretended cuDNN: descriptors, choices under a limit, records, errors."""
+
+import ctypes
+import gc
+import json
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
+from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer_cudnn_choice import Choice, Convolution, algorithms_json
+from proxy_cnns.backends.chainer_cudnn_library import FMA_MATH, Cudnn, Performance, open_cudnn
+from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+
+MIB = 2**20
+KEEP_GOING = {"auto_tune": False, "tensor_core": "auto"}
+
+
+class PretendedCudnn:
+    """Answers as cuDNN's functions do, and notes every call; offers are (algorithm, status, bytes, deterministic)."""
+
+    def __init__(self) -> None:
+        self.offers: list[tuple[int, int, int, bool]] = [(1, 0, 0, True)]
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+        self.fails_in = ""
+        self._n_created = 0
+
+    def cudnnGetVersion(self) -> int:  # noqa: N802
+        return 91900
+
+    def cudnnGetErrorString(self, status: int) -> bytes:  # noqa: N802
+        return b"CUDNN_STATUS_NOT_SUPPORTED" if status else b"CUDNN_STATUS_SUCCESS"
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cudnn") or name == "cudnnGetLastErrorString":
+            raise AttributeError(name)
+
+        def function(*arguments: Any) -> int:
+            self.calls.append((name, arguments))
+            if name == self.fails_in:
+                return 3000
+            if name.startswith("cudnnCreate"):
+                self._n_created += 1
+                arguments[0]._obj.value = self._n_created
+            if "Algorithm" in name:
+                self._offer(*[each for each in arguments if isinstance(each, ctypes.Array)], arguments)
+            return 0
+
+        return function
+
+    def _offer(self, results: Any, arguments: tuple[Any, ...]) -> None:
+        count = arguments[list(map(id, arguments)).index(id(results)) - 1]
+        count._obj.value = len(self.offers)
+        for place, (algorithm, status, memory, deterministic) in enumerate(self.offers):
+            results[place] = Performance(algorithm, status, 0.5, memory, deterministic, 1)
+
+    def arguments_of(self, name: str) -> list[tuple[Any, ...]]:
+        return [arguments for called, arguments in self.calls if called == name]
+
+
+class Numbers:
+    """NumPy's arrays in the place of CuPy's."""
+
+    def __init__(self) -> None:
+        self.allocated: list[int] = []
+
+    def device(self) -> int:
+        return 0
+
+    def stream(self) -> int:
+        return 0
+
+    def contiguous(self, array: Any) -> Any:
+        return np.ascontiguousarray(array)
+
+    def address(self, array: Any) -> int:
+        return int(array.ctypes.data)
+
+    def allocate(self, size: int) -> Any:
+        self.allocated.append(size)
+        return SimpleNamespace(ptr=64)
+
+
+@pytest.fixture
+def cudnn() -> PretendedCudnn:
+    return PretendedCudnn()
+
+
+@pytest.fixture
+def memory() -> Numbers:
+    return Numbers()
+
+
+@pytest.fixture
+def plans(cudnn: PretendedCudnn, memory: Numbers) -> CudnnPlans:
+    return CudnnPlans(Cudnn(cudnn, "pretended"), memory)
+
+
+def _forward(
+    plans: CudnnPlans, batch: int = 4, bias: bool = False, dtype: str = "float32", **how: Any
+) -> None:
+    x, w = np.zeros((batch, 8, 16, 16), dtype), np.zeros((6, 4, 3, 3), dtype)
+    b, y = np.zeros(6, dtype) if bias else None, np.zeros((batch, 6, 7, 7), dtype)
+    CudnnConvolutions(plans).convolution_forward(x, w, b, y, (0, 0), (2, 2), (2, 2), 2, **(KEEP_GOING | how))
+
+
+def test_the_release_is_read_from_the_version_number(plans: CudnnPlans) -> None:
+    assert plans.cudnn.release == "9.19"
+
+
+def test_the_release_of_version_8_is_counted_in_its_own_scale(cudnn: PretendedCudnn) -> None:
+    cudnn.cudnnGetVersion = lambda: 8907  # type: ignore[method-assign]
+    assert Cudnn(cudnn, "pretended").release == "8.9"
+
+
+def test_descriptors_say_window_groups_and_sizes(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    _forward(plans)
+    # padding, stride, dilation, cross-correlation, float32
+    assert cudnn.arguments_of("cudnnSetConvolution2dDescriptor")[0][1:] == (0, 0, 2, 2, 2, 2, 1, 0)
+    assert cudnn.arguments_of("cudnnSetConvolutionGroupCount")[0][1] == 2
+    assert [each[1:] for each in cudnn.arguments_of("cudnnSetTensor4dDescriptor")] == [
+        (0, 0, 4, 8, 16, 16),
+        (0, 0, 4, 6, 7, 7),
+    ]
+    assert cudnn.arguments_of("cudnnSetFilter4dDescriptor")[0][1:] == (0, 0, 6, 4, 3, 3)
+
+
+def test_half_precision_is_summed_in_single(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    _forward(plans, dtype="float16")
+    assert cudnn.arguments_of("cudnnSetConvolution2dDescriptor")[0][-1] == 0
+    assert cudnn.arguments_of("cudnnSetFilter4dDescriptor")[0][1] == 2
+
+
+def test_the_chosen_algorithm_runs_with_its_workspace(
+    plans: CudnnPlans, cudnn: PretendedCudnn, memory: Numbers
+) -> None:
+    cudnn.offers = [(6, 0, 3 * MIB, True)]
+    _forward(plans)
+    arguments = cudnn.arguments_of("cudnnConvolutionForward")[0]
+    assert (arguments[7], arguments[8], arguments[9]) == (6, 64, 3 * MIB)
+    assert memory.allocated == [3 * MIB]
+
+
+def test_what_needs_too_much_workspace_or_fails_is_passed_over(
+    plans: CudnnPlans, cudnn: PretendedCudnn
+) -> None:
+    cudnn.offers = [(5, 3000, 0, True), (4, 0, 9 * MIB, True), (0, 0, 8 * MIB, True), (1, 0, 0, True)]
+    _forward(plans)
+    assert [choice.name for choice in plans.choices()] == ["implicit_gemm"]
+
+
+def test_a_larger_workspace_limit_chooses_anew(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    cudnn.offers = [(4, 0, 9 * MIB, True), (1, 0, 0, True)]
+    _forward(plans)
+    plans.set_max_workspace_size(512 * MIB)
+    _forward(plans)
+    assert [choice.name for choice in plans.choices()] == ["implicit_precomp_gemm", "fft"]
+
+
+def test_no_algorithm_within_the_limit_says_what_each_needs(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    cudnn.offers = [(4, 0, 9 * MIB, True), (5, 3000, 0, True)]
+    with pytest.raises(
+        SchemaError, match=r"within 8 MiB.*fft 9\.0 MiB, fft_tiling CUDNN_STATUS_NOT_SUPPORTED"
+    ):
+        _forward(plans)
+
+
+def test_each_convolution_is_chosen_for_once(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    for batch in (4, 4, 5):
+        _forward(plans, batch)
+    assert len(cudnn.arguments_of("cudnnGetConvolutionForwardAlgorithm_v7")) == 2
+    assert len(cudnn.arguments_of("cudnnConvolutionForward")) == 3
+
+
+def test_autotuning_tries_all_in_the_whole_workspace(
+    plans: CudnnPlans, cudnn: PretendedCudnn, memory: Numbers
+) -> None:
+    _forward(plans, auto_tune=True)
+    assert memory.allocated == [8 * MIB]
+    (choice,) = plans.choices()
+    assert (choice.how, choice.time_ms) == ("autotune", 0.5)
+    assert not cudnn.arguments_of("cudnnGetConvolutionForwardAlgorithm_v7")
+
+
+def test_deterministic_gradients_are_not_autotuned_and_take_deterministic_algorithms(
+    plans: CudnnPlans, cudnn: PretendedCudnn
+) -> None:
+    cudnn.offers = [(0, 0, 0, False), (1, 0, 0, True)]
+    x, gy, gw = (np.zeros(shape, np.float32) for shape in ((2, 3, 8, 8), (2, 4, 6, 6), (4, 3, 3, 3)))
+    how = {"deterministic": True, "auto_tune": True, "tensor_core": "auto"}
+    CudnnConvolutions(plans).convolution_backward_filter(x, gy, gw, (0, 0), (1, 1), (1, 1), 1, **how)
+    (choice,) = plans.choices()
+    assert (choice.how, choice.name) == ("heuristic", "algo_1")
+
+
+def test_plain_float32_stays_plain_whatever_cudnn_proposes(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    plans.allow_tf32 = False
+    _forward(plans)
+    assert {each[1] for each in cudnn.arguments_of("cudnnSetConvolutionMathType")} == {FMA_MATH}
+
+
+def test_half_precision_uses_tensor_cores_though_tf32_is_not_allowed(
+    plans: CudnnPlans, cudnn: PretendedCudnn
+) -> None:
+    plans.allow_tf32 = False
+    _forward(plans, dtype="float16")
+    assert FMA_MATH not in {each[1] for each in cudnn.arguments_of("cudnnSetConvolutionMathType")}
+
+
+def test_a_bias_is_added_after_the_convolution(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    _forward(plans, bias=True)
+    names = [name for name, _ in cudnn.calls]
+    assert names.index("cudnnAddTensor") > names.index("cudnnConvolutionForward")
+
+
+def test_backward_passes_hand_cudnn_their_operands_in_its_order(
+    plans: CudnnPlans, cudnn: PretendedCudnn
+) -> None:
+    x, w, gy = (np.zeros(shape, np.float32) for shape in ((2, 3, 8, 8), (4, 3, 3, 3), (2, 4, 6, 6)))
+    how = {"deterministic": False, **KEEP_GOING}
+    functions = CudnnConvolutions(plans)
+    functions.convolution_backward_data(w, gy, None, x, (0, 0), (1, 1), (1, 1), 1, **how)
+    functions.convolution_backward_filter(x, gy, w, (0, 0), (1, 1), (1, 1), 1, **how)
+    at = [each.ctypes.data for each in (x, w, gy)]
+    data = cudnn.arguments_of("cudnnConvolutionBackwardData")[0]
+    filters = cudnn.arguments_of("cudnnConvolutionBackwardFilter")[0]
+    assert [data[3], data[5], data[12]] == [at[1], at[2], at[0]]
+    assert [filters[3], filters[5], filters[12]] == [at[0], at[2], at[1]]
+
+
+def test_a_failure_names_the_function_and_the_status(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    cudnn.fails_in = "cudnnConvolutionForward"
+    with pytest.raises(
+        ProfilingError, match=r"cudnnConvolutionForward failed with CUDNN_STATUS_NOT_SUPPORTED"
+    ):
+        _forward(plans)
+
+
+def test_a_type_that_cudnn_does_not_convolve_is_refused(plans: CudnnPlans) -> None:
+    with pytest.raises(ProfilingError, match="not int32"):
+        _forward(plans, dtype="int32")
+
+
+def test_channels_last_is_refused(plans: CudnnPlans) -> None:
+    with pytest.raises(SchemaError, match="NCHW"):
+        _forward(plans, d_layout=1)
+
+
+def test_forgetting_frees_the_descriptors(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    _forward(plans, bias=True)
+    plans.forget()
+    gc.collect()
+    created = [name for name, _ in cudnn.calls if name.startswith("cudnnCreate") and "Descriptor" in name]
+    destroyed = [name for name, _ in cudnn.calls if name.startswith("cudnnDestroy")]
+    assert (len(destroyed), plans.choices()) == (len(created), [])
+
+
+def test_choices_become_one_entry_for_each_shape() -> None:
+    shape = ((4, 8, 16, 16), (6, 4, 3, 3), (4, 6, 7, 7), (0, 0), (2, 2), (2, 2), 2, "float32")
+    choices = [
+        Choice(Convolution(direction, *shape), "heuristic", number, 0, 0)  # type: ignore[arg-type]
+        for direction, number in (("forward", 1), ("backward_data", 4), ("backward_filter", 3))
+    ]
+    assert json.loads(algorithms_json(choices) or "") == {
+        "4x8x16x16_6x4x3x3_s2x2_p0x0_d2x2_g2": {
+            "forward": "implicit_precomp_gemm",
+            "backward_data": "winograd",
+            "backward_filter": "algo_3",
+        }
+    }
+
+
+def test_without_choices_there_is_no_json() -> None:
+    assert algorithms_json([]) is None
+
+
+def test_a_missing_cudnn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EPOCHCAST_CUDNN", "/nowhere/libcudnn.so.9")
+    with pytest.raises(BackendUnavailableError, match="pip install nvidia-cudnn-cu12"):
+        open_cudnn()
+
+
+@pytest.fixture
+def enabled(plans: CudnnPlans, chainer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Enable the pretended cuDNN in Chainer, for one test."""
+    from chainer.backends import cuda
+    from chainer.functions.connection import convolution_2d, deconvolution_2d
+
+    for name in (
+        "get_max_workspace_size",
+        "set_max_workspace_size",
+        "_get_cudnn_tensor_layout_x",
+        "_get_cudnn_tensor_layout_w",
+    ):
+        monkeypatch.setattr(cuda, name, getattr(cuda, name))
+    monkeypatch.setattr(cuda, "cudnn", None, raising=False)
+    for module in (convolution_2d, deconvolution_2d):
+        monkeypatch.setattr(module, "chainer", chainer)
+        monkeypatch.setattr(module, "_cudnn_version", 0, raising=False)
+    enable(CudnnConvolutions(plans))
+    # NumPy stands in for CuPy, so that the path for a GPU runs here.
+    monkeypatch.setattr(cuda, "cupy", np)
+    return convolution_2d
+
+
+def test_chainers_gpu_path_reaches_all_three_functions(
+    enabled: Any, chainer: ModuleType, cudnn: PretendedCudnn
+) -> None:
+    x, w, gy = (np.ones(shape, np.float32) for shape in ((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4)))
+    node = enabled.Convolution2DFunction(2, 1, groups=2)
+    node.inputs = ()
+    node.retain_inputs = lambda _: None
+    node._input_layouts = (None, None)
+    node.forward_gpu((x, w))
+    gradient = enabled.Convolution2DGradW(node, w.shape, w.dtype, None)
+    gradient.retain_inputs = lambda _: None
+    gradient._input_layouts = (None, None)
+    gradient.forward_gpu((x, gy))
+    deconvolution = chainer.functions.connection.deconvolution_2d.Deconvolution2DFunction(
+        2, 1, outsize=(8, 8), groups=2
+    )
+    deconvolution.retain_inputs = lambda _: None
+    deconvolution._input_layouts = (None, None)
+    deconvolution.forward_gpu((gy, w))
+    for name in ("Forward", "BackwardData", "BackwardFilter"):
+        assert len(cudnn.arguments_of(f"cudnnConvolution{name}")) == 1, name
+
+
+def test_never_in_chainers_configuration_means_no_cudnn(enabled: Any, chainer: ModuleType) -> None:
+    with chainer.using_config("use_cudnn", "never"):
+        assert not enabled.chainer.should_use_cudnn(">=auto")
+    assert enabled.chainer.should_use_cudnn(">=auto")
+
+
+def test_chainers_workspace_limit_is_ours(enabled: Any, chainer: ModuleType, plans: CudnnPlans) -> None:
+    chainer.backends.cuda.set_max_workspace_size(3 * MIB)
+    assert plans.get_max_workspace_size() == chainer.backends.cuda.get_max_workspace_size() == 3 * MIB
+
+
+def test_chainers_other_functions_find_no_cudnn(enabled: Any, chainer: ModuleType) -> None:
+    assert not chainer.should_use_cudnn(">=auto")
