@@ -11,7 +11,7 @@ from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, near
 from predictor.layers import Layer, LayerTable
 from predictor.questions import data_image_size
 from predictor.sources.shape_checks import layer_complaint
-from predictor.zoo import zoo_cnn, zoo_names
+from predictor.zoo import ZOO, zoo_cnn
 
 __all__ = ["inline_table", "of_size", "zoo_table"]
 
@@ -21,9 +21,9 @@ _AS_SENT = tuple(f.name for f in fields(Layer) if f.name not in ("index", "input
 
 def zoo_table(name: str, image_size: int | None, data_set: str | None) -> LayerTable:
     """A CNN of the zoo, at the image size asked for, the data set's or its usual one; UnknownCnnError."""
-    if name not in zoo_names():
+    if name not in ZOO:
         raise UnknownCnnError(
-            f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `GET /v1/cnns` lists all; send any "
+            f"no CNN is called {name!r}. Nearest: {nearest(name, ZOO)}. `GET /v1/cnns` lists all; send any "
             "other as layer_table or onnx."
         )
     return zoo_cnn(name, image_size if image_size is not None else data_image_size(data_set, name))

@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from api import docs_page, metrics
+from api.answering import Answering
 from api.limits import Limits, watch_lag
 from api.logs import logging_json
 from api.metrics import Metrics
@@ -56,6 +57,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings = settings or Settings()
     app.state.served = ServedModel(app.state.settings.model)
     app.state.offers = load_offers(app.state.settings.offers)
+    app.state.answering = Answering(app.state.served.current, app.state.offers)
     app.state.store = _store(app.state.settings.store)
     app.state.metrics = Metrics()
     add_problem_handlers(app)

@@ -7,11 +7,12 @@ import base64
 import binascii
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fastapi import HTTPException, Request
 from pydantic import ValidationError
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.bodies import read_body
@@ -22,7 +23,7 @@ from api.schemas import MAX_ONNX_BYTES, CalibrationQuestion, ComparisonQuestion,
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 
-__all__ = ["MAX_QUESTION_BYTES", "read_question"]
+__all__ = ["MAX_QUESTION_BYTES", "Body", "body_of", "question_of"]
 
 MAX_QUESTION_BYTES = 24 * 2**20
 """Of a question, an ONNX file in base64 included."""
@@ -35,24 +36,37 @@ class _InMemory(MultiPartParser):
     spool_max_size = MAX_QUESTION_BYTES + 1
 
 
-async def read_question(request: Request, kind: type[Q]) -> tuple[Q, LayerTable]:
-    """Read a question and its CNN.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as sent, a form if it is not JSON."""
+
+    content: bytes
+    is_json: bool
+    headers: Headers
+
+
+async def body_of(request: Request) -> Body:
+    """Read the body of a question; HTTPException 413, 415 or 400 where it is too large, of another type or damaged."""
+    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
+    if form not in _FORMS:
+        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
+    return Body(await read_body(request, MAX_QUESTION_BYTES), form == _FORMS[0], request.headers)
+
+
+async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
+    """The question and its CNN.
 
     Raises
     ------
     HTTPException
-        413, 415 or 400 where the body is too large, of another type or damaged.
+        400 where a form is damaged, 413 where its file is too large.
     EpochcastError
         Where the question or its CNN makes no sense.
     """
-    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
-    if form not in _FORMS:
-        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    body = await read_body(request, MAX_QUESTION_BYTES)
-    if form == "application/json":
-        question, file, name = _validated(body, kind), None, "upload"
+    if body.is_json:
+        question, file, name = _validated(body.content, kind), None, "upload"
     else:
-        question, file, name = await _from_form(request, body, kind)
+        question, file, name = await _from_form(body, kind)
     return question, await _table(question, file, name)
 
 
@@ -63,11 +77,11 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
         raise InvalidFieldsError.of(error.errors(include_url=False, include_context=False)) from None
 
 
-async def _from_form(request: Request, body: bytes, kind: type[Q]) -> tuple[Q, bytes | None, str]:
+async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
     async def whole() -> AsyncGenerator[bytes, None]:
-        yield body
+        yield body.content
 
-    parser = _InMemory(request.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_QUESTION_BYTES)
+    parser = _InMemory(body.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_QUESTION_BYTES)
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeError, ValueError) as error:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from predictor.model import Anchor, IterationForecast, Model
     from predictor.own_measurements import OwnMeasurements
 
-__all__ = ["FORWARD_SHARE", "epoch_times_s", "offers_of", "predict"]
+__all__ = ["FORWARD_SHARE", "epoch_times_s", "offers_of", "predict", "validation_of"]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -107,7 +107,7 @@ def predict(
     mode = Mode(framework, precision, memory_format, autotune, capture, optimizer)
     sizes, chosen = batch_sizes_of(batch_sizes), gpus_of(gpus, precision)
     n_samples = samples_of(samples, data_set)
-    n_validation = _validation_of(validation_samples, n_samples)
+    n_validation = validation_of(validation_samples, n_samples)
     served, prices = load_model(model), offers_of(offers)
     known = anchors_of(anchors, served, mode)
     own = _own(measurements, served)
@@ -172,7 +172,8 @@ def _layer_table(cnn: object, image_size: int | None, data_set: str | None) -> L
     return resolve_cnn(cnn, data_image_size(data_set, cnn))
 
 
-def _validation_of(validation_samples: object, samples: int | None) -> int:
+def validation_of(validation_samples: object, samples: int | None) -> int:
+    """Samples of the validation pass; SchemaError where there is no epoch that it could follow."""
     count = whole_number("validation_samples", validation_samples, low=0)
     if count and samples is None:
         raise SchemaError(

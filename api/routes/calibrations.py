@@ -19,9 +19,9 @@ from sqlalchemy import Engine
 from api.answers import CalibrationAnswer
 from api.calibrated import Calibrations
 from api.openapi import question_body
-from api.questions import read_question
+from api.predicting import measured_answer, parts_of
+from api.questions import body_of, question_of
 from api.routes.measurements import gate_of
-from api.routes.predictions import answer, check_rows
 from api.schemas import CalibrationQuestion, StoredRows
 from api.store.intake import rows_of
 from api.store.measurements import find_rows, frame_of
@@ -60,7 +60,7 @@ async def calibrate(request: Request) -> Response:
     the store. Operators of the GPU and mode asked about are what the answer adds up; measurements of the CNN itself
     correct it.
     """
-    question, table = await read_question(request, CalibrationQuestion)
+    question, table = await question_of(await body_of(request), CalibrationQuestion)
     state = request.app.state
     if not hasattr(state, "calibrations"):
         state.calibrations = Calibrations()
@@ -72,11 +72,11 @@ def _answer(question: CalibrationQuestion, table: LayerTable, state: Any) -> byt
     model = state.served.current
     given = _stored(question.stored, state.store) if question.stored else _sent(question.measurements)
     asked = question.model_copy(update={"gpus": question.gpus or sorted(set(given.frame["gpu"]))})
-    check_rows(asked, state.settings.max_rows)
+    parts = parts_of(asked, state.settings.max_rows)
     fitted = state.calibrations.fit(given.frame, given.name, model)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
-    content = answer(asked, table, fitted, model, state.offers) | {"measured": measured}
+    content = measured_answer(asked, table, parts, fitted, state.answering.of(model)) | {"measured": measured}
     return to_json(content, inf_nan_mode="constants")
 
 

@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from api.answers import ComparisonAnswer
 from api.measured import measured
 from api.openapi import question_body
-from api.questions import read_question
+from api.questions import body_of, question_of
 from api.schemas import ComparisonQuestion
 from api.workers import run_apart
 from predictor.compare import compare
@@ -39,7 +39,7 @@ async def comparisons(request: Request) -> Response:
     Each GPU keeps its best batch size. Budget and deadline mark rows, they drop none; what does not fit in memory comes
     last. `pareto` marks what nothing else beats in both time and cost.
     """
-    question, table = await read_question(request, ComparisonQuestion)
+    question, table = await question_of(await body_of(request), ComparisonQuestion)
     state = request.app.state
     content = await run_apart(request, _answer, question, table, state.served.current, state.offers)
     return Response(content, media_type="application/json")
