@@ -1,0 +1,113 @@
+"""CNNs in Chainer from layer tables alone: parameters, sizes, refusals by name."""
+
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from predictor.errors import SchemaError
+from predictor.layers import Layer, LayerTable
+from predictor.zoo import zoo_cnn
+from proxy_cnns.backends.chainer_network import network
+
+torch = pytest.importorskip("torch")
+
+CNNS = {
+    "vgg_cifar": 32,
+    "lenet5": 32,
+    "mnist_cnn": 28,
+    "resnet18_cifar": 32,
+    "alexnet": 64,
+    "resnet50": 32,
+    "mobilenet_v2": 32,
+    "densenet121": 32,
+    "googlenet": 32,
+    "efficientnet_b0": 32,
+    "convnext_tiny": 32,
+    "squeezenet1_1": 64,
+    "regnet_y_400mf": 32,
+}
+
+
+@pytest.mark.parametrize("name", CNNS)
+def test_a_zoo_cnn_has_its_parameters_and_trains(chainer: ModuleType, name: str) -> None:
+    table = zoo_cnn(name, CNNS[name])
+    chain = network(table)
+    first, last = table.layers[0], table.layers[-1]
+    images = np.random.default_rng(0).random((2, first.in_channels or 3, CNNS[name], CNNS[name]), np.float32)
+    chain.cleargrads()
+    logits = chain(images)
+    chainer.functions.softmax_cross_entropy(logits, np.zeros(2, np.int32)).backward()
+    assert logits.shape == (2, last.out_channels)
+    assert sum(each.size for each in chain.params()) == table.parameters
+    assert all(each.grad is not None and np.isfinite(each.grad).all() for each in chain.params())
+
+
+def test_every_layer_but_a_split_can_be_built(chainer: ModuleType) -> None:
+    with pytest.raises(SchemaError, match=r"'stage2\.1\.branch2\.expand' reads 24 of 48 channels"):
+        network(zoo_cnn("shufflenet_v2_x0_5", 64))
+
+
+def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer: ModuleType) -> None:
+    from proxy_cnns.backends.torch_network import network as torch_network
+
+    table = zoo_cnn("resnet18_cifar", 32)
+    chain, module = network(table), torch_network(table, "cpu")
+    ours = sorted(chain.children(), key=lambda link: int(link.name.removeprefix("layer")))
+    theirs = [each for each in module.children() if any(True for _ in each.parameters())]
+    with torch.no_grad():
+        for link, each in zip(ours, theirs, strict=True):
+            names = (
+                {"weight": "W", "bias": "b"} if hasattr(link, "W") else {"weight": "gamma", "bias": "beta"}
+            )
+            for name, parameter in each.named_parameters():
+                parameter.copy_(torch.tensor(getattr(link, names[name]).array))
+    images = np.random.default_rng(0).random((4, 3, 32, 32), np.float32)
+    expected = module(torch.tensor(images)).detach().numpy()
+    np.testing.assert_allclose(chain(images).array, expected, rtol=1e-3, atol=1e-3)  # batch norms' eps differ
+
+
+def test_a_static_graph_gives_the_same_gradients(chainer: ModuleType) -> None:
+    table = zoo_cnn("lenet5", 32)
+    eager, static = network(table), network(table, static=True)
+    static.copyparams(eager)
+    images = np.random.default_rng(0).random((4, 1, 32, 32), np.float32)
+    for _ in range(3):
+        for chain in (eager, static):
+            chain.cleargrads()
+            chainer.functions.softmax_cross_entropy(chain(images), np.zeros(4, np.int32)).backward()
+    for one, other in zip(eager.params(), static.params(), strict=True):
+        np.testing.assert_array_equal(one.grad, other.grad)
+
+
+def _single(**columns: object) -> LayerTable:
+    layer = Layer(0, "it", "max_pool", None, (-1,), 3, 8, 8, 3, 4, 4, 2, 2, 2, 2, 0, 0, 1, 1)
+    return LayerTable("single", 8, (replace(layer, **columns),))  # type: ignore[arg-type]
+
+
+def test_an_unknown_type_is_refused_by_the_layers_name(chainer: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="layer 'it' is of type 'other'"):
+        network(_single(type="other"))
+
+
+def test_a_dilated_pool_is_refused(chainer: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="'it' pools with dilation 2"):
+        network(_single(dilation=2, out_height=3, out_width=3))
+
+
+def test_a_size_that_chainer_would_not_give_is_refused(chainer: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="out_height"):
+        network(_single(out_height=5, out_width=5))
+
+
+def test_adaptive_pooling_to_no_divisor_is_refused(chainer: ModuleType) -> None:
+    columns = {"kernel_height": 4, "kernel_width": 4, "stride_height": 1, "stride_width": 1}
+    sizes = {"in_height": 7, "in_width": 7, "out_height": 2, "out_width": 2}
+    with pytest.raises(SchemaError, match="multiple of the output"):
+        network(_single(type="avg_pool", **columns | {"stride_height": 3, "stride_width": 3}, **sizes))
+
+
+def test_an_unknown_activation_is_refused_with_the_known_ones(chainer: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="Nearest: 'relu'"):
+        network(_single(type="activation", kind="relu7"))
