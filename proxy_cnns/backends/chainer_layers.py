@@ -24,13 +24,15 @@ DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
 _SIDES = ("height", "width")
 
 
-def layer_function(layer: Layer | Operator) -> Callable[[Any], Any]:
+def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Callable[[Any], Any]:
     """Make what runs a layer with a single input: a `chainer.Link` where it has parameters, else a function.
 
     Parameters
     ----------
     layer : Layer or Operator
         Of any type but add, concat, permute, flatten, and multiply without parameters.
+    positionwise : bool
+        Whether a linear layer reads maps with channels last, rather than vectors.
 
     Returns
     -------
@@ -49,7 +51,7 @@ def layer_function(layer: Layer | Operator) -> Callable[[Any], Any]:
             "Measure the CNN itself: give its file, as FILE.py:make_model."
         )
     function: Callable[[Any], Any] = make(layer)
-    return function
+    return _at_each_position(function) if positionwise and layer.type == "linear" else function
 
 
 def shuffle_channels(x: Any, groups: int = 2) -> Any:
@@ -101,21 +103,16 @@ def _transposed_convolution(layer: Layer | Operator) -> Any:
 
 
 def _linear(layer: Layer | Operator) -> Any:
-    """Of vectors, or where channels come last of each position; a map is flattened before."""
     import chainer.links as L  # noqa: N812
 
     sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
-    link = L.Linear(*sizes, nobias=_without_bias(layer))
-    if (layer.in_height or 1, layer.in_width or 1) == (1, 1):
-        return link
-    return _with_link(link, partial(_each_position, link))
+    return L.Linear(*sizes, nobias=_without_bias(layer))
 
 
 def _layer_norm(layer: Layer | Operator) -> Any:
     import chainer.links as L  # noqa: N812
 
-    link = L.LayerNormalization(number(layer, "in_channels"))
-    return _with_link(link, partial(_each_position, link))
+    return _at_each_position(L.LayerNormalization(number(layer, "in_channels")))
 
 
 def _batch_norm(layer: Layer | Operator) -> Any:
@@ -233,25 +230,19 @@ _MAKERS: dict[str, Callable[[Layer | Operator], Any]] = {
 }
 
 
-def _with_link(link: Any, function: Callable[[Any], Any]) -> Any:
-    """Wrap a link in a chain that calls it through `function`, so that its parameters are found."""
+def _at_each_position(link: Any) -> Any:
+    """Make a chain that runs a link of vectors on each position of (batch, height, width, channels)."""
     import chainer
-
-    class Wrapped(chainer.Chain):  # type: ignore[misc]
-        def forward(self, x: Any) -> Any:
-            return function(x)
-
-    chain = Wrapped()
-    chain.add_link("of", link)
-    return chain
-
-
-def _each_position(link: Any, x: Any) -> Any:
-    """Run a link of vectors on each position of (batch, height, width, channels)."""
     import chainer.functions as F  # noqa: N812
 
-    y = link(F.reshape(x, (-1, x.shape[-1])))
-    return F.reshape(y, (*x.shape[:-1], y.shape[-1]))
+    class Positionwise(chainer.Chain):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            y = link(F.reshape(x, (-1, x.shape[-1])))
+            return F.reshape(y, (*x.shape[:-1], y.shape[-1]))
+
+    chain = Positionwise()
+    chain.add_link("of", link)
+    return chain
 
 
 def _drop_images(x: Any, kept: float) -> Any:

@@ -107,7 +107,8 @@ def _function(table: LayerTable, position: int, form: str) -> tuple[Callable[...
     if layer.type in _ANY_FORM or (form, layer.type) == (_VECTOR, "batch_norm"):
         return layer_function(layer), form
     if layer.type == "linear":
-        return layer_function(layer), form if form == _MAP_LAST else _VECTOR
+        last = form == _MAP_LAST
+        return layer_function(layer, positionwise=last), _MAP_LAST if last else _VECTOR
     wanted = _MAP_LAST if layer.type == "layer_norm" else _MAP
     if form != wanted:
         raise SchemaError(

@@ -113,7 +113,9 @@ def _functions(operator: Operator, batch_size: int, target: Any, copies: int) ->
     plain = _plain_function(operator, batch_size, target)
     if plain is not None:
         return [plain] * copies
-    functions = [layer_function(operator) for _ in range(copies if operator.parameters else 1)]
+    on_maps = (operator.in_height, operator.in_width) != (1, 1)
+    n = copies if operator.parameters else 1
+    functions = [layer_function(operator, positionwise=on_maps) for _ in range(n)]
     for function in functions:
         if hasattr(function, "to_device"):
             function.to_device(target)

@@ -102,10 +102,10 @@ def test_a_size_that_chainer_would_not_give_is_refused(chainer: ModuleType) -> N
 
 
 def test_adaptive_pooling_to_no_divisor_is_refused(chainer: ModuleType) -> None:
-    columns = {"kernel_height": 4, "kernel_width": 4, "stride_height": 1, "stride_width": 1}
-    sizes = {"in_height": 7, "in_width": 7, "out_height": 2, "out_width": 2}
+    window = {"kernel_height": 2, "kernel_width": 2, "stride_height": 1, "stride_width": 1}
+    sizes = {"in_height": 5, "in_width": 5, "out_height": 3, "out_width": 3}
     with pytest.raises(SchemaError, match="multiple of the output"):
-        network(_single(type="avg_pool", **columns | {"stride_height": 3, "stride_width": 3}, **sizes))
+        network(_single(type="avg_pool", **window, **sizes))
 
 
 def test_an_unknown_activation_is_refused_with_the_known_ones(chainer: ModuleType) -> None:
