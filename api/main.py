@@ -5,12 +5,12 @@ prices and the store.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from api import docs_page, metrics
 from api.answering import Answering
@@ -19,6 +19,8 @@ from api.logs import logging_json
 from api.metrics import Metrics
 from api.observed import Observed
 from api.openapi import document
+from api.packing import Packing
+from api.predicting import warm_up
 from api.problems import add_problem_handlers
 from api.routes import calibrations, catalogue, comparisons, health, measurements, predictions
 from api.served_model import ServedModel
@@ -28,12 +30,12 @@ from predictor.offers import load_offers
 __all__ = ["ROUTERS", "create_app"]
 
 ROUTERS: dict[str, APIRouter] = {
-    "calibrations": calibrations.router,
     "predictions": predictions.router,
     "comparisons": comparisons.router,
+    "calibrations": calibrations.router,
+    "measurements": measurements.router,
     "catalogue": catalogue.router,
     "health": health.router,
-    "measurements": measurements.router,
     "metrics": metrics.router,
     "docs": docs_page.router,
 }
@@ -53,7 +55,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     ArtifactError, SchemaError, StoreError
         If there is no model, no prices or no store to begin with.
     """
-    app = FastAPI(title="epochcast", docs_url=None, redoc_url=None, lifespan=_lifespan)
+    app = FastAPI(
+        title="epochcast",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is in api.metrics and api.logs
+    )
     app.state.settings = settings or Settings()
     app.state.served = ServedModel(app.state.settings.model)
     app.state.offers = load_offers(app.state.settings.offers)
@@ -79,7 +87,7 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """What every request passes through, from the inside out."""
     settings: Settings = app.state.settings
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+    app.add_middleware(Packing)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -95,6 +103,8 @@ def _add_layers(app: FastAPI) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Watch the model's file and the event loop while the service runs; let go of the store at its end."""
     with logging_json(app.state.settings.log_level):
+        await asyncio.to_thread(warm_up, app.state.answering)
+        gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
         watches = [
             asyncio.create_task(app.state.served.watch()),
             asyncio.create_task(watch_lag(app.state.metrics)),

@@ -1,10 +1,10 @@
 """From a checked question to its answer in JSON: from kept forecasts, from the model, or from measurements sent along.
 
-Called by the prediction route, `made_answer` in a thread; calls the core. However it is made, an answer has the numbers
-of `predictor.predict.predict`.
+Called by the prediction routes, `made_forecast` and `measured_answer` in a thread; calls the core. However it is made,
+an answer has the numbers of `predictor.predict.predict`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import product
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from api.answering import Answering
-from api.measured import measured
-from api.prediction_json import columns_of, columns_of_rows, rows_of
+from api.prediction_json import Prepared, columns_of_rows, prepared
 from api.schemas import PredictionQuestion
-from predictor.coverage import coverage_of
+from predictor.coverage import coverage
 from predictor.errors import OutOfRangeError
 from predictor.forecast_memo import ForecastMemo, Grid
 from predictor.gpus import Gpu, precisions_of
@@ -27,14 +26,25 @@ from predictor.modes import Mode
 from predictor.predict import predict, validation_of
 from predictor.prediction_rows import PredictionRow
 from predictor.questions import gpus_of, samples_of
+from predictor.zoo import zoo_cnn
 
 if TYPE_CHECKING:
     from predictor.own_measurements import OwnMeasurements
 
-__all__ = ["Part", "kept_answer", "made_answer", "measured_answer", "parts_of"]
+__all__ = [
+    "Forecast",
+    "Part",
+    "key_of",
+    "known_forecast",
+    "made_forecast",
+    "measured_answer",
+    "parts_of",
+    "warm_up",
+]
 
 
-_EPOCHS = ("samples", "data_set", "validation_samples")
+_WORDS = ("form", "framework", "autotune", "capture", "optimizer", "method", "host", "spot")
+_ASKED = ("samples", "data_set", "validation_samples", "method", "host", "spot")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +56,27 @@ class Part:
     left_out: Sequence[dict[str, str]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """What is known of a question before its epochs: the parts, and their answers."""
+
+    parts: Sequence[Part]
+    prepared: Prepared
+
+    @property
+    def n_bytes(self) -> int:
+        """What keeping this takes, about."""
+        return self.prepared.n_bytes + 1000
+
+    def answer(self, question: PredictionQuestion, answering: Answering) -> bytes:
+        """The whole answer in JSON; SchemaError where validation samples have no epoch to follow."""
+        samples = samples_of(question.samples, question.data_set)
+        validation = validation_of(question.validation_samples, samples)
+        told = [(each.by_gpu["host"][0], each.by_gpu["trained_on"]) for each in self.prepared.answers]
+        content = to_json(_frame(self.parts, _covers(question, self.parts, told, answering)))
+        return b"%b,%b}" % (content[:-1], self.prepared.text(samples, validation))
+
+
 def parts_of(question: PredictionQuestion, max_rows: int) -> list[Part]:
     """Take a question apart by precision and memory format.
 
@@ -54,20 +85,10 @@ def parts_of(question: PredictionQuestion, max_rows: int) -> list[Part]:
     OutOfRangeError
         If it asks for more than `max_rows` rows, or a GPU has none of the precisions.
     SchemaError, UnknownGpuError
-        If a GPU is unknown, or the batch sizes, samples or validation samples make no sense.
+        If a GPU is unknown, or the batch sizes make no sense.
     """
     parts = [
-        Part(
-            Mode(
-                question.framework,
-                precision,
-                memory_format,
-                question.autotune,
-                question.capture,
-                question.optimizer,
-            ),
-            *_gpus(question, precision),
-        )
+        Part(_mode(question, precision, memory_format), *_gpus(question, precision))
         for precision, memory_format in product(
             dict.fromkeys(question.precisions), dict.fromkeys(question.memory_formats)
         )
@@ -80,33 +101,44 @@ def parts_of(question: PredictionQuestion, max_rows: int) -> list[Part]:
     return [part for part in parts if part.gpus]
 
 
-def kept_answer(
-    question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
-) -> bytes | None:
-    """The answer, where all forecasts that it needs are kept; else None. Takes no longer than writing it."""
+def key_of(question: PredictionQuestion, table: LayerTable) -> Hashable:
+    """All that decides a forecast; None where measurements or a table of the sender's own do."""
     if question.anchors or question.measurements or table.source != "zoo":
         return None
+    q = question
+    lists = (tuple(q.gpus), tuple(q.batch_sizes), tuple(q.precisions), tuple(q.memory_formats))
+    return (table.cnn, table.image_size, *lists, *(getattr(q, name) for name in _WORDS))
+
+
+def known_forecast(
+    question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
+) -> Forecast | None:
+    """The forecast, where the model need not be asked; else None."""
     sizes = batch_sizes_of(question.batch_sizes)
     grids = [
         answering.memo.find(table, part.gpus, sizes, part.mode, question.method, question.host)
         for part in parts
     ]
     known = [grid for grid in grids if grid is not None]
-    return _from_grids(question, table, parts, known, answering) if len(known) == len(parts) else None
+    return _forecast(question, table, parts, known, answering) if len(known) == len(parts) else None
 
 
-def made_answer(
+def made_forecast(
     question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
-) -> bytes:
-    """The answer by the model; errors as of `predictor.predict.predict`."""
-    if question.anchors or question.measurements:
-        own = measured(question.measurements, answering.model)
-        return to_json(measured_answer(question, table, parts, own, answering), inf_nan_mode="constants")
+) -> Forecast:
+    """The forecast by the model; errors as of `predictor.predict.predict`."""
     shared = table.source == "zoo"  # nobody else asks about a table that was sent: nothing of it is kept
     memo = answering.memo if shared else ForecastMemo(answering.model)
     sizes = batch_sizes_of(question.batch_sizes)
     grids = [memo.grid(table, part.gpus, sizes, part.mode, question.method, question.host) for part in parts]
-    return _from_grids(question, table, parts, grids, answering)
+    return _forecast(question, table, parts, grids, answering)
+
+
+def warm_up(answering: Answering) -> None:
+    """Answer a question before anybody asks, so that the first who does need not wait for modules and catalogues."""
+    question = PredictionQuestion.model_validate({"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [32]})
+    table = zoo_cnn("resnet50")
+    made_forecast(question, table, parts_of(question, 1), answering).answer(question, answering)
 
 
 def measured_answer(
@@ -118,7 +150,7 @@ def measured_answer(
 ) -> dict[str, Any]:
     """The answer, as an object, from someone's own measurements and anchors; errors as of `predict`."""
     anchors = [each.model_dump(exclude_none=True) for each in question.anchors]
-    shared = question.model_dump(include={*_EPOCHS, "method", "host", "spot"})
+    shared = question.model_dump(include=set(_ASKED))
     found = [
         predict(
             table, list(part.gpus), question.batch_sizes, **shared, **_words(part.mode), anchors=anchors,
@@ -129,7 +161,7 @@ def measured_answer(
     told = [(rows[0].host, [row.trained_on for row in rows]) for rows in found]
     rows: list[PredictionRow] = [row for each in found for row in each]
     content = {"rows": [asdict(row) for row in rows]} if question.form == "rows" else columns_of_rows(rows)
-    return _content(parts, _covers(question, parts, told, answering), content)
+    return _frame(parts, _covers(question, parts, told, answering)) | content
 
 
 def _gpus(question: PredictionQuestion, precision: str) -> tuple[Sequence[Gpu], list[dict[str, str]]]:
@@ -156,31 +188,28 @@ def _found(names: tuple[str, ...], precision: str) -> tuple[Gpu, ...]:
     return tuple(gpus_of(names, precision))
 
 
-def _from_grids(
+def _mode(question: PredictionQuestion, precision: str, memory_format: str) -> Mode:
+    q = question
+    return Mode(q.framework, precision, memory_format, q.autotune, q.capture, q.optimizer)
+
+
+def _forecast(
     question: PredictionQuestion,
     table: LayerTable,
     parts: Sequence[Part],
     grids: Sequence[Grid],
     answering: Answering,
-) -> bytes:
-    samples = samples_of(question.samples, question.data_set)
-    validation = validation_of(question.validation_samples, samples)
-    sizes = batch_sizes_of(question.batch_sizes)
+) -> Forecast:
+    sizes, model, finder = batch_sizes_of(question.batch_sizes), answering.model, answering.finder
     answers = [
-        grid_answer(
-            grid, table, part.gpus, sizes, part.mode, answering.model, answering.finder, samples, validation,
-            question.spot,
-        )
+        grid_answer(grid, table, part.gpus, sizes, part.mode, model, finder, question.spot)
         for part, grid in zip(parts, grids, strict=True)
-    ]  # fmt: skip
-    told = [(answer.by_gpu["host"][0], answer.by_gpu["trained_on"]) for answer in answers]
-    covers = _covers(question, parts, told, answering)
-    content = {"rows": rows_of(answers)} if question.form == "rows" else columns_of(answers)
-    return to_json(_content(parts, covers, content), inf_nan_mode="constants")
+    ]
+    return Forecast(parts, prepared(answers, question.form))
 
 
 def _words(mode: Mode) -> dict[str, Any]:
-    return {name: value for name, value in asdict(mode).items() if name != "xla"}
+    return {name: getattr(mode, name) for name in Mode.__slots__ if name != "xla"}
 
 
 def _covers(
@@ -189,13 +218,13 @@ def _covers(
     told: Sequence[tuple[str, Sequence[str]]],
     answering: Answering,
 ) -> list[str]:
-    asked = question.model_dump(include=set(_EPOCHS))
+    epochs = question.samples is not None or question.data_set is not None
     return [
-        coverage_of(host, answering.model, trained_on, **asked, **_words(part.mode))
+        coverage(part.mode, answering.model, host, question.validation_samples, epochs, trained_on)
         for part, (host, trained_on) in zip(parts, told, strict=True)
     ]
 
 
-def _content(parts: Sequence[Part], covers: list[str], content: dict[str, Any]) -> dict[str, Any]:
+def _frame(parts: Sequence[Part], covers: list[str]) -> dict[str, Any]:
     left_out = {(each["gpu"], each["precision"]): each for part in parts for each in part.left_out}
-    return {"covers": covers, "left_out": list(left_out.values()), **content}
+    return {"covers": covers, "left_out": list(left_out.values())}

@@ -1,36 +1,67 @@
-"""Answers of predictions as JSON: rows, or columns with words coded.
+"""Answers of predictions as JSON, written in two parts: what any epoch leaves as it is, once, and the rest each time.
 
-Called by the prediction route; calls the core's row type for the names of the fields. `rows_of` and `columns_of` take
-what `predict` and `grid_answer` give alike.
+Called by `api.predicting`; calls the core's columns. Most questions about a CNN differ in the samples of an epoch
+alone, and writing numbers costs more than computing them; so the text of all other fields is kept with the forecasts.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
-from itertools import chain, repeat
+from dataclasses import dataclass, fields
 from typing import Any
 
+from pydantic_core import to_json
+
 from api.answers import TEXT_COLUMNS
-from predictor.grid_answer import GridAnswer
+from predictor.grid_answer import EPOCH_FIELDS, GridAnswer
 from predictor.prediction_rows import PredictionRow
 
-__all__ = ["columns_of", "columns_of_rows", "rows_of"]
+__all__ = ["Prepared", "columns_of_rows", "prepared"]
 
 _FIELDS = tuple(field.name for field in fields(PredictionRow))
+_FIXED = tuple(name for name in _FIELDS if name not in EPOCH_FIELDS)
 
 
-def rows_of(answers: Sequence[GridAnswer]) -> list[dict[str, Any]]:
-    """A dict for each row, in the fields' order."""
-    return [row for answer in answers for row in _rows(answer)]
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """Answers with the text of the fields that no epoch changes: one text for each row, or one for all columns."""
+
+    answers: Sequence[GridAnswer]
+    form: str
+    fixed: list[bytes]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all answers."""
+        return sum(answer.fits.size for answer in self.answers)
+
+    @property
+    def n_bytes(self) -> int:
+        """What keeping this takes, about."""
+        return 2 * sum(map(len, self.fixed)) + 500 * len(self.fixed) + 200 * self.n_rows
+
+    def text(self, samples: int | None, validation_samples: int) -> bytes:
+        """The rows or columns as members of a JSON object, without its braces."""
+        parts = [answer.epochs(samples, validation_samples) for answer in self.answers]
+        changing = {name: [value for part in parts for value in part[name]] for name in EPOCH_FIELDS}
+        if self.form == "columns":
+            return b'"n_rows":%d,"columns":{%b,%b}' % (self.n_rows, self.fixed[0], _members(changing))
+        rows = [
+            dict(zip(EPOCH_FIELDS, values, strict=True)) for values in zip(*changing.values(), strict=True)
+        ]
+        each = _members(rows)[1:-1].split(b"},{")  # numbers and null alone, no text that could hold a brace
+        return b'"rows":[{%b}]' % b"},{".join(map(b",".join, zip(self.fixed, each, strict=True)))
 
 
-def columns_of(answers: Sequence[GridAnswer]) -> dict[str, Any]:
-    """Every field as a list, or as words and codes."""
-    columns = {name: _column(name, answers) for name in _FIELDS}
-    return {"n_rows": sum(answer.n_gpus * answer.n_sizes for answer in answers), "columns": columns}
+def prepared(answers: Sequence[GridAnswer], form: str) -> Prepared:
+    """Write what no epoch changes."""
+    columns = {name: _column(name, answers, coded=form == "columns") for name in _FIXED}
+    if form == "columns":
+        return Prepared(answers, form, [_members(columns)])
+    rows = [dict(zip(_FIXED, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return Prepared(answers, form, [_members(row) for row in rows])
 
 
 def columns_of_rows(rows: Sequence[PredictionRow]) -> dict[str, Any]:
-    """The same, from rows."""
+    """Columns of answers that are rows already."""
     columns: dict[str, Any] = {}
     for name in _FIELDS:
         values = [getattr(row, name) for row in rows]
@@ -38,47 +69,27 @@ def columns_of_rows(rows: Sequence[PredictionRow]) -> dict[str, Any]:
     return {"n_rows": len(rows), "columns": columns}
 
 
-def _rows(answer: GridAnswer) -> list[dict[str, Any]]:
-    shared = [repeat(answer.shared[name]) if name in answer.shared else None for name in _FIELDS]
-    columns = [each or _cells(name, answer) for name, each in zip(_FIELDS, shared, strict=True)]
-    return [dict(zip(_FIELDS, values, strict=True)) for values in zip(*columns, strict=False)]
+def _members(value: Any) -> bytes:
+    return to_json(value, inf_nan_mode="constants")[1:-1]
+
+
+def _column(name: str, answers: Sequence[GridAnswer], *, coded: bool) -> Any:
+    values = [value for answer in answers for value in _cells(name, answer)]
+    return _coded(values) if coded and name in TEXT_COLUMNS else values
 
 
 def _cells(name: str, answer: GridAnswer) -> list[Any]:
     """One field of every row."""
+    n_gpus, n_sizes = len(answer.by_gpu["gpu"]), len(answer.by_size["batch_size"])
     if name in answer.by_cell:
         return answer.by_cell[name]
     if name in answer.by_size:
-        return answer.by_size[name] * answer.n_gpus
+        return answer.by_size[name] * n_gpus
     if name in answer.by_gpu:
-        return [value for value in answer.by_gpu[name] for _ in range(answer.n_sizes)]
+        return [value for value in answer.by_gpu[name] for _ in range(n_sizes)]
     if name == "extrapolates":
         return [answer.reasons[code] for code in answer.why]
-    return [answer.shared[name]] * (answer.n_gpus * answer.n_sizes)
-
-
-def _column(name: str, answers: Sequence[GridAnswer]) -> Any:
-    if name not in TEXT_COLUMNS:
-        first = _cells(name, answers[0])
-        return (
-            first if len(answers) == 1 else list(chain(first, *(_cells(name, each) for each in answers[1:])))
-        )
-    known: dict[Any, int] = {}
-    codes: list[int] = []
-    for answer in answers:
-        codes += _codes(name, answer, known)
-    return {"values": list(known), "codes": codes}
-
-
-def _codes(name: str, answer: GridAnswer, known: dict[Any, int]) -> list[int]:
-    """Codes of one answer's rows; new words join `known`."""
-    if name in answer.shared:
-        return [known.setdefault(answer.shared[name], len(known))] * (answer.n_gpus * answer.n_sizes)
-    if name in answer.by_gpu:
-        of_gpu = [known.setdefault(word, len(known)) for word in answer.by_gpu[name]]
-        return [code for code in of_gpu for _ in range(answer.n_sizes)]
-    code_of = {why: known.setdefault(answer.reasons[why], len(known)) for why in dict.fromkeys(answer.why)}
-    return [code_of[why] for why in answer.why]
+    return [answer.shared[name]] * (n_gpus * n_sizes)
 
 
 def _coded(values: list[Any]) -> dict[str, list[Any]]:

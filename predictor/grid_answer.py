@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cpus import is_cpu
-from predictor.forecast_memo import Grid
+from predictor.forecast_memo import TIMES, Grid
 from predictor.gpus import Gpu
 from predictor.layers import LayerTable
 from predictor.memory import MEMORY_ESTIMATE_VALIDATED
@@ -26,7 +26,17 @@ from predictor.prediction_rows import NEAR_BEST
 if TYPE_CHECKING:
     from predictor.model import Model
 
-__all__ = ["GridAnswer", "OfferFinder", "grid_answer"]
+__all__ = ["EPOCH_FIELDS", "GridAnswer", "OfferFinder", "grid_answer"]
+
+EPOCH_FIELDS = (
+    "iterations_per_epoch",
+    "epoch_time_s",
+    "epoch_low_s",
+    "epoch_high_s",
+    "cost_usd",
+    "best_batch",
+)
+"""Fields of a row that depend on the samples of an epoch."""
 
 Array = NDArray[np.float64]
 
@@ -52,19 +62,43 @@ class OfferFinder:
 class GridAnswer:
     """Answers for one CNN in one mode; cells run over GPUs and, within each, ascending batch sizes.
 
-    `shared` holds the fields of `PredictionRow` that all rows have alike, `by_gpu` those of each GPU, `by_size` those
-    of each batch size, `by_cell` those of each row as flat lists. `why[i]` is the place in `reasons` of row i's
-    `extrapolates`.
+    What does not depend on the samples of an epoch: `shared` holds the fields of `PredictionRow` that all rows have
+    alike, `by_gpu` those of each GPU, `by_size` those of each batch size, `by_cell` those of each row as flat lists.
+    `why[i]` is the place in `reasons` of row i's `extrapolates`. `epochs` gives the rest.
     """
 
-    n_gpus: int
-    n_sizes: int
+    model: Model
+    mode: Mode
+    times: Array
+    sizes: NDArray[np.int64]
+    fits: NDArray[np.bool_]
+    usd_per_hour: Array
     shared: dict[str, Any]
     by_gpu: dict[str, list[Any]]
     by_size: dict[str, list[Any]]
     by_cell: dict[str, list[Any]]
     why: list[int]
     reasons: Sequence[tuple[str, ...]]
+
+    def epochs(self, samples: int | None = None, validation_samples: int = 0) -> dict[str, list[Any]]:
+        """Fields that depend on an epoch's samples, `EPOCH_FIELDS`, of each row; None where nobody gave samples."""
+        if samples is None:
+            nothing = [None] * self.fits.size
+            best = _best(1.0 / (1000.0 * self.sizes / self.times[0]), self.fits)
+            return {**dict.fromkeys(EPOCH_FIELDS, nothing), "best_batch": best.ravel().tolist()}
+        seconds = epoch_times_s(
+            self.times[:3], self.sizes, samples, validation_samples, self.model, self.mode
+        )
+        middle, low, high = seconds.reshape(3, -1).tolist()
+        cost = (seconds[0] * self.usd_per_hour / 3600.0).ravel().tolist()
+        return {
+            "iterations_per_epoch": (-(-samples // self.sizes)).tolist() * len(self.fits),
+            "epoch_time_s": middle,
+            "epoch_low_s": low,
+            "epoch_high_s": high,
+            "cost_usd": [None if usd != usd else usd for usd in cost],
+            "best_batch": _best(seconds[0], self.fits).ravel().tolist(),
+        }
 
 
 def grid_answer(
@@ -75,8 +109,6 @@ def grid_answer(
     mode: Mode,
     model: Model,
     offers: OfferFinder,
-    samples: int | None = None,
-    validation_samples: int = 0,
     spot: bool = False,
 ) -> GridAnswer:
     """Turn forecasts into answers.
@@ -86,22 +118,21 @@ def grid_answer(
     grid : Grid
         Of this table, these GPUs and ascending batch sizes in this mode, by this model.
     offers : OfferFinder
-    samples, validation_samples, spot
-        As for `predictor.predict.predict`, already checked.
+    spot : bool
+        Use spot prices.
     """
     rented = [offers.find(gpu, spot) for gpu in gpus]
-    time, low, high, busy, host = grid.times
     batches = np.asarray(sizes)
-    epochs = _epochs(grid, batches, mode, model, samples, validation_samples)
-    throughput = 1000.0 * batches / time
     memory = np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu in gpus])
     fits = grid.memory_gib <= memory[:, None]
-    per_sample = epochs[0] if samples is not None else 1.0 / throughput
-    iterations = (-(-samples // batches)).tolist() if samples is not None else [None] * len(sizes)
     told_host, method, trained_on = (list(each) for each in zip(*grid.told, strict=True))
     return GridAnswer(
-        n_gpus=len(gpus),
-        n_sizes=len(sizes),
+        model=model,
+        mode=mode,
+        times=grid.times,
+        sizes=batches,
+        fits=fits,
+        usd_per_hour=np.array([[_usd_per_hour(each, spot)] for each in rented]),
         shared={
             "cnn": table.cnn,
             "image_size": table.image_size,
@@ -120,59 +151,26 @@ def grid_answer(
             "method": method,
             "trained_on": trained_on,
         },
-        by_size={
-            "batch_size": list(sizes),
-            "iterations_per_epoch": iterations,
-            "peak_memory_gib": grid.memory_gib.tolist(),
-        },
+        by_size={"batch_size": list(sizes), "peak_memory_gib": grid.memory_gib.tolist()},
         by_cell={
-            "iteration_time_ms": time.ravel().tolist(),
-            "low_ms": low.ravel().tolist(),
-            "high_ms": high.ravel().tolist(),
-            "gpu_time_ms": busy.ravel().tolist(),
-            "host_time_ms": host.ravel().tolist(),
-            "epoch_time_s": _flat(epochs[0], samples is not None),
-            "epoch_low_s": _flat(epochs[1], samples is not None),
-            "epoch_high_s": _flat(epochs[2], samples is not None),
-            "throughput_samples_per_s": throughput.ravel().tolist(),
-            "cost_usd": _costs(epochs[0], rented, spot, samples is not None),
+            **{name: times.ravel().tolist() for name, times in zip(TIMES, grid.times, strict=True)},
+            "throughput_samples_per_s": (1000.0 * batches / grid.times[0]).ravel().tolist(),
             "fits_in_memory": fits.ravel().tolist(),
-            "best_batch": _best(per_sample, fits).ravel().tolist(),
         },
         why=grid.why.ravel().tolist(),
         reasons=grid.reasons,
     )
 
 
-def _epochs(
-    grid: Grid,
-    batches: NDArray[np.int64],
-    mode: Mode,
-    model: Model,
-    samples: int | None,
-    validation_samples: int,
-) -> Array:
-    """Epoch times with the ends of their intervals, shape (3, n_gpus, n_batches)."""
-    return epoch_times_s(grid.times[:3], batches, samples or 0, validation_samples, model, mode)
-
-
-def _flat(values: Array, known: bool) -> list[Any]:
-    return values.ravel().tolist() if known else [None] * values.size
-
-
-def _costs(epoch_s: Array, rented: Sequence[Offer | None], spot: bool, known: bool) -> list[Any]:
-    found: list[Any] = []
-    for seconds, offer in zip(epoch_s, rented, strict=True):
-        per_hour = None if offer is None else offer.spot_usd_per_hour if spot else offer.usd_per_hour
-        priced = known and per_hour is not None
-        found += (seconds * per_hour / 3600.0).tolist() if priced else [None] * seconds.size
-    return found
+def _usd_per_hour(offer: Offer | None, spot: bool) -> float:
+    """The price, NaN where there is none."""
+    price = None if offer is None else offer.spot_usd_per_hour if spot else offer.usd_per_hour
+    return np.nan if price is None else price
 
 
 def _best(per_sample: Array, fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The smallest batch size of each GPU that fits and lies within 5 % of the best that fits."""
     seconds = np.where(fits, per_sample, np.inf)
     near: NDArray[np.bool_] = fits & (seconds <= NEAR_BEST * seconds.min(axis=1, keepdims=True))
-    best: NDArray[np.bool_] = np.zeros_like(near)
-    best[np.arange(len(near)), near.argmax(axis=1)] = near.any(axis=1)
-    return best
+    first: NDArray[np.bool_] = np.arange(near.shape[1]) == near.argmax(axis=1)[:, None]
+    return near & first

@@ -150,6 +150,8 @@ def epoch_times_s(
     sizes = np.asarray(batch_sizes)
     iterations = -(-samples // sizes)
     training = model.epoch_time_s(iterations, iteration_time_ms, mode)
+    if not validation_samples:
+        return training
     validation = -(-validation_samples // sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
     return np.asarray(training + validation, dtype=np.float64)
 

@@ -4,19 +4,26 @@ Included by the application; calls the core's `predict`, or, where nobody brough
 forecasts. Both give the same numbers, field by field.
 """
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Request, Response
+from pydantic_core import to_json
 
 from api.answering import Answering, packed
 from api.answers import PredictionAnswer
+from api.measured import measured
 from api.openapi import question_body
-from api.predicting import kept_answer, made_answer, parts_of
+from api.predicting import Part, key_of, known_forecast, made_forecast, measured_answer, parts_of
 from api.questions import body_of, question_of
 from api.schemas import PredictionQuestion
 from api.workers import run_apart
+from predictor.layers import LayerTable
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
+
+_GZIP = b"\x1f\x8b"  # no JSON begins so
 
 
 @router.post(
@@ -36,20 +43,41 @@ async def predictions(request: Request) -> Response:
     state.answering = answering
     body = await body_of(request)
     accepted = request.headers.get("accept-encoding", "")
-    asked = body.content if body.is_json else None
-    if asked is not None and (found := answering.kept.find(asked, "gzip" in accepted)) is not None:
-        return _response(found, found[:2] == b"\x1f\x8b")
+    asked = (body.content, "gzip" in accepted)
+    known = answering.answers.find(asked) if body.is_json else None
+    if known is not None:
+        return _response(known)
     question, table = await question_of(body, PredictionQuestion)
-    parts = parts_of(question, state.settings.max_rows)
-    content = kept_answer(question, table, parts, answering)
-    if content is None:
-        content = await run_apart(request, made_answer, question, table, parts, answering)
-    answer, is_packed = packed(content, accepted)
-    if asked is not None:
-        answering.kept.keep(asked, "gzip" in accepted, answer)
-    return _response(answer, is_packed)
+    answer = packed(await _answer(request, question, table, answering), accepted)
+    if body.is_json:
+        answering.answers.keep(asked, answer, len(body.content) + len(answer))
+    return _response(answer)
 
 
-def _response(content: bytes, is_packed: bool) -> Response:
-    headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if is_packed else {})
+async def _answer(
+    request: Request, question: PredictionQuestion, table: LayerTable, answering: Answering
+) -> bytes:
+    key, max_rows = key_of(question, table), request.app.state.settings.max_rows
+    forecast = answering.prepared.find(key) if key is not None else None
+    if forecast is None:
+        parts = parts_of(question, max_rows)
+        if question.anchors or question.measurements:
+            return await run_apart(request, _measured, question, table, parts, answering)
+        forecast = known_forecast(question, table, parts, answering) if key is not None else None
+        if forecast is None:
+            forecast = await run_apart(request, made_forecast, question, table, parts, answering)
+        if key is not None:
+            answering.prepared.keep(key, forecast, forecast.n_bytes)
+    return forecast.answer(question, answering)
+
+
+def _measured(
+    question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
+) -> bytes:
+    own = measured(question.measurements, answering.model)
+    return to_json(measured_answer(question, table, parts, own, answering), inf_nan_mode="constants")
+
+
+def _response(content: bytes) -> Response:
+    headers = {"Content-Encoding": "gzip"} if content.startswith(_GZIP) else None
     return Response(content, media_type="application/json", headers=headers)

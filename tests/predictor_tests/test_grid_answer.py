@@ -34,16 +34,18 @@ def rows_by_memo(memo, cnn, gpus, mode, **options):
     table, chosen = zoo_cnn(cnn), gpus_of(gpus, mode.precision)
     method, host = options.pop("method", "auto"), options.pop("host", None)
     grid = memo.grid(table, chosen, SIZES, mode, method, host)
-    answer = grid_answer(grid, table, chosen, SIZES, mode, memo.model, OfferFinder(load_offers()), **options)
-    return [row_at(answer, i, j) for i in range(answer.n_gpus) for j in range(answer.n_sizes)]
+    spot = options.pop("spot", False)
+    answer = grid_answer(grid, table, chosen, SIZES, mode, memo.model, OfferFinder(load_offers()), spot)
+    epochs = answer.epochs(**options)
+    return [row_at(answer, epochs, i, j) for i in range(len(chosen)) for j in range(len(SIZES))]
 
 
-def row_at(answer, i, j):
-    cell = i * answer.n_sizes + j
+def row_at(answer, epochs, i, j):
+    cell = i * len(SIZES) + j
     found = dict(answer.shared)
     found |= {name: values[i] for name, values in answer.by_gpu.items()}
     found |= {name: values[j] for name, values in answer.by_size.items()}
-    found |= {name: values[cell] for name, values in answer.by_cell.items()}
+    found |= {name: values[cell] for name, values in (answer.by_cell | epochs).items()}
     return PredictionRow(**found, extrapolates=answer.reasons[answer.why[cell]])
 
 
