@@ -1,0 +1,26 @@
+"""A service in this process, without a store, for tests of everything that needs none."""
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from api.main import create_app
+from api.settings import Settings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # which HTTP library the test client will prefer one day
+    from fastapi.testclient import TestClient
+
+
+@pytest.fixture(scope="session")
+def settings() -> Settings:
+    """No store, and no limit that a test could run into by itself."""
+    return Settings(store="", rate_per_s=0, log_level="warning")
+
+
+@pytest.fixture(scope="session")
+def client(settings: Settings) -> Iterator[TestClient]:
+    """A client of a running service."""
+    with TestClient(create_app(settings)) as found:
+        yield found

@@ -1,0 +1,171 @@
+"""`/v1/predictions` gives what `epochcast.predict` gives, field by field."""
+
+import base64
+import json
+from dataclasses import asdict
+
+import pytest
+
+from predictor.model import Model
+from predictor.predict import predict
+from predictor.prediction_rows import PredictionRow
+from predictor.zoo import zoo_cnn
+
+ASKED = {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"}
+
+
+def ask(client, expected=200, **question):
+    response = client.post("/v1/predictions", json=ASKED | question)
+    assert response.status_code == expected, response.text
+    return response.json()
+
+
+def rows_of_columns(answer):
+    columns = {
+        name: [values["values"][code] for code in values["codes"]] if isinstance(values, dict) else values
+        for name, values in answer["columns"].items()
+    }
+    return [{name: values[i] for name, values in columns.items()} for i in range(answer["n_rows"])]
+
+
+def assert_same(rows, expected):
+    assert [set(row) for row in rows] == [set(PredictionRow.__slots__)] * len(expected)
+    for row, other in zip(rows, json.loads(json.dumps([asdict(each) for each in expected])), strict=True):
+        assert row == {
+            name: pytest.approx(value, rel=1e-12) if isinstance(value, float) else value
+            for name, value in other.items()
+        }
+
+
+OPTIONS = [
+    {},
+    {"data_set": None, "samples": 50_000, "validation_samples": 10_000},
+    {"data_set": None},
+    {"image_size": 64, "precision": "amp_fp16", "memory_format": "channels_last", "spot": True},
+    {"framework": "tensorflow", "optimizer": "adam", "autotune": True, "host": None},
+    {"capture": "graph", "method": "roofline"},
+    {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.5}]},
+    {"anchors": [{"gpu": "T4", "batch_size": 32, "epoch_time_s": 12_000, "samples": 1_281_167}]},
+]
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+@pytest.mark.parametrize("options", OPTIONS)
+def test_answers_are_those_of_the_core(client, options, form):
+    core = {"data_set": "imagenet"} | options
+    asked = {"data_set": "imagenet", "form": form} | options
+    for one, many in (("precision", "precisions"), ("memory_format", "memory_formats")):
+        if one in asked:
+            asked[many] = [asked.pop(one)]
+    answer = ask(client, **asked)
+    rows = answer["rows"] if form == "rows" else rows_of_columns(answer)
+    assert_same(rows, predict("resnet50", ["T4", "H200"], [32, 64], **core))
+
+
+def test_every_gpu_is_answered_as_the_core_does(client):
+    answer = ask(client, gpus=["all"], form="columns")
+    assert_same(rows_of_columns(answer), predict("resnet50", "all", [32, 64], data_set="imagenet"))
+
+
+def test_the_second_time_is_as_the_first(client):
+    question = {"gpus": ["P100-PCIE-16GB"], "batch_sizes": [7, 5, 7]}
+    first = ask(client, **question)
+    assert [row["batch_size"] for row in first["rows"]] == [5, 7]
+    assert ask(client, **question) == first
+    assert ask(client, **question, data_set=None, samples=1_281_167)["rows"] == first["rows"]
+
+
+def test_rows_run_over_precisions_then_formats_then_gpus_then_batch_sizes(client):
+    answer = ask(
+        client, gpus=["H200", "A100-SXM4-40GB"], precisions=["fp32", "tf32"], memory_formats=["nchw", "channels_last"]
+    )  # fmt: skip
+    seen = [(r["precision"], r["memory_format"], r["gpu"][7:11], r["batch_size"]) for r in answer["rows"]]
+    assert seen[:5] == [
+        ("fp32", "nchw", "H200", 32),
+        ("fp32", "nchw", "H200", 64),
+        ("fp32", "nchw", "A100", 32),
+        ("fp32", "nchw", "A100", 64),
+        ("fp32", "channels_last", "H200", 32),
+    ]
+    assert len(seen) == 16
+    assert len(answer["covers"]) == 4
+
+
+def test_a_gpu_that_lacks_one_of_several_precisions_is_left_out_there_and_said_so(client):
+    answer = ask(client, precisions=["fp32", "amp_bf16"], batch_sizes=[32])
+    assert [(r["gpu"], r["precision"]) for r in answer["rows"]] == [
+        ("Tesla T4", "fp32"),
+        ("NVIDIA H200", "fp32"),
+        ("NVIDIA H200", "amp_bf16"),
+    ]
+    assert answer["left_out"] == [
+        {"gpu": "Tesla T4", "precision": "amp_bf16", "why": "the GPU has fp32, fp16, amp_fp16"}
+    ]
+
+
+def test_a_gpu_without_the_one_precision_is_refused_with_those_it_has(client):
+    problem = ask(client, 422, precisions=["amp_bf16"])
+    assert "Tesla T4 (compute capability 7.5) has no amp_bf16. It has: fp32" in problem["detail"]
+
+
+def test_a_layer_table_is_answered_like_the_cnn_that_it_is(client):
+    table = json.loads(json.dumps(asdict(zoo_cnn("resnet18", 64))))
+    sent = {"name": "resnet18", "image_size": 64, "layers": table["layers"]}
+    answer = ask(client, cnn=None, layer_table=sent, data_set="cifar10")
+    expected = predict("resnet18", ["T4", "H200"], [32, 64], image_size=64, data_set="cifar10")
+    assert_same(answer["rows"], expected)
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    torch = pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("onnx") / "mine.onnx"
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8 * 30 * 30, 10)
+    )
+    mode = torch.onnx.TrainingMode.PRESERVE
+    torch.onnx.export(module.train(), torch.zeros(1, 3, 32, 32), path, training=mode, dynamo=False)
+    return path
+
+
+def test_an_onnx_file_is_answered_as_the_core_does_in_base64_and_as_a_file(client, onnx_file):
+    expected = predict(str(onnx_file), ["T4"], [32], samples=50_000)
+    question = {"gpus": ["T4"], "batch_sizes": [32], "samples": 50_000}
+    content = onnx_file.read_bytes()
+    sent = client.post("/v1/predictions", json=question | {"onnx": base64.b64encode(content).decode()})
+    assert_same([row | {"cnn": "mine"} for row in sent.json()["rows"]], expected)
+    form = {"question": json.dumps(question)}
+    sent = client.post("/v1/predictions", data=form, files={"onnx": ("a/b/mine.onnx", content)})
+    assert_same(sent.json()["rows"], expected)
+
+
+def test_measurements_sent_along_correct_the_answer(client):
+    row = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32"}
+    answer = ask(client, measurements=[row | {"iteration_time_ms": 300.0}])
+    anchored = ask(client, anchors=[{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}])
+    assert answer["rows"] == anchored["rows"]
+    assert answer["rows"][0]["method"] == "anchored"
+
+
+def test_another_model_answers_from_the_moment_it_is_served(client, monkeypatch):
+    served = client.app.state.served
+    before = ask(client)["rows"][0]["trained_on"]
+    other = Model.load()
+    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
+    changed.card = other.card | {"trained_on": "something else"}
+    monkeypatch.setattr(served, "current", changed)
+    assert ask(client)["rows"][0]["trained_on"] == "something else"
+    monkeypatch.undo()
+    assert ask(client)["rows"][0]["trained_on"] == before
+
+
+@pytest.mark.parametrize("size", [2, 200])
+def test_gzip_is_sent_to_who_takes_it_again_and_again(client, size):
+    question = ASKED | {"batch_sizes": list(range(1, size))}
+    plain = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    for _ in range(2):
+        packed = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "gzip"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert packed.json() == plain.json()
+        assert packed.headers.get_list("vary") == ["accept-encoding"]
