@@ -50,7 +50,7 @@ def install() -> ModuleType:
     except ImportError as error:
         del sys.modules[check.__name__]
         raise BackendUnavailableError(
-            "Chainer is not installed: pip install 'epochcast[chainer]' (first "
+            f"Chainer is not installed ({error}): pip install 'epochcast[chainer]' (first "
             "pip install 'setuptools>=70.1,<82' wheel, then pip install --no-build-isolation chainer==7.8.1)"
         ) from error
     _give_dropped_names()
