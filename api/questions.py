@@ -87,7 +87,12 @@ async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
     except (MultiPartException, KeyError, UnicodeError, ValueError) as error:
         raise HTTPException(400, f"the form is damaged ({error}). Send question and onnx.") from None
     file = _field(form, "onnx", UploadFile)
-    question = _validated((_field(form, "question", str) or "").encode("utf-8", "surrogatepass"), kind)
+    text = _field(form, "question", str)
+    if text is None:
+        raise SchemaError(
+            "the form has no question. Send it as JSON in the field question, the file as onnx."
+        )
+    question = _validated(text.encode("utf-8", "surrogatepass"), kind)
     if file is None:
         return question, None, "upload"
     return question, await file.read(), file.filename or "upload"

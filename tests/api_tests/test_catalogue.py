@@ -1,0 +1,71 @@
+"""GPUs, offers, CNNs, data sets and models: what can be asked about."""
+
+import json
+from dataclasses import asdict
+
+from predictor.gpus import all_gpus, precisions_of
+from predictor.offers import load_offers
+from predictor.training_sets import TRAINING_SETS
+from predictor.zoo import zoo_cnn, zoo_names
+
+
+def found(client, path):
+    response = client.get(path)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_every_gpu_is_listed_with_its_precisions_and_whether_it_was_measured(client):
+    listed = found(client, "/v1/gpus")
+    assert [each["gpu"]["name"] for each in listed] == [gpu.name for gpu in all_gpus()]
+    assert [tuple(each["precisions"]) for each in listed] == [precisions_of(gpu) for gpu in all_gpus()]
+    assert {each["measured"] for each in listed} == {True, False}
+
+
+def test_gpus_of_one_generation_are_listed(client):
+    assert {each["gpu"]["generation"] for each in found(client, "/v1/gpus?generation=Turing")} == {"turing"}
+    assert client.get("/v1/gpus?generation=x").status_code == 422
+
+
+def test_a_gpu_goes_by_any_of_its_names(client):
+    assert found(client, "/v1/gpus/rtx-3090")["gpu"]["name"] == "GeForce RTX 3090"
+    assert found(client, "/v1/gpus/Tesla%20T4")["gpu"]["memory_gib"] == 16
+
+
+def test_offers_are_listed_cheapest_first_without_historic_ones(client):
+    listed = found(client, "/v1/offers")
+    assert len(listed) == sum(not offer.historic for offer in load_offers())
+    assert [each["usd_per_hour"] for each in listed] == sorted(each["usd_per_hour"] for each in listed)
+    assert len(found(client, "/v1/offers?historic=true")) == len(load_offers())
+
+
+def test_offers_of_one_gpu_are_listed(client):
+    assert {each["gpu"] for each in found(client, "/v1/offers?gpu=T4")} == {"Tesla T4"}
+    assert client.get("/v1/offers?gpu=T5").status_code == 404
+
+
+def test_cnns_are_listed_and_shown_layer_by_layer(client):
+    assert [each["cnn"] for each in found(client, "/v1/cnns")] == zoo_names()
+    shown = found(client, "/v1/cnns/resnet18?image_size=64")
+    assert shown["layers"] == json.loads(json.dumps([asdict(layer) for layer in zoo_cnn("resnet18", 64)]))
+
+
+def test_layers_that_were_shown_can_be_asked_about(client):
+    shown = found(client, "/v1/cnns/mobilenet_v2")
+    table = {"name": shown["cnn"], "image_size": shown["image_size"], "layers": shown["layers"]}
+    question = {"gpus": ["T4"], "batch_sizes": [8]}
+    sent = client.post("/v1/predictions", json=question | {"layer_table": table}).json()["rows"]
+    assert sent == client.post("/v1/predictions", json=question | {"cnn": "mobilenet_v2"}).json()["rows"]
+
+
+def test_data_sets_are_listed(client):
+    assert [each["name"] for each in found(client, "/v1/data_sets")] == list(TRAINING_SETS)
+
+
+def test_the_model_shows_its_card_with_accuracy(client):
+    (model,) = found(client, "/v1/models")
+    assert model["card"]["accuracy"]
+    assert model["trained_on"] in client.post(
+        "/v1/predictions", json={"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8]}
+    ).json()["covers"][0]  # fmt: skip
+    assert "Tesla T4" in model["measured_gpus"]

@@ -1,0 +1,46 @@
+"""`/v1/comparisons` gives what `epochcast.compare` gives, field by field."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from predictor.compare import compare
+
+ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"epochs": 90, "budget_usd": 400.0, "deadline_h": 24.0, "setup_minutes": 10.0, "relative_to": "T4"},
+        {"rank_by": "time", "all_offers": True, "precision": "amp_fp16", "memory_format": "channels_last"},
+        {"spot": True, "data_set": None, "samples": 1_000, "validation_samples": 10},
+        {"anchors": [{"gpu": "T4", "batch_size": 32, "throughput_samples_per_s": 100.0}]},
+    ],
+)
+def test_answers_are_those_of_the_core(client, options):
+    response = client.post("/v1/comparisons", json=ASKED | options)
+    assert response.status_code == 200, response.text
+    core = {"data_set": "imagenet"} | options
+    expected = compare("resnet50", [32, 64], **core)
+    assert response.json()["rows"] == json.loads(json.dumps([asdict(row) for row in expected]))
+
+
+def test_chosen_gpus_alone_are_compared(client):
+    rows = client.post("/v1/comparisons", json=ASKED | {"gpus": ["T4", "V100-SXM2-16GB"]}).json()["rows"]
+    assert {row["gpu"] for row in rows} == {"Tesla T4", "Tesla V100-SXM2-16GB"}
+    assert {row["rank"] for row in rows} == {1, 2}
+
+
+def test_without_samples_there_is_nothing_to_compare(client):
+    response = client.post("/v1/comparisons", json=ASKED | {"data_set": None})
+    assert response.status_code == 422
+    assert "compare needs the samples of an epoch" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("change", [{"budget_usd": 0}, {"epochs": 0}, {"epochs": 10**7}, {"deadline_h": -1}])
+def test_wishes_are_bounded(client, change):
+    found = client.post("/v1/comparisons", json=ASKED | change).json()
+    assert found["errors"][0]["field"] == next(iter(change))

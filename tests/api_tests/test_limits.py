@@ -1,0 +1,136 @@
+"""What the service does not take on, it refuses at once, with when to come back."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from fastapi import HTTPException
+
+from api.limits import Limits, watch_lag
+from api.metrics import Metrics
+from api.problems import problem
+from api.settings import Settings
+
+
+def settings(**changes):
+    return Settings(**{"store": "", "rate_per_s": 0.0} | changes)
+
+
+async def echo(scope, receive, send):
+    """An application that reads its body and says how long it was."""
+    size = 0
+    while True:
+        try:
+            message = await receive()
+        except HTTPException as error:  # as the application's own handlers do
+            await problem(error.status_code, error.detail)(scope, receive, send)
+            return
+        size += len(message.get("body", b""))
+        if not message.get("more_body"):
+            break
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": str(size).encode()})
+
+
+def through(app, *requests, metrics=None, **changes):
+    """Send requests one after another through the limits; their answers."""
+    limits = Limits(app, settings(**changes), metrics or Metrics())
+
+    async def ask():
+        transport = httpx.ASGITransport(limits, client=("192.0.2.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [await client.request(**{"method": "POST", "url": "/"} | each) for each in requests]
+
+    return asyncio.run(ask())
+
+
+async def chunks(*parts, pause_s=0.0):
+    for part in parts:
+        yield part
+        await asyncio.sleep(pause_s)
+
+
+def test_a_body_within_the_limit_passes():
+    (answer,) = through(echo, {"content": b"x" * 1024}, max_body_bytes=1024)
+    assert answer.text == "1024"
+
+
+def test_a_body_that_says_it_is_larger_is_refused_unread():
+    (answer,) = through(echo, {"content": b"x" * 1025}, max_body_bytes=1024)
+    assert answer.status_code == 413
+    assert "larger than 1,024 bytes" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("length", ["9" * 30, "-1", "x", "1e3"])
+def test_a_length_that_is_none_is_refused(length):
+    (answer,) = through(echo, {"content": b"x", "headers": {"Content-Length": length}})
+    assert answer.status_code == 413
+
+
+def test_a_body_that_does_not_say_how_long_it_is_is_stopped_at_the_limit():
+    (answer,) = through(echo, {"content": chunks(*[b"x" * 300] * 4)}, max_body_bytes=1024)
+    assert answer.status_code == 413
+
+
+def test_who_asks_too_often_is_told_when_to_come_back():
+    answers = through(echo, *[{}] * 3, rate_per_s=0.5, rate_burst=2)
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[2].headers["retry-after"] == "2"
+    assert answers[2].json()["title"] == "Too many requests"
+
+
+def test_a_key_has_a_bucket_of_its_own_beside_its_address():
+    keys = [{"headers": {"Authorization": f"Bearer {i}"}} for i in (1, 2, 1, 1)]
+    answers = through(echo, *keys, rate_per_s=0.5, rate_burst=3)
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+
+
+def test_health_is_told_however_often_one_asks():
+    answers = through(echo, *[{"url": "/healthz"}] * 5, rate_per_s=0.5, rate_burst=1)
+    assert {answer.status_code for answer in answers} == {200}
+
+
+def test_a_service_with_too_much_in_work_takes_nothing_more():
+    metrics = Metrics()
+    metrics.in_work = 3
+    (answer,) = through(echo, {}, metrics=metrics, max_concurrent=2)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_a_service_that_answers_late_takes_nothing_more():
+    metrics = Metrics()
+    metrics.lag_s = 0.6
+    assert through(echo, {}, metrics=metrics, max_lag_s=0.5)[0].status_code == 503
+    assert through(echo, {}, metrics=metrics, max_lag_s=0.7)[0].status_code == 200
+
+
+def test_a_body_that_arrives_too_slowly_is_given_up():
+    (answer,) = through(echo, {"content": chunks(b"a", b"b", pause_s=5)}, timeout_s=0.1)
+    assert answer.status_code == 408
+
+
+def test_an_answer_that_takes_too_long_is_given_up():
+    async def slow(scope, receive, send):
+        await receive()
+        await asyncio.sleep(5)
+
+    (answer,) = through(slow, {"content": b"x"}, timeout_s=0.1)
+    assert answer.status_code == 504
+    assert json.loads(answer.content)["detail"].startswith("the answer took longer than 0.1 s")
+
+
+def test_the_lag_of_the_loop_is_watched():
+    async def lagging():
+        metrics = Metrics()
+        watch = asyncio.create_task(watch_lag(metrics))
+        await asyncio.sleep(0)
+        import time
+
+        time.sleep(0.4)  # noqa: ASYNC251 - what a service must not do
+        await asyncio.sleep(0.01)
+        watch.cancel()
+        return metrics.lag_s
+
+    assert asyncio.run(lagging()) > 0.2

@@ -1,0 +1,173 @@
+"""Every refusal is a problem document that says the field, the value and what would be right."""
+
+import json
+
+import pytest
+
+from api.problems import STATUS_OF, TITLES
+from predictor import errors
+from predictor.errors import EpochcastError
+
+GOOD = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [32], "data_set": "imagenet"}
+LAYER = {"type": "linear", "in_channels": 3072, "out_channels": 10, "parameters": 30730}
+
+
+def refused(response, status):
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    found = response.json()
+    assert found["status"] == status
+    assert found["title"] == TITLES[status]
+    return found
+
+
+def refusal(client, status=422, **changes):
+    question = {name: value for name, value in (GOOD | changes).items() if value is not ...}
+    return refused(client.post("/v1/predictions", json=question), status)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"batch_sizes": [32, 0]}, "batch_sizes[1]", "greater than or equal to 1; given: 0"),
+        ({"batch_sizes": [65537]}, "batch_sizes[0]", "less than or equal to 65536"),
+        ({"batch_sizes": []}, "batch_sizes", "at least 1 item"),
+        ({"batch_sizes": ["32"]}, "batch_sizes[0]", "valid integer; given: '32'"),
+        ({"batch_sizes": [32.5]}, "batch_sizes[0]", "valid integer"),
+        ({"batch_sizes": ...}, "batch_sizes", "required"),
+        ({"image_size": 16385}, "image_size", "16384"),
+        ({"samples": 10**12, "data_set": None}, "samples", "less than or equal to 100000000000"),
+        ({"samples": 10**400, "data_set": None}, "samples", "less than or equal"),
+        ({"precisions": ["fp8"]}, "precisions[0]", "'fp32', 'tf32', 'fp16', 'amp_fp16' or 'amp_bf16'"),
+        ({"framework": "jax"}, "framework", "'pytorch', 'tensorflow' or 'chainer'"),
+        ({"cnn": 5}, "cnn", "valid string; given: 5"),
+        ({"gpu": ["T4"]}, "gpu", "Extra inputs are not permitted"),
+        ({"anchors": [{"gpu": "T4", "batch_size": 1, "epoch_time_s": 1e300}]}, "anchors[0].epoch_time_s", "1e+300"),
+        ({"validation_samples": -1}, "validation_samples", "greater than or equal to 0"),
+        ({"spot": "yes"}, "spot", "valid boolean"),
+        ({"cnn": None, "layer_table": {"layers": [{"type": "conv"}]}}, "layer_table.layers[0].type", "'conv2d'"),
+    ],
+)  # fmt: skip
+def test_the_field_at_fault_is_named(client, changes, field, said):
+    found = refusal(client, **changes)
+    assert [each["field"] for each in found["errors"]] == [field]
+    assert said in found["errors"][0]["detail"]
+    assert found["detail"].startswith(f"{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("status", "changes", "said"),
+    [
+        (404, {"gpus": ["T5"]}, "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
+        (404, {"gpus": ["V100"]}, "fits several GPUs"),
+        (404, {"cnn": "resnet51"}, "no CNN is called 'resnet51'. Nearest: 'resnet50'"),
+        (422, {"data_set": "imagnet"}, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
+        (422, {"samples": 5}, "both samples and data_set are given"),
+        (422, {"cnn": None}, "Give one CNN"),
+        (422, {"onnx": "AAAA"}, "cnn and onnx are given"),
+        (422, {"cnn": None, "onnx": "no base64!"}, "onnx is not base64"),
+        (422, {"cnn": None, "onnx": ""}, "no ONNX file"),
+        (422, {"data_set": None, "validation_samples": 5}, "validation_samples 5 needs an epoch"),
+        (422, {"cnn": "alexnet", "image_size": 5}, "image_size 5 is below"),
+        (422, {"host": "my desk"}, "host 'my desk' was not measured"),
+        (422, {"method": "anchored"}, "'anchored' needs a measurement"),
+        (422, {"anchors": [{"gpu": "T4", "batch_size": 1}]}, "the anchor has 0 times"),
+        (422, {"measurements": [{"gpu": "T4"}]}, "cnn"),
+        (422, {"gpus": ["all"], "batch_sizes": list(range(1, 201))}, "rows are asked for; at most 20,000"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER]}}, "layer_table.image_size: it is missing"),
+        (422, {"cnn": None, "image_size": 9, "layer_table": {"image_size": 8, "layers": [LAYER]}}, "for 8 pixels"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"index": 3}]}}, "layers[0]: index is 3"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"inputs": [0]}]}}, "inputs names row 0"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"kind": "relu"}]}}, "kind is what an activation has"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"parameters": None}]}}, "parameters is missing"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"in_channels": 0}]}}, "in_channels is 0"),
+        (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}]}}, "has no"),
+    ],
+)  # fmt: skip
+def test_a_question_that_makes_no_sense_is_told_what_would(client, status, changes, said):
+    assert said in refusal(client, status, **changes)["detail"]
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "datasets/cnns/resnet50.csv", "../x.onnx", "resnet50.csv", "x.ONNX"]
+)
+def test_a_name_is_never_a_path_on_the_server(client, name, tmp_path):
+    assert f"no CNN is called '{name}'" in refusal(client, 404, cnn=name)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 422),
+        (b"nonsense", 422),
+        (b"[1]", 422),
+        (b"null", 422),
+        (b'{"cnn": "resnet50"', 422),
+        (b'{"cnn": "\xff"}', 422),
+        (b'{"cnn": "\\ud800", "gpus": ["T4"], "batch_sizes": [1]}', 422),
+        (b'{"cnn": "resnet50", "gpus": ["\\u0000"], "batch_sizes": [1]}', 404),
+        (b'{"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [NaN]}', 422),
+        (b'{"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [1e400]}', 422),
+        (b'{"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [' + b"9" * 10_000 + b"]}", 422),
+        (b"[" * 100_000, 422),
+        (b'{"a":' * 100_000, 422),
+    ],
+)
+def test_what_is_no_question_is_refused(client, content, status):
+    headers = {"Content-Type": "application/json"}
+    refused(client.post("/v1/predictions", content=content, headers=headers), status)
+
+
+def test_other_types_of_body_are_refused_with_those_that_are_taken(client):
+    found = refused(client.post("/v1/predictions", content=b"x", headers={"Content-Type": "text/csv"}), 415)
+    assert "application/json, multipart/form-data" in found["detail"]
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "status"),
+    [
+        ({}, {"onnx": b"x"}, 422),
+        ({"question": "{}", "more": "x"}, {"onnx": b"x"}, 400),
+        ({"question": "{"}, {"onnx": b"x"}, 422),
+        ({"question": json.dumps(GOOD)}, {"onnx": b"x"}, 422),
+        ({"question": json.dumps(GOOD)}, {"other": b"x"}, 422),
+        ({"onnx": "text"}, {"question": b"{}"}, 422),
+    ],
+)
+def test_a_form_that_makes_no_sense_is_refused(client, form, files, status):
+    refused(client.post("/v1/predictions", data=form, files=files), status)
+
+
+def test_a_damaged_form_is_refused(client):
+    headers = {"Content-Type": "multipart/form-data"}
+    refused(client.post("/v1/predictions", content=b"x", headers=headers), 400)
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    found = refused(client.post("/v1/predictions", content=b"--b\r\nnonsense", headers=headers), 422)
+    assert "the form has no question" in found["detail"]
+
+
+def test_what_is_not_there_and_wrong_methods_are_problems_too(client):
+    refused(client.get("/v1/nothing"), 404)
+    refused(client.get("/v1/predictions"), 405)
+    refused(client.get("/v1/gpus/T5"), 404)
+    refused(client.get("/v1/cnns/resnet51"), 404)
+    refused(client.get("/v1/cnns/resnet50?image_size=x"), 422)
+
+
+def test_every_error_of_the_tree_has_a_status():
+    kinds = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, EpochcastError)
+    ]
+    for kind in kinds:
+        status = next(status for known, status in STATUS_OF.items() if issubclass(kind, known))
+        assert status in TITLES
+
+
+def test_without_a_model_the_service_says_so(client, monkeypatch):
+    assert client.get("/readyz").status_code == 200
+    monkeypatch.setattr(client.app.state.served, "problem", "the file is damaged. Refit it.")
+    found = refused(client.get("/readyz"), 503)
+    assert found["detail"] == "the file is damaged. Refit it."
+    assert client.get("/healthz").text == "ok\n"
