@@ -22,6 +22,8 @@ _POLICY = (
     "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
+_KEEP = {"Cache-Control": "public, max-age=86400", "Vary": "Accept-Encoding"}
+
 router = APIRouter(include_in_schema=False)
 
 
@@ -36,7 +38,7 @@ async def file(name: str) -> Response:
     """One of its files."""
     if name not in _FILES:
         raise HTTPException(404, f"/docs has no file of this name. It has: {', '.join(_FILES)}.")
-    return Response(_read(name), media_type=_FILES[name], headers={"Cache-Control": "public, max-age=86400"})
+    return Response(_read(name), media_type=_FILES[name], headers=_KEEP)
 
 
 @cache

@@ -77,18 +77,16 @@ class Limits:
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most, left = self._settings.max_body_bytes, self._settings.max_body_bytes
-        arriving, begun = True, False
+        arriving = begun = False
 
         async def bounded() -> Message:
             nonlocal left, arriving
+            arriving = True
             message = await receive()
-            if message["type"] == "http.request":
-                left -= len(message.get("body", b""))
-                arriving = message.get("more_body", False)
-                if left < 0:
-                    raise HTTPException(
-                        413, f"the body is larger than {most:,} bytes. Send it in several parts."
-                    )
+            arriving = False
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
             return message
 
         async def noting(message: Message) -> None:

@@ -25,7 +25,6 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
-    (b"vary", b"accept-encoding"),
 )
 """Headers of every answer; docs/security.md says what each is against."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import httpx
 import pytest
@@ -126,9 +127,7 @@ def test_the_lag_of_the_loop_is_watched():
         metrics = Metrics()
         watch = asyncio.create_task(watch_lag(metrics))
         await asyncio.sleep(0)
-        import time
-
-        time.sleep(0.4)  # noqa: ASYNC251 - what a service must not do
+        time.sleep(0.4)  # what a service must not do
         await asyncio.sleep(0.01)
         watch.cancel()
         return metrics.lag_s
