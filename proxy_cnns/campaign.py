@@ -46,11 +46,13 @@ class Progress:
 class Task:
     """What one process measures on one device.
 
+    `label` names the device to people, where a process is shown a single GPU, which is then ``cuda:0`` to it.
     `deadline` is the clock's reading at which it stops, None for never; `about` are columns that all rows share.
     """
 
     settings: tuple[Setting, ...]
     device: str
+    label: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
     deadline: float | None = None
     allow_noise: bool = False
@@ -117,6 +119,7 @@ class _Session:
         clock: Clock,
     ) -> None:
         self.task, self.backend, self.monitor = task, backend, monitor
+        self.label = task.label or task.device
         self.run, self.file, self.report, self.clock = run, file, report, clock
         self._failures: list[tuple[Setting, Exception]] = []
         self._recent: list[Any] = []
@@ -151,13 +154,13 @@ class _Session:
         self._note(state, when, found)
         if reasons and not self.task.allow_noise:
             raise NoisyMeasurementError(
-                f"{self.task.device} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
+                f"{self.label} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
                 "Repeat the command when nothing else runs there, or pass --allow-noise to have it noted instead."
             )
         self._clean = state
 
     def _note(self, state: DeviceState, when: str, more: Mapping[str, Any]) -> None:
-        self._write({"device": state.row(), "when": when, "on": self.task.device, **more})
+        self._write({"device": state.row(), "when": when, "on": self.label, **more})
 
     def _measure_one(self, setting: Setting) -> None:
         try:

@@ -100,8 +100,8 @@ def open_monitor(device: str) -> Monitor:
     return Monitor(dict, watch_cpu=True) if device == "cpu" else Monitor(gpu_reader(device))
 
 
-def refuse_busy(state: DeviceState, device: str) -> None:
-    """Refuse to start where something else works.
+def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
+    """Refuse to start where something else works; `label` is what people call the device.
 
     Raises
     ------
@@ -119,8 +119,8 @@ def refuse_busy(state: DeviceState, device: str) -> None:
         reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
     if reasons:
         raise NoisyMeasurementError(
-            f"{device} is not free: {_first(reasons)}. Stop what runs there, or pass --allow-noise to measure all "
-            "the same and have it noted."
+            f"{label or device} is not free: {_first(reasons)}. Stop what runs there, or pass --allow-noise "
+            "to measure all the same and have it noted."
         )
 
 

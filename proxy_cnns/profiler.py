@@ -13,6 +13,8 @@ from proxy_cnns.order_statistics import FEWEST, median, median_uncertainty
 
 __all__ = ["LIMITS", "Clock", "Limits", "Measured", "measure"]
 
+_HOST_SAMPLES = 3  # enqueued copies of an operator: its host time counts less than what taking it costs
+
 Clock = Callable[[], float]
 """Seconds since some fixed moment, such as `time.perf_counter`."""
 
@@ -135,8 +137,8 @@ def _as_captured(measured: Measured | None) -> Measured | None:
 
 def _operator_on_gpu(prepared: Prepared, clock: Clock, limits: Limits) -> Measured | None:
     """Time an operator by graph replays alone; without them, by wall time."""
-    host, start = [prepared.host_time_ms(1)], clock()
-    while len(host) < 3 and clock() - start < limits.host_s:
+    start, host = clock(), [prepared.host_time_ms(1)]
+    while len(host) * prepared.copies < _HOST_SAMPLES and clock() - start < limits.host_s:
         host.append(prepared.host_time_ms(1))
     gpu, reason = _gpu_times(prepared, clock, limits)
     notes = [reason] if reason else []

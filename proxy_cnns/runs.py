@@ -61,6 +61,8 @@ class Share:
     number: int
     of: int
     deadline: float | None
+    label: str
+    """The device's name among all of the machine, of which a process may be shown this one alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
     monitor.start()
     reading_ms = 1000 * (time.perf_counter() - opened) / 2  # it reads twice
     if not request.allow_noise:
-        _wait_until_free(monitor, share.device)
+        _wait_until_free(monitor, share.device, share.label)
     backend = _backend(request, share.device)
     environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
     if share.device != "cpu":
@@ -140,11 +142,11 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
 
 def _measure(request: Request, deadline: float | None, report: Callable[[Progress], None]) -> dict[str, Any]:
     if len(request.devices) == 1:
-        return measure_share(Share(request, request.devices[0], 0, 1, deadline), report)
+        return measure_share(Share(request, request.devices[0], 0, 1, deadline, request.devices[0]), report)
     from proxy_cnns.parallel import measure_in_parallel
 
     shares = [
-        Share(request, device, number, len(request.devices), deadline)
+        Share(request, device, number, len(request.devices), deadline, device)
         for number, device in enumerate(request.devices)
     ]
     return measure_in_parallel(shares, report)
@@ -171,6 +173,7 @@ def _measure_into(
     task = Task(
         tuple(settings),
         share.device,
+        share.label,
         about,
         share.deadline,
         request.allow_noise,
@@ -217,14 +220,14 @@ def _refuse_precisions(request: Request, gpu: str) -> None:
         raise SchemaError(f"{gpu} has no {wanted[0]}. It has: {', '.join(able)}; pass --precision.")
 
 
-def _wait_until_free(monitor: Monitor, device: str) -> None:
+def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
     """Refuse a busy device, but not for what is only the echo of a run that has just ended."""
     start = time.perf_counter()
     while True:
         time.sleep(0.2)
         state = monitor.read()
         try:
-            return refuse_busy(state, device)
+            return refuse_busy(state, device, label)
         except ProfilingError:
             if time.perf_counter() - start > _PATIENCE_S:
                 raise

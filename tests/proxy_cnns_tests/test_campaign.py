@@ -26,7 +26,7 @@ def work(tmp_path, readings):
         backend = FakeBackend("cuda:0", clock, orders or {})
         path = tmp_path / "run.csv.rows.jsonl"
         file, found = RunFile(path, {}), Run()
-        task = Task(tuple(settings), "cuda:0", ABOUT, **task)
+        task = Task(tuple(settings), "cuda:0", "cuda:3", ABOUT, **task)
         try:
             run.finished = measure_all(
                 task, backend, readings(*states), found, file, report=report, clock=clock
@@ -129,7 +129,9 @@ def test_a_refined_run_is_finished(work, targets):
 
 
 def test_a_slowed_down_gpu_is_refused_and_its_rows_taken_back(work, targets):
-    with pytest.raises(NoisyMeasurementError, match=r"hw_thermal_slowdown.*not kept.*--allow-noise"):
+    with pytest.raises(
+        NoisyMeasurementError, match=r"cuda:3 was.*hw_thermal_slowdown.*not kept.*--allow-noise"
+    ):
         work(targets, [CLEAN, HOT])
     assert work.on_disk.rows == {}
 

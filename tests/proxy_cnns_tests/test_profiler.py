@@ -85,6 +85,14 @@ def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
     assert measured.iteration_times_ms == measured.gpu_times_ms
 
 
+@pytest.mark.parametrize(("copies", "samples"), [(1, 3), (2, 2), (16, 1)])
+def test_host_time_of_many_copies_is_taken_once(copies, samples):
+    clock = Clock()
+    prepared = FakePrepared(settings_of(OPERATORS, (4,))[0], clock, {})
+    prepared.copies = copies
+    assert len(measure(prepared, clock, LIMITS["operator"], on_gpu=True).host_times_ms) == samples
+
+
 def test_an_operator_without_a_graph_is_timed_by_the_wall_clock(measured_with):
     setting = settings_of(OPERATORS, (4,))[0]
     measured = measured_with("operator", setting=setting, no_capture="none")
