@@ -81,9 +81,9 @@ def _add_refusals(path: str, operation: dict[str, Any]) -> None:
     """Say which refusals an operation may answer with, each a problem document."""
     codes = set(_ALWAYS if path not in _NOT_LIMITED else ())
     codes |= set(_WITH_BODY) if "requestBody" in operation else set()
-    codes |= {404} if "{" in path or "requestBody" in operation else set()
+    codes |= {404, 422} if operation.get("parameters") else set()
+    codes |= {404} if "requestBody" in operation else set()
     codes |= {401, 403} if operation.get("security") else set()
-    codes |= {422} if operation.get("parameters") else set()
     for code in sorted(codes | {int(known) for known in operation["responses"] if known in ("404", "422")}):
         operation["responses"][str(code)] = {
             "description": TITLES[code],

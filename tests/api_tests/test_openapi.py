@@ -1,0 +1,75 @@
+"""Requests made from the OpenAPI document: no failure of the service, no answer that the document does not name.
+
+`EPOCHCAST_FUZZ_EXAMPLES=1000 pytest tests/api_tests/test_openapi.py` makes a thousand of each operation.
+"""
+
+import os
+import tempfile
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from api.main import create_app
+from api.settings import Settings
+from api.store.keys import add_key
+
+EXAMPLES = int(os.environ.get("EPOCHCAST_FUZZ_EXAMPLES", "15"))
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+]
+MODES = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+
+
+def operations():
+    """Those of a service without a store, by name."""
+    app = create_app(Settings(store="", rate_per_s=0))
+    return [
+        each.ok().label for each in schemathesis.openapi.from_asgi("/openapi.json", app).get_all_operations()
+    ]
+
+
+@pytest.fixture(scope="module")
+def service():
+    """A service with a store, and a key to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        app = create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0, log_level="error"))
+        yield schemathesis.openapi.from_asgi("/openapi.json", app), add_key(app.state.store, "fuzz")
+        app.state.store.dispose()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=["good", "bad"])
+@pytest.mark.parametrize("label", operations())
+def test_every_answer_is_one_that_the_document_names(service, label, mode):
+    schema, key = service
+    operation = next(each.ok() for each in schema.get_all_operations() if each.ok().label == label)
+
+    @hypothesis.given(case=operation.as_strategy(generation_mode=mode))
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        derandomize=EXAMPLES < 100,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def ask(case):
+        headers = {"Authorization": f"Bearer {key}"} if case.method == "POST" else None
+        case.call_and_validate(checks=CHECKS, headers=headers)
+
+    try:
+        ask()
+    except hypothesis.errors.Unsatisfiable:
+        pytest.skip("nothing about this operation can be wrong")
