@@ -122,6 +122,7 @@ def enable(convolutions: CudnnConvolutions) -> None:
     cuda.cudnn = convolutions
     cuda.get_max_workspace_size = convolutions.get_max_workspace_size
     cuda.set_max_workspace_size = convolutions.set_max_workspace_size
+    cuda.check_cuda_available._already_warned = True  # that there is no cuDNN
     cuda._get_cudnn_tensor_layout_x = cuda._get_cudnn_tensor_layout_w = _layout
     for module in (convolution_2d, deconvolution_2d):
         module._cudnn_version = convolutions.plans.cudnn.version

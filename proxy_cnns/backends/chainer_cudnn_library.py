@@ -130,6 +130,7 @@ class Cudnn:
         self.path = path
         self.version = int(functions.cudnnGetVersion())
         self._handles: dict[int, ctypes.c_void_p] = {}
+        self._streams: dict[int, int] = {}
 
     @property
     def release(self) -> str:
@@ -159,7 +160,9 @@ class Cudnn:
             handle = ctypes.c_void_p()
             self.call("cudnnCreate", ctypes.byref(handle))
             self._handles[device] = handle
-        self.call("cudnnSetStream", self._handles[device], stream)
+        if self._streams.get(device) != stream:
+            self.call("cudnnSetStream", self._handles[device], stream)
+            self._streams[device] = stream
         return self._handles[device]
 
     def tensor(self, shape: tuple[int, ...], dtype: str) -> Descriptor:

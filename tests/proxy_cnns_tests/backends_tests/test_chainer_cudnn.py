@@ -169,6 +169,12 @@ def test_no_algorithm_within_the_limit_says_what_each_needs(plans: CudnnPlans, c
         _forward(plans)
 
 
+def test_the_stream_is_set_once(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
+    for _ in range(3):
+        _forward(plans)
+    assert len(cudnn.arguments_of("cudnnSetStream")) == 1
+
+
 def test_each_convolution_is_chosen_for_once(plans: CudnnPlans, cudnn: PretendedCudnn) -> None:
     for batch in (4, 4, 5):
         _forward(plans, batch)
@@ -298,6 +304,7 @@ def enabled(plans: CudnnPlans, chainer: ModuleType, monkeypatch: pytest.MonkeyPa
     ):
         monkeypatch.setattr(cuda, name, getattr(cuda, name))
     monkeypatch.setattr(cuda, "cudnn", None, raising=False)
+    monkeypatch.setattr(cuda.check_cuda_available, "_already_warned", False, raising=False)
     for module in (convolution_2d, deconvolution_2d):
         monkeypatch.setattr(module, "chainer", chainer)
         monkeypatch.setattr(module, "_cudnn_version", 0, raising=False)
