@@ -35,6 +35,7 @@ class Limits:
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._rates = Rates(settings.rate_per_s, settings.rate_burst)
+        self._held = 0  # bytes of bodies of requests in work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse one request."""
@@ -76,17 +77,23 @@ class Limits:
         return None
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most, left = self._settings.max_body_bytes, self._settings.max_body_bytes
+        most, size = self._settings.max_body_bytes, 0
         arriving = begun = False
 
         async def bounded() -> Message:
-            nonlocal left, arriving
+            nonlocal size, arriving
             arriving = True
             message = await receive()
             arriving = False
-            left -= len(message.get("body", b""))
-            if left < 0:
+            more = len(message.get("body", b""))
+            size += more
+            self._held += more
+            if size > most:
                 raise HTTPException(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
+            if self._held > self._settings.max_bytes_in_work:
+                raise HTTPException(
+                    503, "too many large bodies at once. Send it again.", {"Retry-After": "5"}
+                )
             return message
 
         async def noting(message: Message) -> None:
@@ -101,6 +108,8 @@ class Limits:
             if begun:
                 raise
             await self._late(arriving)(scope, receive, send)
+        finally:
+            self._held -= size
 
     def _late(self, arriving: bool) -> ASGIApp:
         seconds = f"{self._settings.timeout_s:g} s"

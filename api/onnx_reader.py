@@ -5,10 +5,10 @@ layer table as JSON on its standard output. Whatever a hostile file does to the 
 Nothing of the file is executed or unpickled, and no other file is opened.
 """
 
-import asyncio
 import json
+import os
+import subprocess
 import sys
-from contextlib import suppress
 from dataclasses import asdict
 
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
@@ -22,7 +22,7 @@ _REFUSED = 3
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
-async def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 20.0) -> LayerTable:
+def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 20.0) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters
@@ -40,24 +40,27 @@ async def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s
         If the file cannot be read within the limits, or is for images of another size.
     """
     command = [sys.executable, "-m", "api.onnx_reader", name, str(image_size or 0), str(int(timeout_s) + 1)]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
-        output, errors = await asyncio.wait_for(process.communicate(content), timeout_s)
-    except TimeoutError:
+        process = subprocess.run(  # noqa: S603 - our own program; the file goes to its standard input
+            command, input=content, capture_output=True, timeout=timeout_s, env=_environment(), check=False
+        )
+    except subprocess.TimeoutExpired:
         raise SchemaError(
             f"{name} takes longer than {timeout_s:g} s to read. Make its layer table yourself "
             "(`epochcast cnn show FILE --format json`) and send that."
         ) from None
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
     if process.returncode == _REFUSED:
-        kind, _, message = errors.decode("utf-8", "replace").rpartition("\x1e")[2].partition("\x1f")
+        kind, _, message = process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].partition("\x1f")
         raise _ERRORS.get(kind, SchemaError)(message)
-    if process.returncode or len(output) > _MOST_OUTPUT:
+    if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
-    return _table(json.loads(output))
+    return _table(json.loads(process.stdout))
+
+
+def _environment() -> dict[str, str]:
+    """What the process needs of the environment: no settings of ours, which may hold passwords, and one thread."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHCAST_")}
+    return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _table(found: dict[str, object]) -> LayerTable:

@@ -67,6 +67,7 @@ TITLES: dict[int, str] = {
 """What each status means here, in few words."""
 
 _MOST_QUOTED = 2000
+_KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
 _MOST_ERRORS = 20
 
 
@@ -100,7 +101,11 @@ class InvalidFieldsError(EpochcastError):
     @classmethod
     def of(cls, found: Sequence[Mapping[str, Any]]) -> "InvalidFieldsError":
         """From what pydantic found."""
-        return cls([{"field": _path(each["loc"]), "detail": _detail(each)} for each in found])
+        said: dict[str, list[str]] = {}
+        for each in found:
+            location = each["loc"][:-1] if each["loc"] and each["loc"][-1] in _KINDS else each["loc"]
+            said.setdefault(_path(location), []).append(_detail(each))
+        return cls([{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()])
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> Response:

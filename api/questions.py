@@ -12,28 +12,31 @@ from typing import TypeVar
 
 from fastapi import HTTPException, Request
 from pydantic import ValidationError
-from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.bodies import read_body
 from api.layer_tables import inline_table, of_size, zoo_table
-from api.onnx_reader import read_onnx
 from api.problems import InvalidFieldsError
 from api.schemas import MAX_ONNX_BYTES, CalibrationQuestion, ComparisonQuestion, PredictionQuestion
+from api.workers import read_apart
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 
-__all__ = ["MAX_QUESTION_BYTES", "Body", "body_of", "question_of"]
+__all__ = ["MAX_FORM_BYTES", "MAX_JSON_BYTES", "Body", "body_of", "question_of"]
 
-MAX_QUESTION_BYTES = 24 * 2**20
-"""Of a question, an ONNX file in base64 included."""
+MAX_JSON_BYTES = 8 * 2**20
+"""Of a question in JSON: ten thousand layers, twenty thousand measurements, or an ONNX file of 6 MB in base64."""
 
-_FORMS = ("application/json", "multipart/form-data")
+MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
+"""Of a form with a question and an ONNX file."""
+
+_FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
 Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion)
 
 
 class _InMemory(MultiPartParser):
-    spool_max_size = MAX_QUESTION_BYTES + 1
+    spool_max_size = MAX_FORM_BYTES + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Body:
 
     content: bytes
     is_json: bool
-    headers: Headers
+    request: Request
 
 
 async def body_of(request: Request) -> Body:
@@ -50,7 +53,7 @@ async def body_of(request: Request) -> Body:
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    return Body(await read_body(request, MAX_QUESTION_BYTES), form == _FORMS[0], request.headers)
+    return Body(await read_body(request, _FORMS[form]), form == "application/json", request)
 
 
 async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
@@ -67,7 +70,7 @@ async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
         question, file, name = _validated(body.content, kind), None, "upload"
     else:
         question, file, name = await _from_form(body, kind)
-    return question, await _table(question, file, name)
+    return question, await _table(body.request, question, file, name)
 
 
 def _validated(body: bytes, kind: type[Q]) -> Q:
@@ -81,7 +84,7 @@ async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
     async def whole() -> AsyncGenerator[bytes, None]:
         yield body.content
 
-    parser = _InMemory(body.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_QUESTION_BYTES)
+    parser = _InMemory(body.request.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_FORM_BYTES)
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, UnicodeError, ValueError) as error:
@@ -112,7 +115,7 @@ def _field(form: FormData, name: str, kind: type[F]) -> F | None:
 
 
 async def _table(
-    question: PredictionQuestion | ComparisonQuestion, file: bytes | None, name: str
+    request: Request, question: PredictionQuestion | ComparisonQuestion, file: bytes | None, name: str
 ) -> LayerTable:
     given = {
         "cnn": question.cnn,
@@ -130,7 +133,7 @@ async def _table(
         raise HTTPException(
             413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
         )
-    return await read_onnx(content, _plain(name), question.image_size)
+    return await read_apart(request, content, _plain(name), question.image_size)
 
 
 def _decoded(text: str) -> bytes:

@@ -4,7 +4,7 @@ Used by the routes; calls the core for its words and limits. Bounds keep every p
 holds, so that no huge number becomes infinity on the way.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -59,6 +59,9 @@ _Samples = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 _Time = Annotated[float, Field(gt=0, ge=1e-6, le=1e12)]
 _Side = Annotated[int, Field(ge=0, le=1_000_000)]
 _Channels = Annotated[int, Field(ge=0, le=10_000_000)]
+
+_Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
+_Measurement = Annotated[dict[Annotated[str, Field(max_length=100)], _Cell], Field(max_length=100)]
 
 _IN = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -150,7 +153,7 @@ class _Question(BaseModel):
     capture: _Capture = "eager"
     optimizer: _Optimizer = "momentum"
     anchors: Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)] = []
-    measurements: Annotated[list[dict[str, Any]], Field(max_length=MAX_MEASUREMENTS)] = Field(
+    measurements: Annotated[list[_Measurement], Field(max_length=MAX_MEASUREMENTS)] = Field(
         [],
         description="Rows of a measurement table (docs/instrument.md): proxies' and operators' answer at once, "
         "those of this CNN are anchors. `/v1/calibrations` takes more, and stored ones.",
@@ -240,7 +243,7 @@ class CalibrationQuestion(PredictionQuestion):
     gpus: Annotated[list[_Name], Field(max_length=MAX_GPUS)] = Field(
         [], description="Those of the measurements, if none is given."
     )
-    measurements: Annotated[list[dict[str, Any]], Field(max_length=MAX_ROWS)] = Field(
+    measurements: Annotated[list[_Measurement], Field(max_length=MAX_ROWS)] = Field(
         [], description="Rows of a measurement table (docs/instrument.md), such as a quick profile's."
     )
     stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")

@@ -31,6 +31,9 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 32 * 2**20
     """Of any request; routes set lower limits of their own."""
 
+    max_bytes_in_work: Annotated[int, Field(ge=2**20, le=2**40)] = 256 * 2**20
+    """Of the bodies of all requests in work together."""
+
     max_rows: _Count = 20_000
     """Rows of one answer."""
 

@@ -74,6 +74,14 @@ def test_a_body_that_does_not_say_how_long_it_is_is_stopped_at_the_limit():
     assert answer.status_code == 413
 
 
+def test_all_bodies_together_are_bounded_and_forgotten_when_they_are_answered():
+    requests = [{"content": b"x" * 2**20}] * 3
+    answers = through(echo, *requests, max_bytes_in_work=2**20)
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    (answer,) = through(echo, {"content": chunks(*[b"x" * 2**19] * 3)}, max_bytes_in_work=2**20)
+    assert answer.status_code == 503
+
+
 def test_who_asks_too_often_is_told_when_to_come_back():
     answers = through(echo, *[{}] * 3, rate_per_s=0.5, rate_burst=2)
     assert [answer.status_code for answer in answers] == [200, 200, 429]

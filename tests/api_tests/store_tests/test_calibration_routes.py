@@ -109,7 +109,7 @@ def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, prof
         ({}, 422, "neither or both of measurements and stored"),
         ({"measurements": [{"gpu": "T4"}], "stored": {"gpu": "T4"}}, 422, "neither or both"),
         ({"measurements": [{"gpu": "T4"}]}, 422, "lacks the column 'cnn'"),
-        ({"measurements": [{"gpu": ["T4"]}]}, 422, "row 1: gpu is ['T4']"),
+        ({"measurements": [{"gpu": ["T4"]}]}, 422, "measurements[0].gpu"),
         ({"measurements": 3}, 422, "measurements"),
         ({"stored": {"gpu": "T4"}}, 422, "no measurement of Tesla T4 is stored"),
         ({"stored": {"gpu": "H2O0"}}, 404, "Nearest"),
