@@ -102,12 +102,13 @@ def key_id(store: Engine, secret: str) -> int:
 class Service:
     """A service in a process of its own."""
 
-    def __init__(self, store_url: str) -> None:
+    def __init__(self, store_url: str, **environment: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._environment = {**os.environ, "EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0"}
+        ours = {"EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "error"}
+        self._environment = {**os.environ, **ours, **environment}
         self.start()
 
     def start(self) -> None:
@@ -140,6 +141,20 @@ def service(store_url: str, store: Engine) -> Iterator[Service]:
     running = Service(store_url)
     yield running
     running.kill()
+
+
+@pytest.fixture
+def run_service() -> Iterator[Callable[..., Service]]:
+    """Run services with settings of the test's own; they end with it."""
+    running: list[Service] = []
+
+    def run(store_url: str, **environment: str) -> Service:
+        running.append(Service(store_url, **environment))
+        return running[-1]
+
+    yield run
+    for each in running:
+        each.kill()
 
 
 @pytest.fixture(scope="session")

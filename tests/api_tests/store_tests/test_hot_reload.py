@@ -1,0 +1,52 @@
+"""A running service takes up a model that `epochcast fit` writes, and no request notices but by its answer."""
+
+import shutil
+import threading
+import time
+
+import httpx
+import pytest
+
+import epochcast
+from predictor.data_files import data_file
+
+QUESTION = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [32]}
+
+
+@pytest.fixture
+def measurements(tmp_path):
+    """Two CNNs on two GPUs, enough to fit on."""
+    lines = ["gpu,cnn,image_size,batch_size,precision,iteration_time_ms"]
+    for i, (gpu, cnn) in enumerate((g, c) for g in ("T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")):
+        lines += [f"{gpu},{cnn},224,{8 * 2**j},fp32,{(10 + i) * 2.0**j}" for j in range(5)]
+    (tmp_path / "measurements.csv").write_text("\n".join(lines))
+    return tmp_path / "measurements.csv"
+
+
+def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, run_service, measurements):
+    path = tmp_path / "model.json"
+    shutil.copy(data_file("models/default.json"), path)
+    service = run_service("", EPOCHCAST_MODEL=str(path))
+    answers, stop = [], threading.Event()
+
+    def ask():
+        with httpx.Client(base_url=service.url, timeout=60) as client:
+            while not stop.is_set():
+                answers.append(client.post("/v1/predictions", json=QUESTION))
+
+    askers = [threading.Thread(target=ask) for _ in range(2)]
+    for asker in askers:
+        asker.start()
+    fitted = epochcast.fit(measurements, out=path)
+    expected = float(epochcast.predict("resnet18", "T4", 32, model=fitted)["iteration_time_ms"][0])
+    for _ in range(600):
+        if answers and answers[-1].json()["rows"][0]["iteration_time_ms"] == expected:
+            break
+        time.sleep(0.05)
+    stop.set()
+    for asker in askers:
+        asker.join()
+    assert {answer.status_code for answer in answers} == {200}
+    times = [answer.json()["rows"][0]["iteration_time_ms"] for answer in answers]
+    assert len(set(times)) == 2
+    assert times[-1] == expected
