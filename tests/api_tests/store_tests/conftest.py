@@ -15,7 +15,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 from sqlalchemy import Engine
+from sqlalchemy.engine import make_url
 
 from api.main import create_app
 from api.settings import Settings
@@ -63,15 +64,55 @@ def postgresql() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database(request: pytest.FixtureRequest) -> str:
+    """Which database a test is for."""
+    return str(request.param)
+
+
+@pytest.fixture
+def empty_store_url(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database without any table."""
-    if request.param == "sqlite":
+    if database == "sqlite":
         yield f"sqlite:///{tmp_path}/store.db"
-        return
-    folder: Path = request.getfixturevalue("postgresql")
+    else:
+        with _database(request.getfixturevalue("postgresql"), "template0") as url:
+            yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with the store's tables, to copy."""
+    path = tmp_path_factory.mktemp("migrated") / "store.db"
+    open_store(f"sqlite:///{path}").dispose()
+    return path
+
+
+@pytest.fixture(scope="session")
+def migrated_database(postgresql: Path) -> Iterator[str]:
+    """The name of a PostgreSQL database with the store's tables, to copy."""
+    with _database(postgresql, "template0") as url:
+        open_store(url).dispose()
+        yield str(make_url(url).database)
+
+
+@pytest.fixture
+def store_url(database: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty store, copied: migrating one takes longer than most tests."""
+    if database == "sqlite":
+        shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "store.db")
+        yield f"sqlite:///{tmp_path}/store.db"
+    else:
+        template = request.getfixturevalue("migrated_database")
+        with _database(request.getfixturevalue("postgresql"), template) as url:
+            yield url
+
+
+@contextmanager
+def _database(folder: Path, template: str) -> Iterator[str]:
+    """A database of PostgreSQL that is dropped in the end."""
     name = f"test_{uuid.uuid4().hex[:12]}"
     with _connect(folder) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     yield f"postgresql://postgres@/{name}?host={folder}"
     with _connect(folder) as connection:
         connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

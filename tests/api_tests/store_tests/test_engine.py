@@ -12,8 +12,8 @@ from api.store.tables import metadata
 from predictor.errors import SchemaError, StoreError
 
 
-def test_migrations_make_from_nothing_just_the_tables_that_the_code_uses(store):
-    with store.connect() as connection:
+def test_migrations_make_from_nothing_just_the_tables_that_the_code_uses(empty_store_url):
+    with open_store(empty_store_url).connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, metadata) == []
 
@@ -24,12 +24,12 @@ def test_opening_a_store_again_changes_nothing(store, store_url, secret):
         assert connection.execute(text("SELECT name FROM api_keys")).scalars().all() == ["alice"]
 
 
-def test_processes_that_open_an_empty_store_at_once_all_find_it_ready(store_url):
+def test_processes_that_open_an_empty_store_at_once_all_find_it_ready(empty_store_url):
     tables, errors = [], []
 
     def open_one():
         try:
-            engine = open_store(store_url)
+            engine = open_store(empty_store_url)
             tables.append(set(inspect(engine).get_table_names()))
             engine.dispose()
         except Exception as error:  # noqa: BLE001 - shown by the assertion below
