@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from epochcast.transport import Answer, Service
-from predictor.errors import ServiceError
+from epochcast.transport import KEY_VARIABLE, Answer, Service
+from predictor.errors import SchemaError, ServiceError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PushReceipt", "push", "push_frame"]
+__all__ = ["PushReceipt", "check_service", "push", "push_frame"]
 
 _ROWS = 2_000
 
@@ -27,6 +27,29 @@ class PushReceipt:
     stored: int
     duplicates: int
     ids: list[int]
+
+
+def check_service(url: str, key: str | None = None) -> None:
+    """Find out before minutes of measuring whether their result could be sent.
+
+    Raises
+    ------
+    SchemaError
+        If `url` is no address, or there is no key.
+    ServiceError
+        If no service answers there.
+    """
+    service = Service(url, key, attempts=2)
+    if not service.has_key:
+        raise SchemaError(
+            f"there is no API key to upload with. Set {KEY_VARIABLE}; whoever runs the service makes keys: "
+            "`epochcast keys add`."
+        )
+    answer = service.get("/healthz")
+    if answer.status != 200:
+        raise ServiceError(
+            f"{service.url} answers with HTTP status {answer.status}: is it an epochcast service?"
+        )
 
 
 def push(path: str | PathLike[str], url: str, key: str | None = None) -> PushReceipt:

@@ -62,6 +62,11 @@ class Service:
         self._timeout_s, self._attempts = timeout_s, attempts
         self._opener = build_opener(_NoRedirects)
 
+    @property
+    def has_key(self) -> bool:
+        """Whether requests carry an API key."""
+        return bool(self._key)
+
     def get(self, path: str) -> Answer:
         """Ask for what lies at a path."""
         return self._repeated(Request(self.url + path, headers=self._headers()))  # noqa: S310 - http(s), see above

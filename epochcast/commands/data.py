@@ -8,7 +8,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, number, print_records, print_table
 
-__all__ = ["app"]
+__all__ = ["app", "push_table"]
 
 app = typer.Typer(
     help="Measurement tables: import published ones, show what one holds.", no_args_is_help=True
@@ -40,6 +40,26 @@ def import_command(
     counts = {"read": report.n_read, "kept": report.n_kept, "measurements": report.n_measurements}
     print_records(
         rejected, output, ("line", "reason"), source=report.source, **counts, oddities=report.oddities
+    )
+
+
+@app.command("push")
+def push_command(
+    path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
+    url: Annotated[str, typer.Argument(help="Address of the service.")],
+) -> None:
+    """Send a measurement table to a service, with the key in $EPOCHCAST_API_KEY; sending it again is harmless."""
+    push_table(path, url)
+
+
+def push_table(path: Path, url: str) -> None:
+    """Send a table and say on stderr what became of it."""
+    from epochcast.push import push
+
+    receipt = push(path, url)
+    typer.echo(
+        f"{url}: {receipt.stored:,} of {len(receipt.ids):,} measurements stored, {receipt.duplicates:,} there already.",
+        err=True,
     )
 
 

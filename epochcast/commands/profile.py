@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epochcast.commands import options as o
+from epochcast.commands.data import push_table
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
@@ -104,6 +105,14 @@ def profile_command(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run, and how long.", rich_help_panel=_HOW_LONG)
     ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Then send the table to this service, with the key in $EPOCHCAST_API_KEY.",
+            show_default=False,
+        ),
+    ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
@@ -138,9 +147,15 @@ def profile_command(
         return
     from proxy_cnns.runs import profile
 
+    if push is not None:
+        from epochcast.push import check_service
+
+        check_service(push)
     with shown_progress() as report:
         outcome = profile(request, report)
     _show_outcome(outcome, request, output)
+    if push is not None and outcome.rows:
+        push_table(outcome.out, push)
 
 
 @app.command("doctor")

@@ -1,12 +1,7 @@
 """A service answers what the local core answers, field by field: through the client, over real HTTP."""
 
-import socket
-import threading
-import time
-
 import pandas as pd
 import pytest
-import uvicorn
 
 import epochcast
 from api.main import create_app
@@ -36,17 +31,8 @@ def app(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def url(app):
-    """A service in a thread, on a socket."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+def url(serve, app):
+    return serve(app)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,19 @@ from epochcast.command import app
 from epochcast.commands.predict import table_gpu_name
 from predictor.gpus import all_gpus, find_gpu
 
-COMMANDS = ("predict", "compare", "evaluate", "fit", "profile", "serve", "data", "gpu", "offer", "cnn", "keys")
+COMMANDS = (
+    "predict",
+    "compare",
+    "evaluate",
+    "fit",
+    "profile",
+    "serve",
+    "data",
+    "gpu",
+    "offer",
+    "cnn",
+    "keys",
+)
 QUESTION = ("vgg_cifar", "--dataset", "cifar100", "--gpu", "T4", "--gpu", "V100-SXM2-16GB", "-b", "32,64")
 MEASUREMENTS = """gpu,cnn,image_size,batch_size,precision,iteration_time_ms
 Tesla T4,resnet50,224,32,fp32,310.5

@@ -1,27 +1,14 @@
 """`--server` prints what a service answers, which is what the command itself answers."""
 
-import socket
-import threading
-import time
-
 import pytest
-import uvicorn
 
 from api.main import create_app
 from api.settings import Settings
 
 
 @pytest.fixture(scope="module")
-def url():
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(Settings(store="", rate_per_s=0)), log_level="warning"))
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+def url(serve):
+    return serve(create_app(Settings(store="", rate_per_s=0)))
 
 
 @pytest.mark.parametrize(
