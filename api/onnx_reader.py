@@ -9,10 +9,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from typing import Any
 
+from pydantic import ValidationError
+
+from api.layer_tables import inline_table
+from api.schemas import LayerTableIn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
-from predictor.layers import Layer, LayerTable
+from predictor.layers import LayerTable
 
 __all__ = ["read_onnx"]
 
@@ -54,7 +59,7 @@ def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: floa
         raise _ERRORS.get(kind, SchemaError)(message)
     if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
-    return _table(json.loads(process.stdout))
+    return _table(json.loads(process.stdout), name)
 
 
 def _environment() -> dict[str, str]:
@@ -63,14 +68,17 @@ def _environment() -> dict[str, str]:
     return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def _table(found: dict[str, object]) -> LayerTable:
-    layers = found.pop("layers")
-    assert isinstance(layers, list)  # our own process wrote it  # noqa: S101
-    rows = tuple(
-        Layer(**{**each, "inputs": None if each["inputs"] is None else tuple(each["inputs"])})
-        for each in layers
-    )
-    return LayerTable(**{**found, "layers": rows, "warnings": tuple(found["warnings"])})  # type: ignore[arg-type]
+def _table(found: dict[str, Any], name: str) -> LayerTable:
+    """What the process wrote, held to the bounds of any table that is sent: its file may hold any numbers."""
+    shown = {"name": found["cnn"], "image_size": found["image_size"], "layers": found["layers"]}
+    try:
+        table = inline_table(LayerTableIn.model_validate(shown | {"warnings": found["warnings"]}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SchemaError(
+            f"{name} holds what no CNN does: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+        ) from None
+    return replace(table, source="onnx")
 
 
 def _main(name: str, image_size: int, cpu_s: int) -> int:

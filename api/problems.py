@@ -92,20 +92,22 @@ class Problem(BaseModel):
 class InvalidFieldsError(EpochcastError):
     """Fields of a request are wrong; `errors` names each, with what is wrong with it."""
 
-    def __init__(self, errors: Sequence[Mapping[str, str]]) -> None:
-        first = errors[0]
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    def __init__(self, errors: Sequence[Mapping[str, str]], count: int = 1) -> None:
+        first, others = errors[0], max(count, len(errors)) - 1
+        more = f" (and {others} more)" if others else ""
         super().__init__(f"{first['field']}: {first['detail']}{more}")
         self.errors = [dict(each) for each in errors[:_MOST_ERRORS]]
 
     @classmethod
-    def of(cls, found: Sequence[Mapping[str, Any]]) -> "InvalidFieldsError":
-        """From what pydantic found."""
+    def of(cls, found: Sequence[Mapping[str, Any]], count: int = 1) -> "InvalidFieldsError":
+        """From what pydantic found, which may be the first of `count` errors."""
         said: dict[str, list[str]] = {}
         for each in found:
             location = each["loc"][:-1] if each["loc"] and each["loc"][-1] in _KINDS else each["loc"]
             said.setdefault(_path(location), []).append(_detail(each))
-        return cls([{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()])
+        return cls(
+            [{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()], count
+        )
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None, **more: object) -> Response:

@@ -31,6 +31,8 @@ MAX_JSON_BYTES = 8 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
 """Of a form with a question and an ONNX file."""
 
+_MOST_VALUES = 100_000
+_MOST_ERRORS = 100
 _FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
 Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion)
 
@@ -74,10 +76,16 @@ async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
 
 
 def _validated(body: bytes, kind: type[Q]) -> Q:
+    if body.count(b":") > kind.most_keys or body.count(b"[") + body.count(b"{") > _MOST_VALUES:
+        raise SchemaError(
+            f"the question holds more than {kind.most_keys:,} keys or {_MOST_VALUES:,} lists and objects. "
+            "Ask in several parts; `POST /v1/measurements` stores tables of measurements."
+        )
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
-        raise InvalidFieldsError.of(error.errors(include_url=False, include_context=False)) from None
+        found = error.errors(include_url=False, include_context=False)
+        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found)) from None
 
 
 async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:

@@ -4,7 +4,7 @@ Used by the routes; calls the core for its words and limits. Bounds keep every p
 holds, so that no huge number becomes infinity on the way.
 """
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -133,6 +133,9 @@ class _Question(BaseModel):
 
     model_config = _IN
 
+    most_keys: ClassVar[int] = 150_000
+    """Keys of a body: naming a wrong one takes microseconds, a million would stop the service for seconds."""
+
     cnn: _Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
     layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
     onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
@@ -239,6 +242,8 @@ class CalibrationQuestion(PredictionQuestion):
             ]
         }
     )
+
+    most_keys: ClassVar[int] = 400_000
 
     gpus: Annotated[list[_Name], Field(max_length=MAX_GPUS)] = Field(
         [], description="Those of the measurements, if none is given."

@@ -145,7 +145,6 @@ def _paths() -> Iterator[Request]:
         yield _predict({**QUESTION, "cnn": name})
         yield _form(b"no onnx", name.replace("\\", "\\\\"))
     yield _predict({**QUESTION, "data_set": "/etc/passwd"})
-    yield _predict({**QUESTION, "gpus": ["../T4"]})
     yield _predict({**QUESTION, "host": "/etc/hostname"})
     yield "GET", "/v1/cnns/..%2f..%2fetc%2fpasswd", {}, b""
     yield "GET", "/docs/..%2f..%2fmain.py", {}, b""
