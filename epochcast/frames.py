@@ -197,7 +197,7 @@ def fit(
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
     `accuracy` is the `summary.csv` of an evaluation, whose figures then stand on the model's card. `store` is the
-    URL of a measurement store: the whole CNNs that were uploaded to it are fitted as well, or alone.
+    URL of a measurement store: what was uploaded to it is fitted as well, or alone.
 
     Returns
     -------
@@ -299,9 +299,9 @@ def _own(
 
     frames = [] if measurements is None else [_measured(measurements)]
     if store is not None:
-        from epochcast.stores import uploaded_targets
+        from epochcast.stores import uploaded_measurements
 
-        frames.append(uploaded_targets(store))
+        frames.append(uploaded_measurements(store))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from sqlalchemy import Engine
 
-__all__ = ["open_store", "uploaded_targets"]
+__all__ = ["open_store", "uploaded_measurements"]
 
 
 def open_store(url: str) -> "Engine":
@@ -35,19 +35,18 @@ def open_store(url: str) -> "Engine":
         ) from None
 
 
-def uploaded_targets(url: str) -> "pd.DataFrame":
-    """Read the whole CNNs that were uploaded, on GPUs; single layers and CPUs are not what the model is fitted on.
+def uploaded_measurements(url: str) -> "pd.DataFrame":
+    """Read all that was uploaded, as a checked measurement table.
 
     Raises
     ------
     DataError
-        If there is none.
+        If there is nothing.
     """
     engine = open_store(url)
     try:
         from api.store.measurements import stored_frame
 
-        frame = stored_frame(engine, {"kind": "target"})
+        return stored_frame(engine)
     finally:
         engine.dispose()
-    return frame[frame["device_kind"] != "cpu"].reset_index(drop=True)

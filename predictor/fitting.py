@@ -39,7 +39,8 @@ def fit_default(
 ) -> Model:
     """Fit the default model on the published measurements, and on what was uploaded besides.
 
-    The folder is as in `published_data_root`; `uploaded` is a measurement table of CNNs by their zoo names.
+    The folder is as in `published_data_root`; `uploaded` is a measurement table of operators, which join the
+    libraries, and of CNNs by their zoo names.
     """
     import pandas as pd
 
@@ -48,8 +49,10 @@ def fit_default(
     from predictor.fitting_layers import fit_layer_models
     from predictor.importers import PROVENANCE
 
-    own, more = _own_measurements(), [] if uploaded is None else [feature_table(uploaded)]
-    parts = [published_features(published, sources), feature_table(_without_layers(own)), *more]
+    own = _own_measurements()
+    if uploaded is not None:
+        own = pd.concat([own, uploaded], ignore_index=True)
+    parts = [published_features(published, sources), feature_table(_without_layers(own))]
     provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
     model = _fit(pd.concat(parts, ignore_index=True), provenance)
     return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))

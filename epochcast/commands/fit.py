@@ -27,7 +27,7 @@ def fit_command(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Also, or alone: the CNNs uploaded to this store, sqlite:///FILE or postgresql://...",
+            help="Also, or alone: what was uploaded to this store, sqlite:///FILE or postgresql://...",
             show_default=False,
         ),
     ] = None,

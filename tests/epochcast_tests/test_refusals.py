@@ -41,7 +41,7 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         (("data", "show", "none.csv"), "none.csv"),
         (("evaluate", "--published", "/no/such/folder"), "/no/such/folder is not a folder"),
         (("fit", "mine.csv"), "--out is missing"),
-        (("fit", "--out", "model.json"), "fit needs measurements or a folder"),
+        (("fit", "--out", "model.json"), "fit needs measurements, a folder"),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )

@@ -6,11 +6,13 @@ import epochcast
 from api.store.measurements import store_rows
 from predictor.errors import DataError, SchemaError
 from predictor.model import Model
+from predictor.operators import operator_row, operators_of
+from predictor.zoo import zoo_cnn
 
 
 @pytest.fixture
 def uploaded(store, key_id, make_rows):
-    """Two CNNs on two GPUs, and rows that the model is not fitted on: an operator and a CPU."""
+    """Two CNNs on two GPUs, every operator of one of them, and a CPU, which the model is not fitted on."""
     for i, (gpu, cnn) in enumerate(
         (g, c) for g in ("Tesla T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")
     ):
@@ -19,7 +21,9 @@ def uploaded(store, key_id, make_rows):
             for j in range(5)
         ]
         store_rows(store, times, key_id)
-    store_rows(store, make_rows(1, kind="operator", type="conv2d", cnn="conv2d_x"), key_id)
+    operators = [operator_row(operator) for operator in operators_of(zoo_cnn("resnet18"))]
+    times = {"iteration_time_ms": 0.5, "gpu_time_ms": 0.5, "host_time_ms": 0.02}
+    store_rows(store, [make_rows(1, batch_size=64, **row, **times)[0] for row in operators], key_id)
     store_rows(store, make_rows(1, gpu="cpu:some model", cnn="resnet18"), key_id)
 
 
@@ -27,6 +31,12 @@ def test_a_model_is_fitted_on_the_cnns_uploaded(uploaded, store_url, tmp_path):
     model = epochcast.fit(store=store_url, out=tmp_path / "model.json")
     assert model.card["trained_on"] == "20 iterations of 2 CNNs on 2 GPUs"
     assert Model.load(tmp_path / "model.json").card == model.card
+
+
+def test_uploaded_operators_become_a_library_beside_the_model(uploaded, store_url, tmp_path):
+    epochcast.fit(store=store_url, out=tmp_path / "model.json")
+    answer = epochcast.predict("resnet18", "T4", 64, model=tmp_path / "model.json")
+    assert answer["method"].tolist() == ["layer-times"]
 
 
 def test_a_table_and_a_store_are_fitted_together(uploaded, store_url):
