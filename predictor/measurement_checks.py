@@ -15,7 +15,7 @@ from predictor.measurement_columns import SYNONYMS, Column
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CHECKS", "Rows", "text_column"]
+__all__ = ["CHECKS", "Rows", "missing_column", "text_column"]
 
 _FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": None}
 
@@ -52,6 +52,17 @@ def text_column(values: Sequence[str | None]) -> pd.Series:
     import pandas as pd
 
     return pd.Series(list(values), dtype=object)
+
+
+def missing_column(entry: Column, n_rows: int) -> pd.Series:
+    """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
+    import pandas as pd
+
+    if entry.form in ("text", "word"):
+        return text_column([None] * n_rows)
+    if entry.form == "flag":
+        return pd.Series([None] * n_rows, dtype="boolean")
+    return pd.Series([float("nan")] * n_rows, dtype="float64")
 
 
 def _blank(given: pd.Series) -> pd.Series:

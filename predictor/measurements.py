@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
-from predictor.measurement_checks import CHECKS, Rows, text_column
+from predictor.measurement_checks import CHECKS, Rows, missing_column, text_column
 from predictor.measurement_columns import COLUMNS, FORMAT_VERSION, Column, column
 
 if TYPE_CHECKING:
@@ -168,8 +168,10 @@ def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
     _check_columns(frame, rows.label)
     checked: dict[str, pd.Series] = {}
     for entry in COLUMNS:
-        given = frame[entry.name] if entry.name in frame else text_column([None] * len(frame))
-        checked[entry.name] = CHECKS[entry.form](given, entry, rows)
+        there = entry.name in frame
+        checked[entry.name] = (
+            CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
+        )
     checked["format_version"] = checked["format_version"].fillna(FORMAT_VERSION).astype("int64")
     checked |= _devices(checked, rows)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}

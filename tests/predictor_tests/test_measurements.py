@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError
+from predictor.measurement_checks import CHECKS, Rows, missing_column, text_column
 from predictor.measurements import (
     COLUMNS,
     FORMAT_VERSION,
@@ -203,3 +204,11 @@ def test_every_column_is_described_and_named_once() -> None:
 def test_importing_the_importers_loads_no_pandas() -> None:
     code = "import sys, predictor.importers; sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in COLUMNS if not entry.required], ids=lambda entry: entry.name
+)
+def test_a_column_that_is_not_there_is_as_one_without_values(entry):
+    checked = CHECKS[entry.form](text_column([None, None]), entry, Rows("a table", "row", [0, 1]))
+    pd.testing.assert_series_equal(missing_column(entry, 2), checked, check_names=False)
