@@ -1,8 +1,10 @@
 """README.md is what a newcomer types: its blocks run, and what it names exists."""
 
+import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +16,7 @@ from epochcast.command import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(sh|python|text)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"^```(sh|python|text|json)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 SHELL = [code for language, code in BLOCKS if language == "sh"]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 OUTPUT = [text for language, text in BLOCKS if language == "text"]
@@ -33,14 +35,34 @@ def _run(arguments, folder):
     )
 
 
+def _elsewhere(code):
+    """The same on a port that is free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return code.replace("8000", str(probe.getsockname()[1]))
+
+
 @pytest.mark.parametrize("code", SHELL, ids=_title)
 def test_a_shell_block_runs(code, tmp_path):
     if code.startswith("make "):
         pytest.skip("make sets up an environment of its own, which takes minutes; CI runs it")
     if PUBLISHED in code and PUBLISHED not in os.environ:
         pytest.skip(f"${PUBLISHED} is not set: the published tables are not part of epochcast")
-    run = _run(["bash", "-e", "-c", code], tmp_path)
+    run = _run(["bash", "-e", "-c", _elsewhere(code)], tmp_path)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_service_answers_as_the_readme_shows(tmp_path):
+    (code,) = [code for code in SHELL if "curl" in code]
+    answer = json.loads(_run(["bash", "-e", "-c", _elsewhere(code)], tmp_path).stdout)
+    (shown,) = [json.loads(text) for language, text in BLOCKS if language == "json"]
+    (row,), (shown_row,) = answer["rows"], shown["rows"]
+    assert answer["covers"][0].startswith(shown["covers"][0].removesuffix("..."))
+    assert list(row) == list(shown_row)
+    for name in ("cnn", "gpu", "batch_size", "iterations_per_epoch", "peak_memory_gib", "offer"):
+        assert row[name] == shown_row[name]
+    for name in ("iteration_time_ms", "epoch_time_s", "cost_usd"):  # every fit moves them a little
+        assert row[name] == pytest.approx(shown_row[name], rel=0.3)
 
 
 @pytest.mark.parametrize("code", PYTHON, ids=_title)
