@@ -27,7 +27,9 @@ class Gate:
         """Run `call` in a thread when it is its turn; HTTPException 503 where too many wait already."""
         if self._room == 0:
             raise HTTPException(
-                503, "too many uploads at once. Send it again in a few seconds.", {"Retry-After": "5"}
+                503,
+                "too much waits for its turn already. Send it again in a few seconds.",
+                {"Retry-After": "5"},
             )
         self._room -= 1
         try:

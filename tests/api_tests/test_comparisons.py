@@ -6,6 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from predictor.compare import compare
+from predictor.model import Model
 
 ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
 
@@ -44,3 +45,13 @@ def test_without_samples_there_is_nothing_to_compare(client):
 def test_wishes_are_bounded(client, change):
     found = client.post("/v1/comparisons", json=ASKED | change).json()
     assert found["errors"][0]["field"] == next(iter(change))
+
+
+def test_the_same_comparison_is_the_same_until_another_model_is_served(client, monkeypatch):
+    first = client.post("/v1/comparisons", json=ASKED)
+    assert client.post("/v1/comparisons", json=ASKED).content == first.content
+    other = Model.load()
+    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
+    changed.card = other.card | {"trained_on": "something else"}
+    monkeypatch.setattr(client.app.state.served, "current", changed)
+    assert "something else" in client.post("/v1/comparisons", json=ASKED).json()["covers"]
