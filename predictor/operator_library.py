@@ -39,6 +39,7 @@ MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
 sizes, from far shapes, of a type that was never measured."""
 
 _USUAL = 0.4  # of the share of operators that the commonest batch size has
+_CLIFF = 0.3  # of ln time: a neighbour further off has a kernel of its own, which says nothing about others
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 _OPERATOR_KEYS = (
@@ -257,7 +258,8 @@ class OperatorLibrary:
         for i in np.flatnonzero(known.any(axis=1)):
             at = np.log(self.batch_sizes[known[i]])
             surprise[i] = efficiency[i] - _interpolation(at, np.log(batches), chosen[i, known[i]][None])[0]
-        return surprise
+        clipped: Array = np.clip(surprise, -_CLIFF, _CLIFF)
+        return clipped
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""

@@ -19,12 +19,12 @@ __all__ = ["FAR", "N_NEIGHBOURS", "Neighbourhood", "neighbourhoods"]
 
 Array = NDArray[np.float64]
 
-N_NEIGHBOURS = 6
+N_NEIGHBOURS = 12
 FAR = 2.0
 """Distance beyond which the nearest shape is no neighbour: two doublings of one size, as `_SCALES` count them."""
 
 _POWER = 2.0
-_REACH = 0.7  # distance at which half of what surprised at a neighbour is expected
+_REACH = 1.5  # distance at which half of what surprised at a neighbour is expected
 _CLOSEST = (
     0.05  # distances below it count alike, so that one neighbour cannot rule out all others by rounding
 )

@@ -22,8 +22,13 @@ __all__ = ["FOREST_OF", "Forest", "forest_features"]
 
 Array = NDArray[np.float64]
 
-FOREST_OF = {type_: "convolution" if type_.startswith("conv") else "other" for type_ in OPERATOR_CLASSES}
-"""Type of an operator -> the forest that knows it; ``other`` tells types and activations apart by flags."""
+FOREST_OF = {
+    type_: "convolution" if type_.startswith("conv") else "none" if type_ == "permute" else "other"
+    for type_ in OPERATOR_CLASSES
+}
+"""Type of an operator -> the forest that knows it; ``other`` tells types and activations apart by flags.
+
+A permute is often a view, which takes no time: nothing for logarithms, so that no forest knows it."""
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
 _LEAF = -1

@@ -117,10 +117,15 @@ def _operators(features: pd.DataFrame) -> Positions:
 
 
 def _timed(features: pd.DataFrame, rows: Positions) -> Positions:
-    """Rows whose GPU time and layers are known."""
+    """Rows whose GPU time and layers are known, in a mode whose operators were measured."""
+    from predictor.predictors.layer_times import modes_of
+
     if "gpu_time_ms" not in features:
         raise DataError("no row has gpu_time_ms, which measured layers add up to.")
+    modes = modes_of(features)
+    measured = {modes[i] for i in _operators(features)}
     known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
+    known &= np.array([mode in measured for mode in modes], dtype=bool)
     return rows[known[rows]]
 
 

@@ -22,6 +22,8 @@ __all__ = ["LayerRows", "fit_laws", "own_operators"]
 Array = NDArray[np.float64]
 
 _COVERAGE = 0.9
+_ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of operators interpolated
+_HUBER, _ROUNDS = 2.0, 8
 _LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
 _OPERATOR_MS, _ITERATION_MS = (
     0.002,
@@ -49,13 +51,17 @@ class LayerRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Design:
-    """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN."""
+    """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN.
+
+    `unmeasured` is the share of a row's time that comes from operators not measured themselves.
+    """
 
     columns: Array
     gpu_ms: Array
     host_sum: Array
     n_operators: Array
     host_ms: Array
+    unmeasured: Array
     cnn: NDArray[np.str_]
 
     def rows(self, chosen: NDArray[np.bool_]) -> _Design:
@@ -89,12 +95,14 @@ def fit_laws(
 
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
-    columns, host, counts = np.zeros((n, len(_NAMES))), np.full(n, np.nan), np.zeros(n)
+    columns, host, counts, blind = np.zeros((n, len(_NAMES))), np.full(n, np.nan), np.zeros(n), np.zeros(n)
     for table, at in rows.groups():
         sums = layer_sums(library, table, rows.batch_sizes[at])
         columns[at], host[at], counts[at] = _columns(sums), sums.host_ms, sums.n_operators
+        blind[at] = sum(sums.shares.values())
     names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
-    return _Design(columns, rows.gpu_ms, host, counts, rows.host_ms, names).rows(np.isfinite(rows.gpu_ms))
+    whole = _Design(columns, rows.gpu_ms, host, counts, rows.host_ms, blind, names)
+    return whole.rows(np.isfinite(rows.gpu_ms))
 
 
 def _columns(sums: LayerSums) -> Array:
@@ -110,25 +118,41 @@ def _joined(designs: list[_Design]) -> _Design:
 def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
     if not design.gpu_ms.size:
         return prior
-    from scipy.optimize import nnls
-
     sizes = np.array([*np.ones(len(CLASSES)), _OPERATOR_MS, _ITERATION_MS])
     expected = np.array(
         [*(prior.weights.get(c, 1.0) for c in CLASSES), prior.operator_ms, prior.iteration_ms]
     )
-    held = np.diag(np.sqrt(pull) / sizes)
-    relative = design.columns / design.gpu_ms[:, None]
-    solved, _ = nnls(
-        np.vstack([relative, held]), np.concatenate([np.ones(len(relative)), held @ expected]), maxiter=1000
-    )
+    solved = _robust(design, np.sqrt(pull) / sizes, expected)
     cnns = len(set(design.cnn))
     return replace(
         _with_host(prior, design, pull),
         weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
         operator_ms=float(solved[-2]),
         iteration_ms=float(solved[-1]),
-        trained_on=f"{len(relative)} iterations of {cnns} CNNs",
+        trained_on=f"{design.gpu_ms.size} iterations of {cnns} CNNs",
     )
+
+
+def _robust(design: _Design, held: Array, expected: Array) -> Array:
+    """Non-negative weights of least relative error, where rows off by far more than their error count less.
+
+    Notes
+    -----
+    Iteratively reweighted with Huber's weights: a row whose kernels behave otherwise than alone (a cliff of one
+    algorithm at one batch size) must not bend the weights of all.
+    """
+    from scipy.optimize import nnls
+
+    error = np.hypot(_ERROR, _ERROR_UNMEASURED * np.sqrt(design.unmeasured))
+    relative, trust = design.columns / design.gpu_ms[:, None], _ERROR / error
+    pulled, towards = np.diag(held), held * expected
+    solved = expected
+    for _ in range(_ROUNDS):
+        off = np.abs(np.log(np.maximum(relative @ solved, 1e-9)))
+        weight = trust * np.sqrt(np.minimum(1.0, _HUBER * error / np.maximum(off, 1e-12)))
+        rows = np.vstack([weight[:, None] * relative, pulled])
+        solved, _ = nnls(rows, np.concatenate([weight, towards]), maxiter=1000)
+    return np.asarray(solved, dtype=float)
 
 
 def _with_host(prior: LayerLaw, design: _Design, pull: float) -> LayerLaw:
