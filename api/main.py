@@ -8,6 +8,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -57,6 +58,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     app = FastAPI(
         title="epochcast",
+        version=_version(),
+        description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
@@ -74,6 +77,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.include_router(router)
     app.openapi = document(app)  # type: ignore[method-assign]
     return app
+
+
+def _version() -> str:
+    """Ours; "unknown" where epochcast runs from its sources without being installed."""
+    try:
+        return version("epochcast")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _store(url: str) -> object:
