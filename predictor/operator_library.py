@@ -179,6 +179,7 @@ class OperatorLibrary:
         host = np.full(len(operators), np.nan)
         known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
         log_ratio[known], beyond = self._curves(exact[known], batches)
+        log_ratio[known] += self._drift(exact[known], batches, beyond)
         sureness[known] = np.where(beyond, BEYOND, MEASURED)
         host[known] = self.host_ms[exact[known]]
         if new.size:
@@ -204,6 +205,21 @@ class OperatorLibrary:
             beyond[alike] = (asked < at[0] - 1e-9) | (asked > at[-1] + 1e-9)
         beyond[[i for i, operator in enumerate(chosen) if operator.type in _BATCH_FREE]] = False
         return curves, beyond
+
+    def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
+        """How trees say that measured operators go on beyond their own batch sizes; 0 within them."""
+        drift = np.zeros(beyond.shape)
+        out = np.flatnonzero(beyond.any(axis=1))
+        if not out.size:
+            return drift
+        ends = [self.batch_sizes[np.isfinite(self.log_ms[rows[i]])][[0, -1]] for i in out]
+        sizes = np.unique(np.concatenate([batches, *ends]))
+        told = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
+        for position, general in told.items():
+            own = np.clip(batches, *ends[position])
+            change = general[np.searchsorted(sizes, batches)] - general[np.searchsorted(sizes, own)]
+            drift[out[position]] = change
+        return np.where(beyond, drift, 0.0)
 
     def _interpolated(self, asked: list[Operator], batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
         near = neighbourhoods(asked, self.operators)

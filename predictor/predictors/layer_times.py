@@ -68,7 +68,7 @@ class LayerTimes(FeatureTablePredictor):
     def __init__(
         self,
         answers: str = "iteration_time_ms",
-        pull: float = 0.02,
+        pull: float = 0.1,
         trees: bool = True,
         calibrate: bool = True,
         random_state: int = 0,
