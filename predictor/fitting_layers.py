@@ -13,9 +13,6 @@ from predictor.layer_models import LayerModel, LayerModels
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from predictor.operator_library import LibraryMode
-
 __all__ = ["fit_layer_models"]
 
 
@@ -30,7 +27,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
         What was known before: operators that the table lacks, and weights to start from.
     """
     from predictor.features import feature_table
-    from predictor.predictors.layer_times import LayerTimes, libraries_of, modes_of
+    from predictor.predictors.layer_times import LayerTimes, libraries_of
 
     operators = measurements[measurements["kind"] == "operator"]
     targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
@@ -45,21 +42,10 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     estimator = LayerTimes()
     features = feature_table(targets) if len(targets) else None
     libraries, laws = estimator.learn(libraries, features, {mode: each.law for mode, each in before.items()})
-    hosts = _hosts(operators, modes_of(operators))
-    return [LayerModel(library, laws[mode], hosts.get(mode)) for mode, library in libraries.items()]
+    return [LayerModel(library, laws[mode]) for mode, library in libraries.items()]
 
 
 def _trained(frame: pd.DataFrame) -> Any:
     if "pass" not in frame:
         return np.ones(len(frame), dtype=bool)
     return frame["pass"].fillna("training") == "training"
-
-
-def _hosts(operators: pd.DataFrame, modes: list[LibraryMode]) -> dict[LibraryMode, str]:
-    """The host that launched the operators of each mode, where all rows name one."""
-    named: dict[LibraryMode, set[object]] = {}
-    for mode, host in zip(modes, operators["host"], strict=True):
-        named.setdefault(mode, set()).add(host)
-    return {
-        mode: str(next(iter(hosts))) for mode, hosts in named.items() if len(hosts) == 1 and None not in hosts
-    }

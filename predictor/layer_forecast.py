@@ -88,7 +88,7 @@ def forecast_by_layers(
         "layer-times, anchored" if own else "layer-times",
         f"{len(model.library)} operators measured on it; {model.law.trained_on}",
         why,
-        host or model.host or "the host on which the operators were measured",
+        host or model.library.host or "the host on which the operators were measured",
         model.law.class_ms(parts.sums),
     )
 

@@ -37,11 +37,10 @@ _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerModel:
-    """One library with its law. `host` names the machine that launched the operators, where it is known."""
+    """One library with its law."""
 
     library: OperatorLibrary
     law: LayerLaw
-    host: str | None = None
 
     def save(self, folder: Path) -> Path:
         """Write the file of this GPU and mode; whoever reads it meanwhile sees the old one or this one."""
@@ -49,7 +48,7 @@ class LayerModel:
         written = {
             "format_version": FORMAT_VERSION,
             "mode": self.library.mode._asdict(),
-            "host": self.host,
+            "host": self.library.host,
             "law": self.law.as_json(),
             "batch_sizes": self.library.batch_sizes.tolist(),
             "operators": _columns(self.library.operators),
@@ -169,8 +168,8 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
     if expected is not None:
         expected = np.array(expected, dtype=float).reshape(log_ms.shape)
     mode = LibraryMode(**found["mode"])
-    library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, forests, expected)
-    return LayerModel(library, LayerLaw.from_json(found["law"]), found["host"])
+    library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
+    return LayerModel(library, LayerLaw.from_json(found["law"]))
 
 
 def _check_columns(columns: list[list[Any]]) -> None:

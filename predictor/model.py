@@ -126,7 +126,7 @@ class Model:
         anchors = [each for each in anchors if not is_cpu(each.gpu) or each.gpu == gpu.name]
         layers = self._layers(gpu, mode, method, anchors)
         if layers is not None:
-            other = None if host in (None, layers.host) else self._host_ms(table, gpu, mode, host)
+            other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
             return forecast_by_layers(layers, table, gpu, mode, batch_sizes, anchors, host, other)
         host = host or self.reference_host.get(mode.framework)
         batches = np.asarray(batch_sizes, dtype=float)

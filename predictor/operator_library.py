@@ -86,6 +86,7 @@ class OperatorLibrary:
     not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
     `forests` know operators by their features; `expected`, like `log_ms`, is what trees that had not seen an operator
     say of ln(time / roofline); `hidden` holds those expectations for operators that were taken out of the library.
+    `host` is the machine that launched them all; None where it is unknown, or there were several.
     """
 
     mode: LibraryMode
@@ -93,6 +94,7 @@ class OperatorLibrary:
     batch_sizes: Array
     log_ms: Array
     host_ms: Array
+    host: str | None = None
     forests: Mapping[str, Forest] = field(default_factory=dict)
     expected: Array | None = None
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
@@ -109,7 +111,9 @@ class OperatorLibrary:
         names: dict[tuple[object, ...], Operator] = {}
         gpu: dict[tuple[Operator, float], list[float]] = {}
         host: dict[Operator, list[float]] = {}
+        machines: set[object] = set()
         for row in rows:
+            machines.add(row.get("host"))
             key = tuple(str(row.get(name)) for name in _OPERATOR_KEYS)
             operator = names.setdefault(key, operator_from_row(row)) if key not in names else names[key]
             time_ms = row["gpu_time_ms"] if _known(row.get("gpu_time_ms")) else row["iteration_time_ms"]
@@ -127,7 +131,7 @@ class OperatorLibrary:
         for (operator, size), times in gpu.items():
             log_ms[place[operator], sizes.index(size)] = float(np.log(times).mean())
         host_ms = [float(np.median(host[each])) if each in host else np.nan for each in operators]
-        return cls(mode, operators, np.array(sizes), log_ms, np.array(host_ms))
+        return cls(mode, operators, np.array(sizes), log_ms, np.array(host_ms), _only(machines))
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -157,7 +161,9 @@ class OperatorLibrary:
         log_ms[len(kept) :, np.searchsorted(sizes, newer.batch_sizes)] = newer.log_ms
         host = np.concatenate([kept.host_ms, newer.host_ms])
         forests = newer.forests or self.forests
-        return OperatorLibrary(newer.mode, kept.operators + newer.operators, sizes, log_ms, host, forests)
+        machine = _only({kept.host, newer.host}) if len(kept) else newer.host
+        operators = kept.operators + newer.operators
+        return OperatorLibrary(newer.mode, operators, sizes, log_ms, host, machine, forests)
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
@@ -296,6 +302,11 @@ def _interpolation(at: Array, asked: Array, values: Array) -> Array:
     share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
     joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
     return joined
+
+
+def _only(machines: set[object]) -> str | None:
+    found = machines.pop() if len(machines) == 1 else None
+    return found if isinstance(found, str) else None
 
 
 def _known(value: Any) -> bool:

@@ -108,7 +108,9 @@ class LayerTimes(FeatureTablePredictor):
         known: Mapping[LibraryMode, LayerLaw],
     ) -> tuple[dict[LibraryMode, OperatorLibrary], dict[LibraryMode, LayerLaw]]:
         """Libraries with trees, and their laws from the whole CNNs of a feature table; `known` ones are the start."""
-        rows = {mode: self._rows_of(frame, mode) for mode in libraries} if frame is not None else {}
+        rows: dict[LibraryMode, LayerRows] = {}
+        if frame is not None:
+            rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
         owned = {mode: own_operators(rows[mode]) if mode in rows else {} for mode in libraries}
         grown = {
             mode: with_forests(library, owned[mode], self.random_state) if self.trees else library
@@ -150,16 +152,18 @@ class LayerTimes(FeatureTablePredictor):
             }.items()
         }
 
-    def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode) -> LayerRows:
-        """Whole CNNs of one mode, whose layers are known."""
+    def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode, host: str | None) -> LayerRows:
+        """Whole CNNs of one mode, whose layers are known; host times of another machine than the library's left out."""
         at = np.array([each == mode for each in modes_of(frame)], dtype=bool)
         chosen = frame[at & ~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
         busy = _numbers(chosen, "gpu_time_ms")
         if self.answers == "iteration_time_ms":
             busy = np.where(np.isfinite(busy), busy, _numbers(chosen, "iteration_time_ms"))
-        host = _numbers(chosen, "host_time_ms")
+        host_ms = _numbers(chosen, "host_time_ms")
+        if host is not None and "host" in chosen:
+            host_ms = np.where((chosen["host"] == host).to_numpy(dtype=bool), host_ms, np.nan)
         tables = list(chosen["layer_table"])
-        return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host)
+        return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
 
     def _corrected(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
         self._check_fitted("laws_")

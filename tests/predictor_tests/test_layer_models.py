@@ -26,9 +26,9 @@ RESNET = zoo_cnn("resnet18")
 
 @pytest.fixture(scope="module")
 def layer_model(made_up_gpu):
-    rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES)
+    rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES, host="a desk")
     law = LayerLaw(weights={"activation": 1.2}, operator_ms=0.001, spread=0.04, spread_near=0.09)
-    return LayerModel(OperatorLibrary.of_rows(MODE, rows), law, "a desk")
+    return LayerModel(OperatorLibrary.of_rows(MODE, rows), law)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def model(layer_model):
 
 def test_a_file_gives_the_same_times(layer_model, tmp_path):
     loaded = LayerModel.load(layer_model.save(tmp_path))
-    assert (loaded.law, loaded.host, loaded.library.mode) == (layer_model.law, "a desk", MODE)
+    assert (loaded.law, loaded.library.host, loaded.library.mode) == (layer_model.law, "a desk", MODE)
     operators = [*operators_of(zoo_cnn("vgg11_bn"))]
     batches = np.array([8.0, 64.0])
     expected = layer_model.library.times(operators, batches)

@@ -103,7 +103,8 @@ class TestOwnModules:
             "def make_model(): return model\n",
         )
         prepared = backend.prepare(setting)
-        module = sys.modules[next(name for name in sys.modules if "own_cnn" in name)].model
+        name = next(each for each in sys.modules if each.startswith("epochcast_user_own_cnn"))
+        module = sys.modules[name].model
         before = module[1].weight.detach().clone()
 
         prepared.run(3)
