@@ -28,9 +28,8 @@ RUN_NOISE = 1e-4
 
 _WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
 _OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
-_OUTLIER = (
-    3.0  # standard deviations beyond which a residual of a table counts no more, and one's own is remarked on
-)
+_OUTLIER = 3.0  # standard deviations beyond which a measurement of one's own is remarked on
+_BAD_CELL = 6.0  # and beyond which a residual of a table counts no more; the tails of residuals are heavy
 _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 
@@ -115,7 +114,7 @@ def krige(
         among += at_site * _same_site(known, known)
         across += at_site * _same_site(asked, known)
     weights = np.linalg.solve(among, across.T).T
-    outermost = np.inf if trusted else _OUTLIER * np.sqrt(total)
+    outermost = np.inf if trusted else _BAD_CELL * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
     left = total - np.einsum("ij,ij->i", weights, across)
     if trusted:

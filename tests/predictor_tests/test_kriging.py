@@ -44,10 +44,18 @@ def test_the_variance_never_falls_below_the_noise():
     assert (variance >= VARIANCES["noise"]).all()
 
 
-def test_an_outlier_of_a_table_counts_no_more_than_three_deviations():
+def test_a_bad_cell_of_a_table_counts_no_more_than_six_deviations():
     known = sites(("T4", "a", 224, 32))
-    wild, large = (krige(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 5.0))
-    assert wild == large
+    deviation = np.sqrt(prior_variance(VARIANCES))
+    wild, outermost = (krige(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 6 * deviation))
+    assert wild == pytest.approx(outermost)
+
+
+def test_a_residual_of_five_deviations_counts_in_full():
+    known = sites(("T4", "a", 224, 32))
+    deviation = np.sqrt(prior_variance(VARIANCES))
+    once, large = (krige(known, np.array([n * deviation]), known, VARIANCES)[0][0] for n in (1, 5))
+    assert large == pytest.approx(5 * once)
 
 
 def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
