@@ -1,6 +1,13 @@
-# The command alone: docker build -t epochcast . && docker run --rm epochcast predict resnet50 --gpu T4 --batch-size 64
-# Files of yours: docker run --rm --user "$(id -u)" --volume "$PWD:/data" epochcast predict --rows rows.csv --out out.csv
-FROM python:3.12-slim AS build
+# Two images, docs/containers.md. The service, which is also the command; it has no deep-learning framework:
+#   docker build -t epochcast .
+#   docker run --rm --read-only -p 127.0.0.1:8000:8000 epochcast
+#   docker run --rm epochcast predict resnet50 --gpu T4 --batch-size 64
+# The instrument, with CUDA, PyTorch, CuPy and Chainer, for a GPU that you rent:
+#   docker build -t epochcast-profile --target profile .
+#   docker run --rm --gpus all --user "$(id -u)" -v "$PWD:/data" epochcast-profile profile --preset quick --out mine.csv.gz
+ARG PYTHON=3.12
+
+FROM python:${PYTHON}-slim AS wheel
 WORKDIR /source
 COPY LICENSE README.md pyproject.toml ./
 COPY datasets datasets
@@ -10,10 +17,55 @@ COPY api api
 COPY epochcast epochcast
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
-FROM python:3.12-slim
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl && rm -r /wheels && useradd --no-create-home --uid 10001 epochcast
+# An environment without pip, made where it will lie, so that the image holds no more than it runs.
+FROM python:${PYTHON}-slim AS packages
+COPY --from=wheel /wheels /wheels
+# The rule asks for versions; this is our own wheel, and pyproject.toml bounds what it needs.
+# hadolint ignore=DL3013
+RUN python -m venv --without-pip /opt/epochcast \
+    && set -- /wheels/*.whl \
+    && pip --python /opt/epochcast/bin/python install --no-cache-dir "$1[api,postgresql]"
+
+FROM python:${PYTHON}-slim AS profile
+# 13, or 12 for GPUs before Turing and drivers before 580; PyTorch's build for it comes from the index that its
+# own page names: --build-arg CUDA=12 --build-arg PIP_EXTRA_INDEX_URL=...
+ARG CUDA=13
+ARG TORCH=torch==2.13.0
+ARG PIP_EXTRA_INDEX_URL=
+COPY --from=wheel /wheels /wheels
+# PyTorch brings CUDA and cuDNN, which CuPy and Chainer then use. Chainer takes two steps (docs/dependencies.md).
+RUN set -- /wheels/*.whl \
+    && python -m venv /opt/epochcast \
+    && /opt/epochcast/bin/pip install --no-cache-dir "$1[cuda${CUDA},onnx]" "${TORCH}" 'setuptools>=70.1,<82' 'wheel>=0.45' \
+    && /opt/epochcast/bin/pip install --no-cache-dir --no-build-isolation chainer==7.8.1 \
+    && rm -r /wheels \
+    && useradd --no-create-home --uid 10001 epochcast \
+    && install --directory --owner=10001 --group=10001 /data
+# What NVIDIA's container runtime is to bring in, and where CuPy keeps the kernels that it compiles.
+ENV PATH=/opt/epochcast/bin:$PATH \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    CUPY_CACHE_DIR=/tmp/cupy \
+    PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /data
+VOLUME /data
 ENTRYPOINT ["epochcast"]
-CMD ["--help"]
+CMD ["profile", "doctor"]
+
+FROM python:${PYTHON}-slim AS service
+RUN useradd --no-create-home --uid 10001 epochcast \
+    && install --directory --owner=10001 --group=10001 /data
+COPY --from=packages /opt/epochcast /opt/epochcast
+ENV PATH=/opt/epochcast/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    EPOCHCAST_STORE=sqlite:////data/epochcast.db
+USER 10001
+WORKDIR /data
+VOLUME /data
+EXPOSE 8000
+# Whether the process answers, not whether its database does: restarting it would not help that.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "from http.client import HTTPConnection as C; c = C('127.0.0.1', 8000, timeout=4); c.request('GET', '/healthz'); raise SystemExit(c.getresponse().status != 200)"]
+ENTRYPOINT ["epochcast"]
+CMD ["serve", "--host", "0.0.0.0"]

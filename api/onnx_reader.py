@@ -63,8 +63,9 @@ def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: floa
 
 
 def _environment() -> dict[str, str]:
-    """What the process needs of the environment: no settings of ours, which may hold passwords, and one thread."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("EPOCHCAST_")}
+    """What the process needs of the environment: no settings of ours or of PostgreSQL's, and one thread."""
+    ours = ("EPOCHCAST_", "PG")  # they may hold passwords
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 

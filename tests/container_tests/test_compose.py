@@ -1,0 +1,116 @@
+"""compose.yaml sets what the service knows, invents no password, and lets nothing more in than it must."""
+
+import re
+
+import pytest
+import yaml
+from dockerfile import ROOT
+from sqlalchemy.engine import make_url
+
+from api.settings import Settings
+
+LIBPQ = {"PGPASSWORD"}  # PostgreSQL's own library reads it
+SERVICES = ["service", "database"]
+
+
+def test_every_variable_is_a_setting(compose):
+    names = set(compose["services"]["service"]["environment"]) - LIBPQ
+    known = {f"EPOCHCAST_{field}".upper() for field in Settings.model_fields}
+    assert sorted(names - known) == []
+
+
+def test_its_defaults_are_settings_that_hold(compose, monkeypatch):
+    for name, value in _filled(compose["services"]["service"]["environment"]).items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert (settings.log_level, settings.rate_per_s) == ("info", Settings.model_fields["rate_per_s"].default)
+
+
+def test_the_store_is_the_database_beside_it(compose):
+    url = make_url(compose["services"]["service"]["environment"]["EPOCHCAST_STORE"])
+    database = compose["services"]["database"]["environment"]
+    assert (url.get_backend_name(), url.host, url.password) == ("postgresql", "database", None)
+    assert (url.username, url.database) == (database["POSTGRES_USER"], database["POSTGRES_DB"])
+
+
+@pytest.mark.parametrize(
+    ("service", "variable"), [("service", "PGPASSWORD"), ("database", "POSTGRES_PASSWORD")]
+)
+def test_there_is_no_password_until_somebody_makes_one(compose, service, variable):
+    value = compose["services"][service]["environment"][variable]
+    assert re.fullmatch(r"\$\{EPOCHCAST_DATABASE_PASSWORD:\?[^}]+\}", value)
+
+
+def test_the_file_with_the_password_is_kept_out_of_git_and_of_the_image():
+    assert "/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    assert "!.env" not in (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_can_do_no_more_than_it_must(compose, name):
+    service = compose["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "/tmp" in service["tmpfs"]  # noqa: S108
+    assert service.get("privileged") is service.get("cap_add") is None
+
+
+def test_the_database_does_not_run_as_root_either(compose, stages):
+    assert compose["services"]["database"]["user"] == "postgres"
+    assert "user" not in compose["services"]["service"]  # the image's own
+
+
+def test_only_this_machine_reaches_the_service_and_only_the_service_the_database(compose):
+    (port,) = compose["services"]["service"]["ports"]
+    assert port.startswith("127.0.0.1:")
+    assert "ports" not in compose["services"]["database"]
+    (inside,) = compose["services"]["database"]["networks"]
+    assert compose["networks"][inside]["internal"] is True
+    assert inside in compose["services"]["service"]["networks"]
+
+
+def test_the_port_is_the_one_that_the_image_serves(compose, stages):
+    (port,) = compose["services"]["service"]["ports"]
+    assert port.rpartition(":")[2] == stages["service"].all("EXPOSE")[0]
+
+
+def test_the_service_waits_for_a_database_that_answers(compose):
+    assert compose["services"]["service"]["depends_on"]["database"]["condition"] == "service_healthy"
+    assert compose["services"]["database"]["healthcheck"]["test"][1] == "pg_isready"
+
+
+def test_what_is_stored_outlives_the_containers(compose, stages):
+    mounts = {name: compose["services"][name]["volumes"][0].split(":") for name in SERVICES}
+    assert {volume for volume, _ in mounts.values()} == set(compose["volumes"])
+    assert mounts["service"][1] == stages["service"].all("VOLUME")[0]
+
+
+def test_the_page_sets_the_variables_that_the_file_takes():
+    text = (ROOT / "compose.yaml").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "containers.md").read_text(encoding="utf-8")
+    taken = set(re.findall(r"\$\{(\w+)", text))
+    assert sorted(name for name in taken if f"`{name}`" not in page and f"{name}=" not in page) == []
+
+
+def test_it_is_yaml_without_doubled_keys():
+    class Strict(yaml.SafeLoader):
+        """Refuses a key twice, of which PyYAML would keep the last."""
+
+    def mapping(loader, node):
+        keys = [loader.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys))
+        return loader.construct_mapping(node, deep=True)
+
+    Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    assert yaml.load((ROOT / "compose.yaml").read_text(encoding="utf-8"), Strict)  # noqa: S506 - a SafeLoader
+
+
+def _filled(environment):
+    """As compose fills it in where nothing is set."""
+    return {
+        name: re.sub(
+            r"\$\{\w+:([-?])([^}]*)\}", lambda found: found[2] if found[1] == "-" else "secret", value
+        )
+        for name, value in environment.items()
+    }
