@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.comparison_rows import ComparisonRow
+from predictor.explain import Explanation
 from predictor.prediction_rows import PredictionRow
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CalibrationAnswer",
     "ColumnAnswer",
     "ComparisonAnswer",
+    "ExplanationAnswer",
     "PredictionAnswer",
     "RowAnswer",
 ]
@@ -79,6 +81,13 @@ class ComparisonAnswer(BaseModel):
 
     covers: str
     rows: list[ComparisonRow]
+
+
+class ExplanationAnswer(BaseModel):
+    """What the time is made of, for each GPU."""
+
+    covers: list[str] = Field(description="What the times hold and what they leave out, for each GPU.")
+    explanations: list[Explanation]
 
 
 class Measured(BaseModel):

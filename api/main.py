@@ -23,7 +23,7 @@ from api.openapi import document
 from api.packing import Packing
 from api.predicting import warm_up
 from api.problems import add_problem_handlers
-from api.routes import calibrations, catalogue, comparisons, health, measurements, predictions
+from api.routes import calibrations, catalogue, comparisons, explanations, health, measurements, predictions
 from api.served_model import ServedModel
 from api.settings import Settings
 from predictor.offers import load_offers
@@ -33,6 +33,7 @@ __all__ = ["ROUTERS", "create_app"]
 ROUTERS: dict[str, APIRouter] = {
     "predictions": predictions.router,
     "comparisons": comparisons.router,
+    "explanations": explanations.router,
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,

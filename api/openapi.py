@@ -12,12 +12,18 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.problems import PROBLEM_JSON, TITLES, Problem
-from api.schemas import CalibrationQuestion, ComparisonQuestion, PredictionQuestion
+from api.schemas import CalibrationQuestion, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 
 __all__ = ["document", "question_body"]
 
 _REF = "#/components/schemas/{model}"
-_MODELS: tuple[type[BaseModel], ...] = (PredictionQuestion, ComparisonQuestion, CalibrationQuestion, Problem)
+_MODELS: tuple[type[BaseModel], ...] = (
+    PredictionQuestion,
+    ComparisonQuestion,
+    CalibrationQuestion,
+    ExplanationQuestion,
+    Problem,
+)
 _ALWAYS = (429, 500, 503, 504)
 _WITH_BODY = (400, 408, 413, 415, 422)
 _NOT_LIMITED = ("/healthz",)

@@ -18,7 +18,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from api.bodies import read_body
 from api.layer_tables import inline_table, of_size, zoo_table
 from api.problems import InvalidFieldsError
-from api.schemas import MAX_ONNX_BYTES, CalibrationQuestion, ComparisonQuestion, PredictionQuestion
+from api.schemas import (
+    MAX_ONNX_BYTES,
+    CalibrationQuestion,
+    ComparisonQuestion,
+    ExplanationQuestion,
+    PredictionQuestion,
+)
 from api.workers import read_apart
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
@@ -34,7 +40,7 @@ MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
 _MOST_VALUES = 100_000
 _MOST_ERRORS = 100
 _FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
-Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion)
+Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion)
 
 
 class _InMemory(MultiPartParser):
@@ -123,7 +129,10 @@ def _field(form: FormData, name: str, kind: type[F]) -> F | None:
 
 
 async def _table(
-    request: Request, question: PredictionQuestion | ComparisonQuestion, file: bytes | None, name: str
+    request: Request,
+    question: PredictionQuestion | ComparisonQuestion | ExplanationQuestion,
+    file: bytes | None,
+    name: str,
 ) -> LayerTable:
     given = {
         "cnn": question.cnn,

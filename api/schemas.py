@@ -17,12 +17,14 @@ from predictor.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PR
 
 __all__ = [
     "MAX_BATCHES",
+    "MAX_EXPLAINED_GPUS",
     "MAX_GPUS",
     "MAX_LAYERS",
     "MAX_ONNX_BYTES",
     "AnchorIn",
     "CalibrationQuestion",
     "ComparisonQuestion",
+    "ExplanationQuestion",
     "LayerIn",
     "LayerTableIn",
     "PredictionQuestion",
@@ -31,6 +33,7 @@ __all__ = [
 
 MAX_GPUS = 200
 MAX_BATCHES = 200
+MAX_EXPLAINED_GPUS = 8
 MAX_LAYERS = 10_000
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
@@ -128,8 +131,8 @@ class AnchorIn(BaseModel):
     throughput_samples_per_s: _Time | None = None
 
 
-class _Question(BaseModel):
-    """What predictions and comparisons are asked alike."""
+class _CnnQuestion(BaseModel):
+    """What every question about a CNN says alike."""
 
     model_config = _IN
 
@@ -150,7 +153,6 @@ class _Question(BaseModel):
     data_set: _Name | None = Field(
         None, description="A known data set, such as imagenet, instead of `samples`."
     )
-    validation_samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 0
     framework: _Framework = "pytorch"
     autotune: bool = False
     capture: _Capture = "eager"
@@ -163,16 +165,22 @@ class _Question(BaseModel):
     )
     method: _Method = "auto"
     host: _Name | None = None
-    spot: bool = Field(False, description="Spot prices.")
 
     @model_validator(mode="after")
-    def _one_cnn(self) -> "_Question":
+    def _one_cnn(self) -> "_CnnQuestion":
         given = [name for name in ("cnn", "layer_table", "onnx") if getattr(self, name) is not None]
         if len(given) > 1:
             raise ValueError(f"{' and '.join(given)} are given. Give one of cnn, layer_table and onnx.")
         if self.samples is not None and self.data_set is not None:
             raise ValueError("both samples and data_set are given. Give one of them.")
         return self
+
+
+class _Question(_CnnQuestion):
+    """What predictions and comparisons are asked alike."""
+
+    validation_samples: Annotated[int, Field(ge=0, le=MAX_SAMPLES)] = 0
+    spot: bool = Field(False, description="Spot prices.")
 
 
 class PredictionQuestion(_Question):
@@ -204,6 +212,30 @@ class PredictionQuestion(_Question):
     form: Literal["rows", "columns"] = Field(
         "rows", description="Rows, or columns: smaller and faster where there are many."
     )
+
+
+class ExplanationQuestion(_CnnQuestion):
+    """What the time of one CNN in one mode is made of, on one GPU or a few."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cnn": "resnet50",
+                    "gpus": ["H200"],
+                    "batch_sizes": [1, 4, 16, 64, 256],
+                    "data_set": "imagenet",
+                    "precision": "tf32",
+                }
+            ]
+        }
+    )
+
+    gpus: Annotated[list[_Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
+        description="Names as drivers and people write them."
+    )
+    precision: _Precision = "fp32"
+    memory_format: _MemoryFormat = "nchw"
 
 
 class StoredRows(BaseModel):

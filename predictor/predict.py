@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from predictor.model import Anchor, IterationForecast, Model
     from predictor.own_measurements import OwnMeasurements
 
-__all__ = ["FORWARD_SHARE", "epoch_times_s", "offers_of", "predict", "validation_of"]
+__all__ = [
+    "FORWARD_SHARE",
+    "epoch_times_s",
+    "fitted_measurements",
+    "layer_table_of",
+    "offers_of",
+    "predict",
+    "validation_of",
+]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -110,11 +118,11 @@ def predict(
     n_validation = validation_of(validation_samples, n_samples)
     served, prices = load_model(model), offers_of(offers)
     known = anchors_of(anchors, served, mode)
-    own = _own(measurements, served)
+    own = fitted_measurements(measurements, served)
     served = own.model if own else served
     rows: list[PredictionRow] = []
     for each in texts_of(cnn):
-        table = _layer_table(each, image_size, data_set)
+        table = layer_table_of(each, image_size, data_set)
         also = own.anchors(table, mode) if own else ()
         memory = peak_memories_gib(table, sizes, mode)
         for gpu in chosen:
@@ -156,9 +164,10 @@ def epoch_times_s(
     return np.asarray(training + validation, dtype=np.float64)
 
 
-def _own(
+def fitted_measurements(
     measurements: "pd.DataFrame | OwnMeasurements | str | PathLike[str] | None", model: "Model"
 ) -> "OwnMeasurements | None":
+    """Return someone's measurements as fitted already, or fit a table of them on top of `model`."""
     if measurements is None:
         return None
     from predictor.own_measurements import OwnMeasurements
@@ -168,7 +177,8 @@ def _own(
     )
 
 
-def _layer_table(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:
+def layer_table_of(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:
+    """Layer table of a CNN at the image size asked for, else the data set's, else its own."""
     if image_size is not None:
         return resolve_cnn(cnn, whole_number("image_size", image_size, high=MAX_IMAGE_SIZE))
     return resolve_cnn(cnn, data_image_size(data_set, cnn))

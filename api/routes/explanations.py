@@ -1,0 +1,76 @@
+"""`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give.
+
+Included by the application; calls the core's `explain`, whose answers these are, field by field.
+"""
+
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request, Response
+from pydantic_core import to_json
+
+from api.answering import Answering
+from api.answers import ExplanationAnswer
+from api.measured import measured
+from api.openapi import question_body
+from api.questions import body_of, question_of
+from api.schemas import MAX_EXPLAINED_GPUS, ExplanationQuestion
+from api.workers import run_apart
+from predictor.coverage import coverage_of
+from predictor.errors import OutOfRangeError
+from predictor.explain import explain
+from predictor.layers import LayerTable
+from predictor.model import Model
+from predictor.questions import gpus_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
+
+_APART = ("cnn", "layer_table", "onnx", "image_size", "gpus", "batch_sizes", "anchors", "measurements")
+
+
+@router.post(
+    "",
+    summary="Explain what the time is made of",
+    response_model=ExplanationAnswer,
+    openapi_extra={"requestBody": question_body(ExplanationQuestion)},
+)
+async def explanations(request: Request) -> Response:
+    """What an iteration of one CNN in one mode is made of, on each GPU, at every batch size.
+
+    Time by class of operators, what bounds the iteration, the law of small batches, where measured algorithms switch,
+    and every other precision and memory format that the GPU has. Times are those of `/v1/predictions`.
+    """
+    state = request.app.state
+    answering: Answering = state.answering.of(state.served.current)
+    state.answering = answering
+    body = await body_of(request)
+    asked = ("explanation", body.content)
+    known = answering.answers.find(asked) if body.is_json else None
+    if known is None:
+        question, table = await question_of(body, ExplanationQuestion)
+        known = await run_apart(request, _answer, question, table, answering.model)
+        if body.is_json:
+            answering.answers.keep(asked, known, len(body.content) + len(known))
+    return Response(known, media_type="application/json")
+
+
+def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> bytes:
+    gpus = gpus_of(question.gpus, question.precision)
+    if len(gpus) > MAX_EXPLAINED_GPUS:
+        raise OutOfRangeError(
+            f"{len(gpus)} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+        )
+    options = question.model_dump(exclude=set(_APART))
+    found = explain(
+        table,
+        gpus,
+        question.batch_sizes,
+        **options,
+        anchors=[each.model_dump(exclude_none=True) for each in question.anchors],
+        measurements=measured(question.measurements, model),
+        model=model,
+    )
+    covers = [coverage_of(each.host, model=model, trained_on=[each.trained_on], **options) for each in found]
+    content = {"covers": covers, "explanations": [asdict(each) for each in found]}
+    return to_json(content, inf_nan_mode="constants")

@@ -1,0 +1,133 @@
+"""What bounds an iteration: the host, or, on the GPU, launches, arithmetic or memory bandwidth.
+
+Called by explain and explain_tables; calls operators and operator_work for what each layer has to do, and the
+roofline's rates. Every operator is put where its own arithmetic says that it waits longest; classes are then weighted
+by the time that they take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.cpus import is_cpu
+from predictor.gpus import Gpu
+from predictor.layers import LayerTable
+from predictor.operator_work import operator_class, operator_work
+from predictor.operators import Operator, operators_of
+from predictor.roofline.rates import LAUNCH_MS, Rates, rates_of
+
+__all__ = ["BOUNDS", "GPU_BOUNDS", "OVERHEAD", "bounding_ms", "bounds_of", "operator_classes_of"]
+
+Array = NDArray[np.float64]
+
+GPU_BOUNDS = ("launch", "compute", "memory")
+"""What may bound an operator on the GPU: the fixed time of its kernels, arithmetic, memory bandwidth."""
+
+BOUNDS = ("host", *GPU_BOUNDS, "device")
+"""What may bound an iteration; `device` where nobody knows which part of the device: a CPU, or unknown layers."""
+
+OVERHEAD = "overhead"
+"""The class of what no operator accounts for: time per operator and per iteration."""
+
+_CLASS_OF_KERNELS = {
+    "conv_forward": "convolution",
+    "conv_backward_input": "convolution",
+    "conv_backward_weight": "convolution",
+    "depthwise_forward": "depthwise",
+    "depthwise_backward_input": "depthwise",
+    "depthwise_backward_weight": "depthwise",
+    "matmul": "linear",
+    "activation_after_bias": "activation",
+    "max_pool": "pooling",
+    "avg_pool": "pooling",
+    "fan_out": "add",
+    "pad": "permute",
+    "other": "permute",
+}
+_MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
+_FP32_BYTES = 4.0
+
+
+def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
+    """Times by class of operators from those by class of kernels, or as they are; the longest first."""
+    found: dict[str, Array] = {}
+    for name, ms in class_ms.items():
+        known = _CLASS_OF_KERNELS.get(name, name)
+        found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
+    return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
+
+
+def bounding_ms(
+    table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array, class_ms: Mapping[str, Array] | None
+) -> dict[str, Array]:
+    """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose rates nobody knows.
+
+    Parameters
+    ----------
+    table : LayerTable
+    gpu : Gpu
+    precision : str
+    batch_sizes : ndarray, shape (n_batches,)
+    class_ms : mapping of arrays, optional
+        Time of each class of operators; without it, the least that the arithmetic allows.
+
+    Raises
+    ------
+    SchemaError
+        If a layer lacks the shape that its work follows from.
+
+    Notes
+    -----
+    An operator waits longest for the greatest of FLOPs / peak, bytes / bandwidth and 4 us per kernel (the roofline of
+    Williams, Waterman, Patterson 2009, with launches); a class's time is split as its operators' least times are. Time
+    that no operator accounts for counts as launches, biases count as memory.
+    """
+    if is_cpu(gpu.name):
+        return {}
+    least = _least_ms(table, rates_of(gpu, precision), np.asarray(batch_sizes, dtype=float))
+    if class_ms is None:
+        return {name: sum(by[i] for by in least.values()) for i, name in enumerate(GPU_BOUNDS)}
+    found = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
+    for name, ms in class_ms.items():
+        if name not in least:
+            found["launch" if name == OVERHEAD else "memory"] += ms
+            continue
+        share = least[name] / least[name].sum(axis=0)
+        for i, bound in enumerate(GPU_BOUNDS):
+            found[bound] += ms * share[i]
+    return found
+
+
+def bounds_of(gpu_time_ms: Array, host_time_ms: Array, by_bound: Mapping[str, Array]) -> tuple[str, ...]:
+    """What bounds the iteration at each batch size, in the words of `BOUNDS`; an unknown host time is NaN."""
+    names = list(by_bound)
+    greatest = np.argmax([by_bound[name] for name in names], axis=0) if names else None
+    return tuple(
+        "host" if host_ms >= gpu_ms else "device" if greatest is None else names[int(greatest[i])]
+        for i, (gpu_ms, host_ms) in enumerate(zip(gpu_time_ms, host_time_ms, strict=True))
+    )
+
+
+def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:
+    """Least time of each class, by what bounds its operators; shape (3, n_batches)."""
+    found: dict[str, Array] = {}
+    for operator, count in operators_of(table).items():
+        parts = _parts_ms(operator, rates, batches)
+        bound, least = parts.argmax(axis=0), parts.max(axis=0)
+        sums = found.setdefault(operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size)))
+        sums[bound, np.arange(batches.size)] += count * least
+    return found
+
+
+def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
+    """Time of launches, arithmetic and memory traffic of one operator; shape (3, n_batches)."""
+    flops, elements, fixed, fixed_bytes, wide, launches = operator_work(operator)
+    rate = rates.flop_per_ms if operator_class(operator) in _MATRIX_CLASSES else rates.fp32_flop_per_ms
+    widening = wide * max(0.0, _FP32_BYTES - rates.element_bytes)
+    moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    return np.array(
+        [np.full(batches.size, launches * LAUNCH_MS), flops * batches / rate, moved / rates.bytes_per_ms]
+    )
