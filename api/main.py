@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from api import docs_page, metrics
+from api import docs_page, metrics, web_page
 from api.answering import Answering
 from api.limits import Limits, watch_lag
 from api.logs import logging_json
@@ -40,6 +40,7 @@ ROUTERS: dict[str, APIRouter] = {
     "health": health.router,
     "metrics": metrics.router,
     "docs": docs_page.router,
+    "web": web_page.router,
 }
 """Every resource of the service; one more is one line."""
 

@@ -1,0 +1,73 @@
+/**
+ * Columns of the two tables: predictions and offers.
+ * Called by main.js; calls format, i18n and dom. Every mark has words: colour says nothing alone.
+ */
+import { make } from "./dom.js";
+import { count, dollars, duration, durations, number, shortGpu } from "./format.js";
+import { t } from "./i18n.js";
+
+/** @returns {import("./table.js").Column[]} of predictions */
+export function predictionColumns() {
+  return [
+    { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
+    { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
+    { key: "epoch_time_s", title: t("epoch_time"), value: (row) => row.epoch_time_s, cell: (row) => duration(row.epoch_time_s) },
+    { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s) },
+    { key: "cost_usd", title: t("cost_epoch"), value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
+    memoryColumn(),
+    { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },
+    { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
+    { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
+    { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
+    { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || "–" },
+  ];
+}
+
+/** @returns {import("./table.js").Column[]} of offers */
+export function offerColumns() {
+  return [
+    { key: "rank", title: t("rank"), value: (row) => row.rank, cell: (row) => count(row.rank) },
+    { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
+    { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || t("no_price") },
+    { key: "total_cost_usd", title: t("total_cost"), value: (row) => row.total_cost_usd, cell: (row) => dollars(row.total_cost_usd) },
+    { key: "total_time_h", title: t("total_time"), value: (row) => row.total_time_h, cell: (row) => duration(row.total_time_h * 3600) },
+    { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: offerMarks },
+    { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
+    { key: "usd_per_hour", title: t("usd_per_hour"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
+    memoryColumn(),
+    { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
+    { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
+  ];
+}
+
+function memoryColumn() {
+  return {
+    key: "peak_memory_gib",
+    title: t("memory"),
+    value: (row) => row.peak_memory_gib,
+    cell: (row) => [`${number(row.peak_memory_gib)} ${t("gib")} `, badge(row.fits_in_memory ? "good" : "bad", t(row.fits_in_memory ? "fits" : "fits_not"))],
+  };
+}
+
+function predictionMarks(row) {
+  return marks(row, row.best_batch ? [badge("good", t("best_batch"), t("best_batch_hint"))] : []);
+}
+
+function offerMarks(row) {
+  return marks(row, [
+    row.pareto ? badge("good", t("pareto")) : null,
+    row.within_budget === false ? badge("bad", t("over_budget")) : null,
+    row.within_deadline === false ? badge("bad", t("over_deadline")) : null,
+  ].filter(Boolean));
+}
+
+function marks(row, badges) {
+  if (!row.extrapolates.length) return badges.length ? badges : ["–"];
+  const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reason })));
+  const summary = make("summary", { text: t("extrapolates", { n: row.extrapolates.length }) });
+  return [...badges, make("details", {}, summary, reasons)];
+}
+
+function badge(kind, text, title = null) {
+  return make("span", { class: `badge ${kind}`, text, title });
+}

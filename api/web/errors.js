@@ -1,0 +1,80 @@
+/**
+ * Refusals beside the field at fault: aria-invalid, a message, and focus on the first.
+ * Called by main.js and form.js; calls dom. The service's words are English, and marked so.
+ */
+import { byId } from "./dom.js";
+
+const FIELD_OF = {
+  precisions: "precision", memory_formats: "memory_format", onnx: "file", layer_table: "file", batch_size: "batch_sizes",
+  gpu: "gpus", "data set": "data_set", epoch_time_s: "samples",
+};
+const OF_ERROR = { UnknownGpuError: "gpus", UnknownCnnError: "cnn" };
+
+/**
+ * Show a refusal.
+ * @param {{detail: string, error?: string, errors?: {field: string, detail: string}[]}} problem
+ * @returns {HTMLElement[]} what is at fault, to focus
+ */
+export function showProblem(problem) {
+  const faults = problem.errors?.length ? problem.errors : [{ field: "", detail: problem.detail }];
+  return faults.map(({ field, detail }) => {
+    const name = fieldOf(field) ?? OF_ERROR[problem.error] ?? fieldIn(detail);
+    return name ? showError(name, field.includes("[") && !name.startsWith("gpu") ? `${field}: ${detail}` : detail) : showGeneral(detail);
+  });
+}
+
+/**
+ * Show a message beside a field.
+ * @param {string} name
+ * @param {string} detail
+ * @param {string} [language] of the message
+ * @returns {HTMLElement} what to focus
+ */
+export function showError(name, detail, language = "en") {
+  const place = byId(`${name}-error`);
+  if (!place || place.closest("[data-field]").hidden) return showGeneral(detail);
+  const more = place.closest("details");
+  if (more) more.open = true;
+  const control = byId(name);
+  control.setAttribute("aria-invalid", "true");
+  place.lang = language;
+  if (!place.textContent.includes(detail)) place.textContent = [place.textContent, detail].filter(Boolean).join(" ");
+  return control;
+}
+
+/** Take a field's message away. @param {string} name */
+export function clearError(name) {
+  const place = byId(`${name}-error`);
+  if (!place) return;
+  place.textContent = "";
+  byId(name).removeAttribute("aria-invalid");
+}
+
+/** Take all messages away. */
+export function clearErrors() {
+  for (const place of document.querySelectorAll("#question .error")) clearError(place.id.replace(/-error$/, ""));
+  byId("problem").hidden = true;
+  byId("problem").textContent = "";
+}
+
+function showGeneral(detail) {
+  const place = byId("problem");
+  place.hidden = false;
+  if (!place.textContent.includes(detail)) place.textContent = [place.textContent, detail].filter(Boolean).join(" ");
+  return place;
+}
+
+/** The form's field for the service's, such as gpus for gpus[0]. */
+function fieldOf(field) {
+  const name = field.replace(/[[.].*/, "");
+  const known = FIELD_OF[name] ?? name;
+  return known && byId(`${known}-error`) ? known : null;
+}
+
+/** The field that a message speaks of first. */
+function fieldIn(detail) {
+  const names = [...Object.keys(FIELD_OF), ...[...document.querySelectorAll("[data-field]")].map((each) => each.dataset.field)];
+  const found = names.map((name) => [detail.search(new RegExp(`\\b${name}\\b`)), name]).filter(([at]) => at >= 0);
+  found.sort(([a, first], [b, second]) => a - b || second.length - first.length);
+  return found.length ? (FIELD_OF[found[0][1]] ?? found[0][1]) : null;
+}

@@ -1,0 +1,126 @@
+/**
+ * The form: shows a question, reads what people changed, and the file that they chose.
+ * Called by main.js; calls the GPU picker, upload, and the dictionary for the words of lists.
+ */
+import { byId, fill } from "./dom.js";
+import { clearError, showError } from "./errors.js";
+import { count, number } from "./format.js";
+import { GpuPicker } from "./gpu_picker.js";
+import { known, t } from "./i18n.js";
+import { FIRST, WORDS } from "./question.js";
+import { readUpload } from "./upload.js";
+
+/** The form with its lists. */
+export class Form {
+  constructor() {
+    this.element = byId("question");
+    this.picker = new GpuPicker(() => clearError("gpus"));
+    this.upload = null;
+    this.lists = { cnns: [], gpus: [], data_sets: [], offers: [], hosts: [] };
+    this.wantedFile = "";
+    this.element.addEventListener("input", (event) => this.#touched(event.target));
+    byId("file").addEventListener("change", () => this.#read());
+  }
+
+  /** Take the catalogue. @param {typeof this.lists} lists */
+  load(lists) {
+    this.lists = lists;
+    this.picker.load(lists.gpus, lists.offers);
+    this.draw();
+  }
+
+  /** Write the lists again, as after a change of language. */
+  draw() {
+    const own = ["", t("data_set_own")];
+    fill(byId("cnn"), this.lists.cnns.map((cnn) => [cnn.cnn, cnn.cnn]));
+    fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, dataSetText(set)]), own]);
+    fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
+    for (const [name, words] of Object.entries(WORDS)) {
+      fill(byId(name), words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]));
+    }
+    this.picker.draw();
+    this.#about();
+  }
+
+  /** Show a question. @param {typeof FIRST} state */
+  show(state) {
+    for (const [name, value] of Object.entries(state)) this.#set(name, value);
+    this.picker.set(state.gpus);
+    this.wantedFile = state.source === "file" ? state.file : "";
+    if (this.upload?.name !== state.file) this.#forgetFile();
+    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "validation_samples", "setup_minutes", "autotune"]
+      .some((name) => state[name] !== FIRST[name]);
+    this.#about();
+  }
+
+  /** @returns {typeof FIRST} the question as it stands */
+  read() {
+    const state = { ...FIRST, gpus: [...this.picker.chosen] };
+    for (const name of Object.keys(FIRST)) {
+      const control = this.element.elements[name];
+      if (name === "gpus" || name === "file" || !control) continue;
+      state[name] = control.type === "checkbox" ? control.checked : control.value;
+    }
+    state.file = state.source === "file" ? (this.upload?.name ?? this.wantedFile) : "";
+    return state;
+  }
+
+  #set(name, value) {
+    const control = this.element.elements[name];
+    if (name === "gpus" || name === "file" || !control) return;
+    if (control.type === "checkbox") control.checked = value;
+    else if (control.tagName === "SELECT") fill(control, [...control.options].map((each) => [each.value, each.text]), value);
+    else control.value = value;
+  }
+
+  #touched(control) {
+    clearError(control.name);
+    this.#about();
+  }
+
+  /** What depends on other fields: which are shown, hints, usual values. */
+  #about() {
+    const { source, cnn, data_set } = this.element.elements;
+    const zoo = source.value === "zoo";
+    byId("field-cnn").hidden = !zoo;
+    byId("field-file").hidden = zoo;
+    byId("field-samples").hidden = data_set.value !== "";
+    const chosen = this.lists.cnns.find((each) => each.cnn === cnn.value);
+    const set = this.lists.data_sets.find((each) => each.name === data_set.value);
+    byId("cnn-about").textContent = chosen ? cnnText(chosen) : "";
+    const usual = set?.image_size ?? chosen?.usual_image_size;
+    byId("image_size").placeholder = zoo ? (usual ? t("usual", { size: usual }) : "") : t("of_file");
+    if (this.wantedFile && !this.upload) byId("file-about").textContent = t("file_again", { name: this.wantedFile });
+  }
+
+  #forgetFile() {
+    this.upload = null;
+    byId("file").value = "";
+    byId("file-about").textContent = "";
+  }
+
+  async #read() {
+    const [file] = byId("file").files;
+    clearError("file");
+    this.upload = null;
+    this.wantedFile = "";
+    byId("file-about").textContent = "";
+    if (!file) return;
+    try {
+      this.reading = readUpload(file);
+      this.upload = await this.reading;
+      byId("file-about").textContent = this.upload.about;
+    } catch (error) {
+      showError("file", error.message);
+    }
+  }
+}
+
+function cnnText(cnn) {
+  const values = { parameters: number(cnn.parameters / 1e6), flops: number(cnn.training_flops_per_image / 1e9) };
+  return t("cnn_about", values);
+}
+
+function dataSetText(set) {
+  return t("data_set_option", { name: set.name, samples: count(set.samples) });
+}

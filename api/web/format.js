@@ -1,0 +1,63 @@
+/**
+ * Numbers as people read them: times, money, bytes, counts.
+ * Called by tables, charts and tiles; calls i18n for the language and units.
+ */
+import { currentLanguage, t } from "./i18n.js";
+
+const STEPS = [
+  [86400 * 2, 86400, "unit_d"],
+  [3600, 3600, "unit_h"],
+  [60, 60, "unit_min"],
+  [1, 1, "unit_s"],
+  [0, 0.001, "unit_ms"],
+];
+
+/**
+ * A number with so many significant digits and no exponent.
+ * @param {?number} value
+ * @param {number} [digits]
+ */
+export function number(value, digits = 3) {
+  if (value === null || value === undefined) return "–";
+  const options = value >= 10 ** digits ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: digits };
+  return new Intl.NumberFormat(currentLanguage(), options).format(value);
+}
+
+/** A count, in full. @param {?number} value */
+export function count(value) {
+  return value === null || value === undefined ? "–" : new Intl.NumberFormat(currentLanguage()).format(value);
+}
+
+/** Seconds in the unit that suits their size, such as "12.5 min". @param {?number} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const [, size, unit] = unitOf(seconds);
+  return `${number(seconds / size)} ${t(unit)}`;
+}
+
+/** Two times in the unit of the second, such as "10.1–12.5 min". */
+export function durations(low, high) {
+  if (low === null || low === undefined || high === null || high === undefined) return "–";
+  const [, size, unit] = unitOf(high);
+  return `${number(low / size)}–${number(high / size)} ${t(unit)}`;
+}
+
+/** Dollars. @param {?number} value */
+export function dollars(value) {
+  if (value === null || value === undefined) return "–";
+  return `$${number(value, value >= 1000 ? 4 : 3)}`;
+}
+
+/** Bytes in KiB or MiB. @param {number} bytes */
+export function size(bytes) {
+  return bytes < 2 ** 20 ? `${number(Math.max(1, bytes) / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;
+}
+
+/** A GPU's name without its maker, short enough for a label. @param {string} name */
+export function shortGpu(name) {
+  return name.replace(/^(NVIDIA|Tesla|GeForce|Quadro)\s+(?=.)/, "").replace(/ (Server|Workstation) Edition$/, "");
+}
+
+function unitOf(seconds) {
+  return STEPS.find(([from]) => seconds >= from) ?? STEPS[STEPS.length - 1];
+}

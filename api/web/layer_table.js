@@ -1,0 +1,70 @@
+/**
+ * Layer tables from CSV and JSON files, as the service takes them.
+ * Called by upload.js; calls nothing. Only the form is read here: whether the layers make sense, the service says.
+ */
+
+const TEXT = new Set(["name", "type", "kind"]);
+const COMPUTED = new Set([
+  "forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity",
+]);
+
+/**
+ * @param {string} text
+ * @param {string} name of the file, without its ending
+ * @returns {object} a `layer_table`
+ * @throws {Error} where it is no table
+ */
+export function fromCsv(text, name) {
+  const [header, ...rows] = csvRows(text.replace(/^\ufeff/, ""));
+  if (!header?.some((column) => column.trim() === "type")) throw new Error("the first line has no column type");
+  const columns = header.map((column) => column.trim());
+  const layers = rows.filter((row) => row.some((cell) => cell.trim())).map((row) => csvLayer(columns, row));
+  return { name, layers };
+}
+
+/** As `fromCsv`, from what `epochcast cnn show --format json` or `GET /v1/cnns/{name}` give, or a list of layers. */
+export function fromJson(text, name) {
+  const found = JSON.parse(text);
+  const layers = Array.isArray(found) ? found : (found?.layers ?? found?.rows);
+  if (!Array.isArray(layers) || !layers.length) throw new Error("it has no list layers");
+  const table = { name: String(found.cnn ?? found.name ?? name).slice(0, 200), layers: layers.map(jsonLayer) };
+  if (found.image_size !== undefined) table.image_size = found.image_size;
+  return table;
+}
+
+function jsonLayer(layer) {
+  return Object.fromEntries(Object.entries(layer ?? {}).filter(([column]) => !COMPUTED.has(column)));
+}
+
+function csvLayer(columns, cells) {
+  const layer = {};
+  columns.forEach((column, i) => {
+    const text = (cells[i] ?? "").trim();
+    if (COMPUTED.has(column)) return;
+    if (column === "inputs") layer.inputs = text ? text.split(/\s+/).map(whole) : null;
+    else if (TEXT.has(column)) layer[column] = text || (column === "kind" ? null : "");
+    else layer[column] = text ? whole(text) : null;
+  });
+  return layer;
+}
+
+/** A whole number; anything else stays as it is, so that the service can name it. */
+function whole(text) {
+  return /^-?\d{1,15}$/.test(text) ? Number(text) : text;
+}
+
+/** Rows of cells (RFC 4180). */
+function csvRows(text) {
+  const rows = [];
+  let row = [];
+  const cell = /("(?:[^"]|"")*"|[^",\r\n]*)(,|\r\n|\n|\r|$)/gy;
+  for (let match = cell.exec(text); match; match = cell.exec(text)) {
+    const [, content, end] = match;
+    row.push(content.startsWith('"') ? content.slice(1, -1).replaceAll('""', '"') : content);
+    if (end === ",") continue;
+    rows.push(row);
+    row = [];
+    if (cell.lastIndex >= text.length) break;
+  }
+  return rows;
+}

@@ -1,0 +1,200 @@
+/**
+ * The page at /: form in, answers out. Loaded by index.html; calls every other module, none of which calls it.
+ * The question stands in the link after #, so that it is never sent anywhere but to the service, when asked.
+ */
+import { onThemeChange } from "./charts.js";
+import { offerColumns, predictionColumns } from "./columns.js";
+import { drawCostChart } from "./cost_chart.js";
+import { byId, copy, download, fill, make } from "./dom.js";
+import { clearErrors, showError, showProblem } from "./errors.js";
+import { Form } from "./form.js";
+import { count } from "./format.js";
+import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
+import { fromFragment, questions, toFragment } from "./question.js";
+import { needsFile, requestText } from "./request.js";
+import { Refusal, ask, get } from "./service.js";
+import { Table } from "./table.js";
+import { drawTiles } from "./tiles.js";
+import { TimeChart } from "./time_chart.js";
+
+const form = new Form();
+const timeChart = new TimeChart();
+const rowsTable = new Table(byId("rows-table"), say);
+const offersTable = new Table(byId("offers-table"), say);
+const shown = { state: null, upload: null, answers: {} };
+let running = null;
+
+start();
+
+async function start() {
+  const { state, language } = fromFragment(location.hash);
+  setLanguage(language ?? preferredLanguage());
+  listen();
+  try {
+    form.load(await lists());
+  } catch (error) {
+    say(t("not_started", { why: error.message }));
+    return;
+  }
+  drawLanguage();
+  form.show(state);
+  await answer({ keepFocus: true, keepLink: true });
+}
+
+async function lists() {
+  const [cnns, gpus, data_sets, offers, models] = await Promise.all(
+    ["cnns", "gpus", "data_sets", "offers", "models"].map((name) => get(`v1/${name}`)),
+  );
+  return { cnns, gpus, data_sets, offers, hosts: models.flatMap((model) => model.hosts) };
+}
+
+function listen() {
+  form.element.addEventListener("submit", (event) => {
+    event.preventDefault();
+    answer({});
+  });
+  addEventListener("hashchange", restore);
+  addEventListener("resize", afterwards(() => (timeChart.draw(), drawCost()), 150));
+  onThemeChange(() => (timeChart.draw(), drawCost()));
+  byId("language").addEventListener("click", switchLanguage);
+  byId("share").addEventListener("click", async () => say(t((await copy(link(form.read()))) ? "shared" : "not_copied")));
+  byId("rows-csv").addEventListener("click", () => rowsTable.save("epochcast-predictions.csv"));
+  byId("offers-csv").addEventListener("click", () => offersTable.save("epochcast-offers.csv"));
+  byId("request_what").addEventListener("change", drawRequest);
+  byId("request_how").addEventListener("change", drawRequest);
+  byId("request-copy").addEventListener("click", async () => say(t((await copy(byId("request-text").textContent)) ? "copied" : "not_copied")));
+  byId("request-json").addEventListener("click", () => download("question.json", "application/json", JSON.stringify(chosenQuestion())));
+}
+
+/** Ask the service what the form says, and show what it answers. */
+async function answer({ keepFocus = false, keepLink = false }) {
+  await form.reading?.catch(() => null);
+  const [state, upload] = [form.read(), form.upload];
+  clearErrors();
+  if (!keepLink && link(state) !== location.href) history.pushState(null, "", link(state));
+  if (state.source === "file" && !upload) return refuse([showError("file", t("file_none"), currentLanguage())], keepFocus);
+  running?.abort();
+  running = new AbortController();
+  busy(true);
+  say(t("asking"));
+  const asked = questions(state, state.source === "file" ? upload : null);
+  const results = await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, question, state, upload, running.signal)));
+  if (results.some((result) => result.aborted)) return;
+  busy(false);
+  conclude(state, upload, asked, results, keepFocus);
+}
+
+async function outcome(name, question, state, upload, signal) {
+  const onnx = state.source === "file" && upload.onnx ? { name: upload.name, content: upload.onnx } : null;
+  try {
+    return { name, found: await ask(`v1/${name}`, question, onnx, signal) };
+  } catch (error) {
+    if (error.name === "AbortError") return { aborted: true };
+    return { name, refusal: error instanceof Refusal ? error.problem : { detail: t("failed") } };
+  }
+}
+
+function conclude(state, upload, asked, results, keepFocus) {
+  const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal));
+  if (!faults.length) {
+    Object.assign(shown, { state, upload: state.source === "file" ? upload : null, asked });
+    shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
+    drawAnswer();
+    say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
+  } else refuse(faults, keepFocus);
+}
+
+function refuse(faults, keepFocus) {
+  const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
+  say(t("refused"));
+  if (!keepFocus) first.focus();
+}
+
+function drawAnswer() {
+  if (!shown.answers.predictions) return;
+  const { predictions, comparisons } = shown.answers;
+  timeChart.load(predictions.rows);
+  rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows });
+  offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
+  drawTiles(comparisons.rows, limits());
+  drawCost();
+  drawRequest();
+  drawCovers(predictions);
+}
+
+function drawCost() {
+  if (shown.answers.comparisons) drawCostChart(shown.answers.comparisons.rows, limits());
+}
+
+function limits() {
+  const { budget_usd = null, deadline_h = null } = shown.asked.comparisons;
+  return { budget: budget_usd, deadline: deadline_h };
+}
+
+function drawCovers({ covers, left_out }) {
+  const left = left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
+  byId("covers").replaceChildren(...covers.map((text) => make("p", { text })), ...(left.length ? [make("ul", {}, ...left)] : []));
+}
+
+function chosenQuestion() {
+  return shown.asked[byId("request_what").value];
+}
+
+function drawRequest() {
+  if (!shown.asked) return;
+  const names = Object.keys(shown.asked);
+  fill(byId("request_what"), names.map((name) => [name, t(`request_${name}`)]), byId("request_what").value || names[0]);
+  const question = chosenQuestion();
+  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, shown.upload, byId("request_how").value);
+  byId("request-json").hidden = !needsFile(question);
+}
+
+function restore() {
+  const { state, language } = fromFragment(location.hash);
+  if (language && language !== currentLanguage()) {
+    setLanguage(language);
+    drawLanguage();
+  }
+  form.show(state);
+  answer({ keepFocus: true, keepLink: true });
+}
+
+function switchLanguage() {
+  setLanguage(currentLanguage() === "en" ? "ja" : "en");
+  history.replaceState(null, "", link(form.read()));
+  drawLanguage();
+  drawAnswer();
+  say("");
+}
+
+function drawLanguage() {
+  const button = byId("language");
+  button.textContent = t("other_language");
+  button.lang = currentLanguage() === "en" ? "ja" : "en";
+  form.draw();
+}
+
+function link(state) {
+  const fragment = toFragment(state, currentLanguage());
+  return new URL(fragment ? `#${fragment}` : location.pathname + location.search, location.href).href;
+}
+
+function busy(is) {
+  byId("ask").setAttribute("aria-disabled", String(is));
+  byId("results").setAttribute("aria-busy", String(is));
+  byId("results").classList.toggle("busy", is);
+}
+
+/** Tell the live region. @param {string} message */
+function say(message) {
+  byId("status").textContent = message;
+}
+
+/** Call once, a while after the last of many calls. */
+function afterwards(call, wait_ms) {
+  let timer = 0;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(call, wait_ms);
+  };
+}

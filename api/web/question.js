@@ -1,0 +1,136 @@
+/**
+ * The question: as the form holds it, as a link carries it, as the service takes it.
+ * Called by main.js, form.js and request.js; calls nothing. Fields have the service's names, so that a refusal finds
+ * its field. What people type is sent as typed where it is no number: the service says what is wrong with it.
+ */
+
+/** Words that the service takes; tests compare them with the core's. */
+export const WORDS = {
+  precision: ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
+  memory_format: ["nchw", "channels_last"],
+  framework: ["pytorch", "tensorflow", "chainer"],
+  capture: ["eager", "graph", "static_graph"],
+  optimizer: ["sgd", "momentum", "adam"],
+  method: ["auto", "layer-times", "roofline", "anchored"],
+};
+
+/** What a first visit asks. Fields of a link that are not given are these. */
+export const FIRST = Object.freeze({
+  source: "zoo",
+  cnn: "resnet50",
+  file: "",
+  data_set: "imagenet",
+  samples: "",
+  image_size: "",
+  precision: "amp_fp16",
+  memory_format: "channels_last",
+  batch_sizes: "16, 32, 64, 128, 256, 512",
+  gpus: ["Tesla T4", "NVIDIA L4", "NVIDIA A10G", "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "NVIDIA H200"],
+  epochs: "90",
+  budget_usd: "",
+  deadline_h: "",
+  chosen_only: false,
+  all_offers: false,
+  spot: false,
+  framework: "pytorch",
+  capture: "eager",
+  optimizer: "momentum",
+  method: "auto",
+  host: "",
+  validation_samples: "",
+  setup_minutes: "",
+  autotune: false,
+});
+
+const SERVICE_DEFAULTS = {
+  framework: "pytorch", capture: "eager", optimizer: "momentum", method: "auto", autotune: false, spot: false,
+  all_offers: false,
+};
+
+/**
+ * A question as the part of a link after #.
+ * @param {typeof FIRST} state
+ * @param {string} language
+ */
+export function toFragment(state, language) {
+  const link = new URLSearchParams();
+  for (const [name, first] of Object.entries(FIRST)) {
+    const value = state[name];
+    if (name === "gpus") {
+      if (value.join("|") !== first.join("|")) (value.length ? value : [""]).forEach((gpu) => link.append("gpu", gpu));
+    } else if (value !== first) link.set(name, value === true ? "1" : value === false ? "0" : value);
+  }
+  if (language !== "en") link.set("lang", language);
+  return link.toString();
+}
+
+/**
+ * A link's question and language; what it does not know it leaves out.
+ * @param {string} fragment with or without #
+ * @returns {{state: typeof FIRST, language: ?string}}
+ */
+export function fromFragment(fragment) {
+  const link = new URLSearchParams(fragment.replace(/^#/, ""));
+  const state = { ...FIRST };
+  for (const [name, first] of Object.entries(FIRST)) {
+    if (name === "gpus" || !link.has(name)) continue;
+    const text = link.get(name).slice(0, 2000);
+    state[name] = typeof first === "boolean" ? text === "1" : text;
+  }
+  if (link.has("gpu")) state.gpus = [...new Set(link.getAll("gpu").filter(Boolean))].slice(0, 200);
+  else state.gpus = [...FIRST.gpus];
+  return { state, language: link.get("lang") };
+}
+
+/**
+ * What the service is asked, each by its path.
+ * @param {typeof FIRST} state
+ * @param {?import("./upload.js").Upload} upload
+ * @returns {Object<string, object>}
+ */
+export function questions(state, upload) {
+  const base = common(state, upload);
+  return {
+    predictions: {
+      ...base, gpus: state.gpus, precisions: [state.precision], memory_formats: [state.memory_format],
+    },
+    comparisons: {
+      ...base,
+      ...(state.chosen_only ? { gpus: state.gpus } : {}),
+      precision: state.precision,
+      memory_format: state.memory_format,
+      ...given(state, ["epochs", "budget_usd", "deadline_h", "setup_minutes"], typed),
+      ...changed(state, ["all_offers"]),
+    },
+  };
+}
+
+/** What all questions share, in the order in which people read it. */
+export function common(state, upload) {
+  return {
+    ...(state.source === "zoo" ? { cnn: state.cnn } : upload?.layer_table ? { layer_table: upload.layer_table } : {}),
+    batch_sizes: state.batch_sizes.split(/[\s,;、，]+/).filter(Boolean).map(typed),
+    ...given(state, ["image_size"], typed),
+    ...(state.data_set ? { data_set: state.data_set } : given(state, ["samples"], typed)),
+    ...given(state, ["validation_samples"], typed),
+    ...given(state, ["host"], String),
+    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "spot"]),
+  };
+}
+
+/** Text as a number where it is one; full-width digits and thousands' commas count. */
+export function typed(text) {
+  const plain = text.normalize("NFKC").trim();
+  const bare = /^\d{1,3}(,\d{3})+$/.test(plain) ? plain.replaceAll(",", "") : plain;
+  return bare !== "" && Number.isFinite(Number(bare)) ? Number(bare) : plain;
+}
+
+function given(state, names, read) {
+  return Object.fromEntries(names.filter((name) => state[name].trim()).map((name) => [name, read(state[name])]));
+}
+
+function changed(state, names) {
+  return Object.fromEntries(
+    names.filter((name) => state[name] !== SERVICE_DEFAULTS[name]).map((name) => [name, state[name]]),
+  );
+}

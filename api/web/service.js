@@ -1,0 +1,48 @@
+/**
+ * The service as the page sees it: JSON or a form goes out, JSON or a refusal comes back.
+ * Called by main.js; calls fetch, with addresses relative to the page, so that it works behind a path, too.
+ */
+
+/** A refusal: the problem document that the service sent (RFC 9457), or one made up where it sent none. */
+export class Refusal extends Error {
+  /** @param {{status: number, detail: string, error?: string, errors?: {field: string, detail: string}[]}} problem */
+  constructor(problem) {
+    super(problem.detail);
+    this.problem = problem;
+  }
+}
+
+/** Get a list. @param {string} path such as "v1/gpus" */
+export function get(path) {
+  return answerOf(fetch(path, { headers: { Accept: "application/json" } }));
+}
+
+/**
+ * Ask a question.
+ * @param {string} path such as "v1/predictions"
+ * @param {object} question
+ * @param {?{name: string, content: Blob}} onnx sent beside the question as a form
+ * @param {AbortSignal} [signal]
+ */
+export function ask(path, question, onnx, signal) {
+  if (!onnx) {
+    const headers = { "Content-Type": "application/json" };
+    return answerOf(fetch(path, { method: "POST", headers, body: JSON.stringify(question), signal }));
+  }
+  const form = new FormData();
+  form.set("question", JSON.stringify(question));
+  form.set("onnx", onnx.content, onnx.name);
+  return answerOf(fetch(path, { method: "POST", body: form, signal }));
+}
+
+async function answerOf(request) {
+  const response = await request;
+  let found = null;
+  try {
+    found = await response.json();
+  } catch {
+    found = null;
+  }
+  if (response.ok && found !== null) return found;
+  throw new Refusal(found?.detail ? found : { status: response.status, detail: `HTTP ${response.status}` });
+}

@@ -1,0 +1,108 @@
+/**
+ * Sortable tables and their CSV.
+ * Called by main.js and explanation.js with columns and rows; calls dom and i18n.
+ */
+import { download, make } from "./dom.js";
+import { t } from "./i18n.js";
+
+/**
+ * @typedef {object} Column
+ * @property {string} key
+ * @property {string} title
+ * @property {(row: object) => (string|Node|Node[])} cell
+ * @property {(row: object) => (number|string|boolean|null)} value what rows are sorted by
+ * @property {boolean} [text] left-aligned
+ * @property {boolean} [head] the row's own heading
+ */
+
+/** A table in a place of the page; keeps its order when it is drawn again. */
+export class Table {
+  /**
+   * @param {HTMLElement} place
+   * @param {(message: string) => void} say to the live region
+   */
+  constructor(place, say) {
+    this.place = place;
+    this.say = say;
+    this.order = { key: null, down: false };
+    this.rows = [];
+  }
+
+  /** @param {{caption: string, columns: Column[], rows: object[]}} content */
+  draw({ caption, columns, rows }) {
+    Object.assign(this, { caption, columns, given: rows });
+    this.#sort();
+    const head = make("thead", {}, make("tr", {}, ...columns.map((column) => this.#heading(column))));
+    this.body = make("tbody");
+    this.#fill();
+    const table = make("table", {}, make("caption", { class: "unseen", text: caption }), head, this.body);
+    const label = t("scrollable", { caption });
+    this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table));
+  }
+
+  #heading(column) {
+    const button = make("button", { type: "button", text: column.title });
+    button.addEventListener("click", () => this.#by(column));
+    return make("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": this.#sign(column), "data-key": column.key }, button);
+  }
+
+  #sign(column) {
+    if (this.order.key !== column.key) return "none";
+    return this.order.down ? "descending" : "ascending";
+  }
+
+  #by(column) {
+    this.order = { key: column.key, down: this.order.key === column.key && !this.order.down };
+    this.#sort();
+    this.#fill();
+    this.place.querySelectorAll("thead th").forEach((head, i) => head.setAttribute("aria-sort", this.#sign(this.columns[i])));
+    this.say(t("sorted", { column: column.title, order: t(this.order.down ? "descending" : "ascending") }));
+  }
+
+  #sort() {
+    const column = this.columns.find((each) => each.key === this.order.key);
+    this.rows = [...this.given];
+    if (!column) return;
+    const sign = this.order.down ? -1 : 1;
+    this.rows.sort((a, b) => compared(column.value(a), column.value(b), sign));
+  }
+
+  #fill() {
+    this.body.replaceChildren(...this.rows.map((row) => make("tr", {}, ...this.columns.map((column) => cell(column, row)))));
+  }
+
+  /** Give the rows, in their order, as CSV: every field of the service's answer. @param {string} name of the file */
+  save(name) {
+    download(name, "text/csv;charset=utf-8", csv(this.rows));
+  }
+}
+
+function cell(column, row) {
+  const content = [column.cell(row)].flat();
+  const attributes = { class: column.text ? "text" : null };
+  return column.head ? make("th", { scope: "row", ...attributes }, ...content) : make("td", attributes, ...content);
+}
+
+/** Nothing comes last, whichever way rows are sorted. */
+function compared(a, b, sign) {
+  const none = (value) => value === null || value === undefined || value === "";
+  if (none(a) || none(b)) return none(a) - none(b);
+  return sign * (typeof a === "string" ? a.localeCompare(String(b), "en", { numeric: true }) : a - b);
+}
+
+/**
+ * Rows as CSV (RFC 4180), lists joined by "; ". A text that a spreadsheet would take for a formula gets an apostrophe.
+ * @param {object[]} rows
+ */
+export function csv(rows) {
+  const names = Object.keys(rows[0] ?? {});
+  return [names, ...rows.map((row) => names.map((name) => row[name]))]
+    .map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
+}
+
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "string" && !Array.isArray(value)) return String(value);
+  const text = (Array.isArray(value) ? value.join("; ") : value).replace(/^(?=[=+\-@\t\r])/, "'");
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
