@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.comparison_rows import ComparisonRow
-from predictor.explain import Explanation
+from predictor.explanations import Explanation
 from predictor.prediction_rows import PredictionRow
 
 __all__ = [

@@ -26,8 +26,9 @@ Array = NDArray[np.float64]
 GPU_BOUNDS = ("launch", "compute", "memory")
 """What may bound an operator on the GPU: the fixed time of its kernels, arithmetic, memory bandwidth."""
 
-BOUNDS = ("host", *GPU_BOUNDS, "device")
-"""What may bound an iteration; `device` where nobody knows which part of the device: a CPU, or unknown layers."""
+BOUNDS = ("host", *GPU_BOUNDS, "device", "unknown")
+"""What may bound an iteration; `device` where it is the device, nobody knows which part of it (a CPU, or a CNN whose
+layers are unknown), `unknown` where the GPU's time was not measured apart."""
 
 OVERHEAD = "overhead"
 """The class of what no operator accounts for: time per operator and per iteration."""
@@ -49,6 +50,7 @@ _CLASS_OF_KERNELS = {
 }
 _MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
 _FP32_BYTES = 4.0
+_BUSY = 1.15  # an iteration's time over its GPU time, up to which the GPU waits for nobody
 
 
 def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
@@ -101,14 +103,32 @@ def bounding_ms(
     return found
 
 
-def bounds_of(gpu_time_ms: Array, host_time_ms: Array, by_bound: Mapping[str, Array]) -> tuple[str, ...]:
-    """What bounds the iteration at each batch size, in the words of `BOUNDS`; an unknown host time is NaN."""
+def bounds_of(
+    gpu_time_ms: Array,
+    host_time_ms: Array,
+    by_bound: Mapping[str, Array],
+    iteration_time_ms: Array | None = None,
+) -> tuple[str, ...]:
+    """What bounds the iteration at each batch size, in the words of `BOUNDS`.
+
+    Parameters
+    ----------
+    gpu_time_ms, host_time_ms : ndarray, shape (n_batches,)
+        NaN where not measured.
+    by_bound : mapping of arrays
+        As of `bounding_ms`; empty where nobody knows.
+    iteration_time_ms : ndarray, optional
+        Where the host's time is unknown: the GPU bounds an iteration that takes hardly longer than it is busy.
+    """
     names = list(by_bound)
-    greatest = np.argmax([by_bound[name] for name in names], axis=0) if names else None
-    return tuple(
-        "host" if host_ms >= gpu_ms else "device" if greatest is None else names[int(greatest[i])]
-        for i, (gpu_ms, host_ms) in enumerate(zip(gpu_time_ms, host_time_ms, strict=True))
-    )
+    if names:
+        on_gpu = [names[int(i)] for i in np.argmax([by_bound[name] for name in names], axis=0)]
+    else:
+        on_gpu = ["device"] * len(gpu_time_ms)
+    wall_ms = gpu_time_ms if iteration_time_ms is None else iteration_time_ms
+    waits = gpu_time_ms <= host_time_ms
+    busy = (gpu_time_ms > host_time_ms) | (wall_ms <= _BUSY * gpu_time_ms)
+    return tuple("host" if waits[i] else on_gpu[i] if busy[i] else "unknown" for i in range(len(gpu_time_ms)))
 
 
 def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:

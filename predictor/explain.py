@@ -1,7 +1,7 @@
 """What the time of an iteration is made of: classes of operators, what bounds it, how it goes with batch size and mode.
 
-Called by the public face and the service; calls questions, sources, bounds, switches and the served model. numpy alone.
-Explanations of measured tables are in `explain_tables`.
+Called by the public face and the service; calls questions, sources, bounds, switches and the served model, and gives
+explanations. numpy alone. `explain_tables` does the same for what was measured.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from predictor.bounds import OVERHEAD, bounding_ms, bounds_of, operator_classes_of
 from predictor.cpus import is_cpu
 from predictor.errors import OutOfRangeError
+from predictor.explanations import Explanation, Numbers, OtherMode, SmallBatchLaw, small_batch_law
 from predictor.gpus import Gpu, precisions_of
 from predictor.inputs import batch_sizes_of, texts_of
 from predictor.layer_models import library_mode
@@ -33,87 +34,10 @@ if TYPE_CHECKING:
     from predictor.model import Anchor, IterationForecast, Model
     from predictor.own_measurements import OwnMeasurements
 
-__all__ = ["LAW_TOLERANCE", "Explanation", "OtherMode", "SmallBatchLaw", "explain", "small_batch_law"]
+__all__ = ["explain"]
 
 Array = NDArray[np.float64]
-Numbers = tuple[float, ...]
-
-LAW_TOLERANCE = 0.10
-"""How far above its first time an iteration may lie for the law of small batches still to hold."""
-
 _LAW_BATCHES = np.unique(np.round(2 ** np.arange(0, 12.01, 0.125))).astype(int)
-
-
-@dataclass(frozen=True, slots=True)
-class SmallBatchLaw:
-    """An epoch takes `k_s` / batch size, because an iteration takes `iteration_time_ms` whatever the batch.
-
-    Holds within `LAW_TOLERANCE` from one batch size to another. `k_s`, seconds x images, is the time of an epoch at
-    batch size 1 by the law; None where nobody said how many samples an epoch has. `because` is what bounds the
-    iteration at the first batch size, and `extrapolates` whether that lies beyond the measured ones.
-    """
-
-    k_s: float | None
-    iteration_time_ms: float
-    from_batch_size: int
-    up_to_batch_size: int
-    because: str
-    extrapolates: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OtherMode:
-    """What another precision or memory format would give, relative to the mode asked about, at each batch size.
-
-    `factor` is its iteration time over that of the mode asked about, `low` and `high` hold 90 % of true factors (None
-    where it was measured), `gpu_factor` compares the GPU's time alone (None where unknown). `extrapolates` says why to
-    be careful.
-    """
-
-    precision: str
-    memory_format: str
-    factor: tuple[float | None, ...]
-    low: tuple[float | None, ...]
-    high: tuple[float | None, ...]
-    gpu_factor: tuple[float | None, ...]
-    method: str
-    extrapolates: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What the time of one CNN on one GPU in one mode is made of; numbers over `batch_sizes`, in ms.
-
-    `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what bounds the operators (empty
-    where nobody knows). `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN:
-    not measured. `method` is ``measured`` where a measurement table is explained.
-    """
-
-    cnn: str
-    image_size: int
-    gpu: str
-    precision: str
-    memory_format: str
-    framework: str
-    autotune: bool
-    capture: str
-    optimizer: str
-    batch_sizes: tuple[int, ...]
-    iteration_time_ms: Numbers
-    low_ms: Numbers
-    high_ms: Numbers
-    gpu_time_ms: Numbers
-    host_time_ms: Numbers
-    classes: dict[str, Numbers]
-    bound: tuple[str, ...]
-    bound_ms: dict[str, Numbers]
-    small_batch_law: SmallBatchLaw | None
-    switches: tuple[Switch, ...]
-    other_modes: tuple[OtherMode, ...]
-    host: str
-    method: str
-    trained_on: str
-    extrapolates: tuple[tuple[str, ...], ...]
 
 
 def explain(
@@ -167,36 +91,6 @@ def explain(
         asked = _Asked(served, table, mode, (*known, *also), method, host, n_samples)
         found += [_explained(asked, gpu, sizes) for gpu in chosen]
     return found
-
-
-def small_batch_law(
-    batch_sizes: Sequence[int] | Array,
-    iteration_time_ms: Sequence[float] | Array,
-    bound: Sequence[str],
-    k_s_of: Any = None,
-) -> SmallBatchLaw | None:
-    """The law t ~ K / batch, from iteration times at ascending batch sizes; None where doubling the batch breaks it.
-
-    Parameters
-    ----------
-    k_s_of : callable, optional
-        From the iteration's time in ms to the law's constant in s.
-    """
-    times, sizes = np.asarray(iteration_time_ms, dtype=float), np.asarray(batch_sizes)
-    if not times.size:
-        return None
-    broken = np.flatnonzero(np.abs(times / times[0] - 1.0) > LAW_TOLERANCE)
-    last = int(broken[0]) - 1 if broken.size else times.size - 1
-    if sizes[last] < 2 * sizes[0]:
-        return None
-    first_ms = float(times[0])
-    return SmallBatchLaw(
-        None if k_s_of is None else float(k_s_of(first_ms)),
-        first_ms,
-        int(sizes[0]),
-        int(sizes[last]),
-        bound[0],
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from predictor.layers import LayerTable
 from predictor.operator_library import OperatorLibrary
 from predictor.operators import operators_of
 
-__all__ = ["Switch", "switches_of_algorithms", "switches_of_library"]
+__all__ = ["Switch", "switches_of_algorithms", "switches_of_library", "switches_of_times"]
 
 Array = NDArray[np.float64]
 
@@ -31,9 +31,9 @@ _LEAST_SHARE = 0.005  # of the iteration's GPU time
 class Switch:
     """Something that changed between two neighbouring measured batch sizes.
 
-    `layer` is an operator's name, or a convolution's shape; `part` the pass whose kernel changed, if that was recorded.
+    `layer` is an operator's name, a convolution's shape, or the CNN's name for its whole GPU time; `part` the pass whose kernel changed, if that was recorded.
     `before` and `after` name the kernels, None where a jump of the time alone tells. `factor` is the time per image
-    after over before, of the operator where it was timed, else of the whole CNN.
+    after over before; None where the kernels' names alone tell.
     """
 
     layer: str
@@ -81,8 +81,20 @@ def switches_of_library(
     return tuple(switch for _, switch in sorted(found, key=lambda each: -each[0]))
 
 
+def switches_of_times(
+    name: str, batch_sizes: Sequence[int], gpu_time_ms: Sequence[float]
+) -> tuple[Switch, ...]:
+    """Jumps of a whole CNN's GPU time between neighbouring measured batch sizes, as of `switches_of_library`."""
+    known = [(size, ms) for size, ms in zip(batch_sizes, gpu_time_ms, strict=True) if ms > 0]
+    return tuple(
+        Switch(name, None, small, large, None, None, two / one * small / large)
+        for (small, one), (large, two) in pairwise(known)
+        if _excess_ms(one, two, large / small) > 0
+    )
+
+
 def switches_of_algorithms(
-    batch_sizes: Sequence[int], algorithms: Sequence[str | None], time_ms: Sequence[float]
+    batch_sizes: Sequence[int], algorithms: Sequence[str | None]
 ) -> tuple[Switch, ...]:
     """Convolutions that another kernel computes at the next measured batch size, from the column conv_algorithms.
 
@@ -92,25 +104,18 @@ def switches_of_algorithms(
         Ascending.
     algorithms : list of str
         JSON: layer -> {forward, backward_data, backward_filter}; None or damaged where not recorded.
-    time_ms : list of float
-        The CNN's GPU time (NaN if unknown), for the factor.
     """
     known = [
-        (size, chosen, ms)
-        for size, text, ms in zip(batch_sizes, algorithms, time_ms, strict=True)
+        (size, chosen)
+        for size, text in zip(batch_sizes, algorithms, strict=True)
         if (chosen := _chosen(text, size))
     ]
-    found: list[Switch] = []
-    for (small, before, one), (large, after, two) in pairwise(known):
-        factor = two / one * small / large
-        found += [
-            Switch(
-                layer, part, small, large, before[layer, part], name, factor if np.isfinite(factor) else None
-            )
-            for (layer, part), name in after.items()
-            if (layer, part) in before and before[layer, part] != name
-        ]
-    return tuple(found)
+    return tuple(
+        Switch(*place, small, large, before[place], name, None)
+        for (small, before), (large, after) in pairwise(known)
+        for place, name in after.items()
+        if place in before and before[place] != name
+    )
 
 
 def _excess_ms(one: float, two: float, ratio: float) -> float:
