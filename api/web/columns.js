@@ -62,10 +62,17 @@ function offerMarks(row) {
 }
 
 function marks(row, badges) {
-  if (!row.extrapolates.length) return badges.length ? badges : ["–"];
+  const mark = extrapolationMark(row);
+  if (mark) return [...badges, mark];
+  return badges.length ? badges : ["–"];
+}
+
+/** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: string[]}} row */
+export function extrapolationMark(row) {
+  if (!row.extrapolates.length) return null;
   const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reason })));
   const summary = make("summary", { text: t("extrapolates", { n: row.extrapolates.length }) });
-  return [...badges, make("details", {}, summary, reasons)];
+  return make("details", {}, summary, reasons);
 }
 
 function badge(kind, text, title = null) {

@@ -67,8 +67,11 @@ function spec(points, limits, epochs) {
           color: { condition: { test: "datum.pareto", value: front_color }, value: tone("edge") },
           opacity: { condition: { test: "datum.within", value: 1 }, value: 0.45 },
           shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", offset: 4 } } } },
-      { data: { values: front }, mark: { type: "text", align: "left", baseline: "bottom", dx: 8, dy: -5, fontWeight: 600 },
-        encoding: { x, y, text: { field: "label" } } },
+      ...[{ stroke: tone("card"), strokeWidth: 4, strokeJoin: "round" }, {}].map((under) => ({
+        data: { values: front },
+        mark: { type: "text", align: "left", baseline: "bottom", dx: 8, dy: -5, fontWeight: 600, ...under },
+        encoding: { x, y, text: { field: "label" } },
+      })),
     ],
   };
 }

@@ -33,7 +33,7 @@ export class Form {
   draw() {
     const own = ["", t("data_set_own")];
     fill(byId("cnn"), this.lists.cnns.map((cnn) => [cnn.cnn, cnn.cnn]));
-    fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, dataSetText(set)]), own]);
+    fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, set.name]), own]);
     fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
     for (const [name, words] of Object.entries(WORDS)) {
       fill(byId(name), words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]));
@@ -88,6 +88,7 @@ export class Form {
     const chosen = this.lists.cnns.find((each) => each.cnn === cnn.value);
     const set = this.lists.data_sets.find((each) => each.name === data_set.value);
     byId("cnn-about").textContent = chosen ? cnnText(chosen) : "";
+    byId("data_set-about").textContent = set ? t("data_set_about", { samples: count(set.samples) }) : "";
     const usual = set?.image_size ?? chosen?.usual_image_size;
     byId("image_size").placeholder = zoo ? (usual ? t("usual", { size: usual }) : "") : t("of_file");
     if (this.wantedFile && !this.upload) byId("file-about").textContent = t("file_again", { name: this.wantedFile });
@@ -119,8 +120,4 @@ export class Form {
 function cnnText(cnn) {
   const values = { parameters: number(cnn.parameters / 1e6), flops: number(cnn.training_flops_per_image / 1e9) };
   return t("cnn_about", values);
-}
-
-function dataSetText(set) {
-  return t("data_set_option", { name: set.name, samples: count(set.samples) });
 }

@@ -7,10 +7,11 @@ import { offerColumns, predictionColumns } from "./columns.js";
 import { drawCostChart } from "./cost_chart.js";
 import { byId, copy, download, fill, make } from "./dom.js";
 import { clearErrors, showError, showProblem } from "./errors.js";
+import { Explanation } from "./explanation.js";
 import { Form } from "./form.js";
 import { count } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
-import { fromFragment, questions, toFragment } from "./question.js";
+import { explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
 import { Table } from "./table.js";
@@ -21,6 +22,7 @@ const form = new Form();
 const timeChart = new TimeChart();
 const rowsTable = new Table(byId("rows-table"), say);
 const offersTable = new Table(byId("offers-table"), say);
+const explanation = new Explanation(explain, say);
 const shown = { state: null, upload: null, answers: {} };
 let running = null;
 
@@ -54,8 +56,8 @@ function listen() {
     answer({});
   });
   addEventListener("hashchange", restore);
-  addEventListener("resize", afterwards(() => (timeChart.draw(), drawCost()), 150));
-  onThemeChange(() => (timeChart.draw(), drawCost()));
+  addEventListener("resize", afterwards(drawCharts, 150));
+  onThemeChange(drawCharts);
   byId("language").addEventListener("click", switchLanguage);
   byId("share").addEventListener("click", async () => say(t((await copy(link(form.read()))) ? "shared" : "not_copied")));
   byId("rows-csv").addEventListener("click", () => rowsTable.save("epochcast-predictions.csv"));
@@ -85,13 +87,23 @@ async function answer({ keepFocus = false, keepLink = false }) {
 }
 
 async function outcome(name, question, state, upload, signal) {
-  const onnx = state.source === "file" && upload.onnx ? { name: upload.name, content: upload.onnx } : null;
   try {
-    return { name, found: await ask(`v1/${name}`, question, onnx, signal) };
+    return { name, found: await ask(`v1/${name}`, question, state.source === "file" ? fileOf(upload) : null, signal) };
   } catch (error) {
     if (error.name === "AbortError") return { aborted: true };
     return { name, refusal: error instanceof Refusal ? error.problem : { detail: t("failed") } };
   }
+}
+
+function fileOf(upload) {
+  return upload?.onnx ? { name: upload.name, content: upload.onnx } : null;
+}
+
+/** What the time on one GPU is made of, for the question whose answer is shown. */
+async function explain(gpu) {
+  shown.asked.explanations = explanationQuestion(shown.state, shown.upload, gpu);
+  drawRequest();
+  return ask("v1/explanations", shown.asked.explanations, fileOf(shown.upload), running.signal);
 }
 
 function conclude(state, upload, asked, results, keepFocus) {
@@ -100,6 +112,7 @@ function conclude(state, upload, asked, results, keepFocus) {
     Object.assign(shown, { state, upload: state.source === "file" ? upload : null, asked });
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
+    explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
     say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
   } else refuse(faults, keepFocus);
 }
@@ -120,6 +133,12 @@ function drawAnswer() {
   drawCost();
   drawRequest();
   drawCovers(predictions);
+}
+
+function drawCharts() {
+  timeChart.draw();
+  drawCost();
+  explanation.drawChart();
 }
 
 function drawCost() {
@@ -164,6 +183,7 @@ function switchLanguage() {
   history.replaceState(null, "", link(form.read()));
   drawLanguage();
   drawAnswer();
+  explanation.draw();
   say("");
 }
 

@@ -105,6 +105,12 @@ export function questions(state, upload) {
   };
 }
 
+/** What is asked about one GPU: what its time is made of. */
+export function explanationQuestion(state, upload, gpu) {
+  const { spot, validation_samples, ...base } = common(state, upload);
+  return { ...base, gpus: [gpu], precision: state.precision, memory_format: state.memory_format };
+}
+
 /** What all questions share, in the order in which people read it. */
 export function common(state, upload) {
   return {
