@@ -13,11 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from epochcast.client import Client
-    from epochcast.frames import compare, evaluate, fit, load_measurements, predict, profile
+    from epochcast.frames import compare, evaluate, explain, fit, load_measurements, predict, profile
+    from predictor.zoo.builder import NetBuilder
 
-__all__ = ["Client", "compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+__all__ = [
+    "Client",
+    "NetBuilder",
+    "compare",
+    "evaluate",
+    "explain",
+    "fit",
+    "load_measurements",
+    "predict",
+    "profile",
+]
 
-_HOME = dict.fromkeys(__all__, "epochcast.frames") | {"Client": "epochcast.client"}
+_HOME = dict.fromkeys(__all__, "epochcast.frames") | {
+    "Client": "epochcast.client",
+    "NetBuilder": "predictor.zoo.builder",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,20 @@ from typing import Annotated
 
 import typer
 
-from epochcast.commands import cnn, compare, data, evaluate, fit, gpu, keys, offer, predict, profile, serve
+from epochcast.commands import (
+    cnn,
+    compare,
+    data,
+    evaluate,
+    explain,
+    fit,
+    gpu,
+    keys,
+    offer,
+    predict,
+    profile,
+    serve,
+)
 from predictor.errors import EpochcastError
 
 __all__ = ["app", "main"]
@@ -43,6 +56,7 @@ def _options(
 
 app.command("predict")(predict.predict_command)
 app.command("compare")(compare.compare_command)
+app.command("explain")(explain.explain_command)
 app.command("evaluate")(evaluate.evaluate_command)
 app.command("fit")(fit.fit_command)
 app.add_typer(profile.app, name="profile")

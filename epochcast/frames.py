@@ -1,6 +1,6 @@
 """The Python face: the core's answers as pandas data frames.
 
-Loaded lazily by `epochcast`; calls predict, compare, evaluation, fitting and measurements of the core. The
+Loaded lazily by `epochcast`; calls predict, compare, explain, evaluation, fitting and measurements of the core. The
 commands give the same numbers, since both call the same functions.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from predictor.model import Model
 
-__all__ = ["compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+__all__ = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
 
 
 def predict(
@@ -112,6 +112,62 @@ def compare(
     rows = compare_rows(cnn, batch_size, gpu, **options)
     frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
     frame.attrs["covers"] = coverage_of(rows[0].host, trained_on=list(frame["trained_on"]), **options)
+    return frame
+
+
+def explain(
+    what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
+) -> "pd.DataFrame":
+    """What the time of an iteration is made of, what bounds it, and what another mode would give.
+
+    Parameters
+    ----------
+    what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
+        CNNs as for `predict`; or measurement tables, of which nothing is predicted, with the names of those of their
+        CNNs that are wanted (all by default).
+    gpu, batch_size
+        As for `predict`; 1, 2, 4, ... 512 by default. Of a table: all by default.
+    **options
+        `image_size`, `samples` or `data_set` (for the law's constant), `precision`, `memory_format`, `framework`,
+        `capture`; for CNNs also `autotune`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `model`: see
+        `predictor.explain.explain` and `predictor.explain_tables.explain_measurements`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
+        operators, which add up to `gpu_time_ms`, and ``<bound>_bound_ms``, which do so, too. ``attrs["explanations"]``
+        holds all else (`predictor.explanations.Explanation`), ``attrs["covers"]`` what the answer covers.
+
+    Raises
+    ------
+    DataError, SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; the message names the next step.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> answer = epochcast.explain("resnet50", gpu="H200", batch_size=[1, 256], precision="tf32")
+    >>> answer[["batch_size", "bound"]]
+       batch_size   bound
+    0           1    host
+    1         256  memory
+    >>> [explanation] = answer.attrs["explanations"]
+    >>> other = explanation.other_modes[-1]
+    >>> other.precision, other.memory_format, other.factor[1] < 1
+    ('amp_bf16', 'channels_last', True)
+    """
+    import pandas as pd
+
+    from epochcast.explaining import MODE_OPTIONS, Wanted, explained
+    from predictor.explanations import explanation_rows, row_columns
+
+    asked = {name: options.pop(name, None) for name in ("image_size", "samples", "data_set")}
+    mode = {name: options.pop(name, None) for name in MODE_OPTIONS}
+    found, covers = explained(Wanted(what, gpu, batch_size, **asked, mode=mode, options=options))
+    rows = [row for each in found for row in explanation_rows(each)]
+    frame = pd.DataFrame(rows, columns=row_columns(found))
+    frame.attrs |= {"explanations": found, "covers": covers}
     return frame
 
 

@@ -225,7 +225,7 @@ def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherM
         _plain(factor * np.exp(width)),
         _plain(there.gpu_time_ms / here.gpu_time_ms),
         there.method,
-        tuple(dict.fromkeys(why for each in there.extrapolates for why in each)),
+        _more_reasons(there, here),
     )
 
 
@@ -245,6 +245,12 @@ def _alike(
         if here.method == there.method:
             break
     return here, there
+
+
+def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
+    """Why one forecast extrapolates at some batch size where the other has no such reason."""
+    pairs = zip(there.extrapolates, here.extrapolates, strict=True)
+    return tuple(dict.fromkeys(why for one, other in pairs for why in one if why not in other))
 
 
 def _half_width(forecast: IterationForecast) -> Array:

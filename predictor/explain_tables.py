@@ -153,9 +153,8 @@ def _series(
     times = by_size[list(_TIMES)].median()
     sizes = np.array(times.index, dtype=int)
     wall, busy, host = (times[name].to_numpy(dtype=float) for name in _TIMES)
-    mode = LibraryMode(
-        *(first[name] for name in ("gpu", "framework", "precision", "memory_format", "autotune"))
-    )
+    gpu, framework, precision, memory_format = (str(first[name]) for name in ("gpu", "framework", *_MODE))
+    mode = LibraryMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
     known = measured_classes(table, libraries.get(mode), sizes, busy)
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes)

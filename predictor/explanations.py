@@ -73,7 +73,7 @@ class OtherMode:
 
     `factor` is its iteration time over that of the mode asked about, `low` and `high` hold 90 % of true factors (NaN
     where both were measured), `gpu_factor` compares the GPU's time alone. NaN: not measured. `extrapolates` says why
-    to be careful.
+    to be careful, besides the reasons that the mode asked about has, too.
     """
 
     precision: str
@@ -153,7 +153,7 @@ def small_batch_law(
 
 
 def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
-    """A row for each batch size, with columns such as ``convolution_ms`` and, by what bounds them, ``launch_bound_ms``."""
+    """A row for each batch size; classes are columns such as ``convolution_ms``, bounds such as ``launch_bound_ms``."""
     about = {name: getattr(explanation, name) for name in _ABOUT}
     return [
         about

@@ -31,9 +31,9 @@ _LEAST_SHARE = 0.005  # of the iteration's GPU time
 class Switch:
     """Something that changed between two neighbouring measured batch sizes.
 
-    `layer` is an operator's name, a convolution's shape, or the CNN's name for its whole GPU time; `part` the pass whose kernel changed, if that was recorded.
-    `before` and `after` name the kernels, None where a jump of the time alone tells. `factor` is the time per image
-    after over before; None where the kernels' names alone tell.
+    `layer` is an operator's name, a convolution's shape, or the CNN's name for all its GPU time; `part` the pass whose
+    kernel changed, if that was recorded. `before` and `after` name the kernels, None where a jump of the time alone
+    tells. `factor` is the time per image after over before; None where the kernels' names alone tell.
     """
 
     layer: str

@@ -43,7 +43,7 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    names = ["Client", "compare", "evaluate", "fit", "load_measurements", "predict", "profile"]
+    names = ["Client", "compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
     assert sorted(epochcast.__all__) == names
 
 

@@ -1,0 +1,112 @@
+"""What `epochcast explain` and `epochcast.explain` ask, sent to the core: a question about CNNs, or about tables.
+
+Called by the command and by frames; calls explain, explain_tables and coverage of the core.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from predictor.errors import SchemaError
+
+if TYPE_CHECKING:
+    from predictor.explanations import Explanation
+
+__all__ = ["MODE_OPTIONS", "USUAL_BATCH_SIZES", "Wanted", "explained"]
+
+USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+MODE_OPTIONS = ("precision", "memory_format", "framework", "capture")
+"""What chooses a mode of a CNN, and among the modes of a table."""
+
+_MEASURED = (
+    "Measured: times are medians of the table's rows; what bounds the GPU follows from the arithmetic of the layers, "
+    "weighted by the times of the table's operators where it has them. Nothing is predicted."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked: `mode` None or absent is the default, of a table all; `options` are predict's others."""
+
+    what: object
+    gpu: object = None
+    batch_size: Any = None
+    image_size: int | None = None
+    samples: int | None = None
+    data_set: str | None = None
+    mode: Mapping[str, str | None] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def explained(wanted: Wanted) -> "tuple[list[Explanation], str]":
+    """The explanations, and what they cover.
+
+    Raises
+    ------
+    SchemaError
+        If a CNN has no GPU to be explained on, or the question makes no sense otherwise.
+    """
+    from predictor.explain_tables import is_measurement_table
+    from predictor.inputs import texts_of
+
+    many = texts_of(wanted.what)
+    tables = [each for each in many if is_measurement_table(each) or _is_frame(each)]
+    if tables:
+        return _of_tables(
+            wanted, tables, [each for each in many if not any(each is table for table in tables)]
+        )
+    if wanted.gpu is None:
+        raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
+    return _of_cnns(wanted, many)
+
+
+def _of_cnns(wanted: Wanted, cnns: Sequence[object]) -> "tuple[list[Explanation], str]":
+    from predictor.coverage import coverage_of
+    from predictor.explain import explain
+    from predictor.questions import load_model
+
+    question = {
+        **wanted.options,
+        **{name: word for name, word in wanted.mode.items() if word is not None},
+        "samples": wanted.samples,
+        "data_set": wanted.data_set,
+    }
+    question["model"] = load_model(question.get("model"))
+    sizes = USUAL_BATCH_SIZES if wanted.batch_size is None else wanted.batch_size
+    found = explain(cnns, wanted.gpu, sizes, image_size=wanted.image_size, **question)
+    covers = coverage_of(found[0].host, trained_on=[each.trained_on for each in found], **question)
+    return found, covers
+
+
+def _of_tables(
+    wanted: Wanted, tables: Sequence[object], cnns: Sequence[object]
+) -> "tuple[list[Explanation], str]":
+    from predictor.explain_tables import explain_measurements
+    from predictor.inputs import batch_sizes_of, texts_of
+    from predictor.measurements import canonical_gpu_name
+    from predictor.questions import samples_of
+
+    _check_options(wanted)
+    gpus = None if wanted.gpu is None else [canonical_gpu_name(str(each)) for each in texts_of(wanted.gpu)]
+    sizes = None if wanted.batch_size is None else batch_sizes_of(wanted.batch_size)
+    samples = samples_of(wanted.samples, wanted.data_set)
+    only = {"gpu": gpus, "image_size": wanted.image_size, "batch_size": sizes, **wanted.mode}
+    return explain_measurements(list(tables), [str(each) for each in cnns], samples, **only), _MEASURED
+
+
+def _check_options(wanted: Wanted) -> None:
+    given = [
+        name
+        for name in ("measurements", "host", "model", "anchors")
+        if wanted.options.get(name) not in (None, ())
+    ]
+    if given:
+        raise SchemaError(
+            f"{given[0]} has no meaning for a measurement table, of which nothing is predicted. Leave it out, or "
+            "ask about a CNN and pass the table as measurements."
+        )
+
+
+def _is_frame(each: object) -> bool:
+    return type(each).__name__ == "DataFrame"
