@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
-.PHONY: predict setup test lint bench model clean apt
+.PHONY: predict setup test lint bench model notebooks clean apt
 
 # Ten GPUs from Kepler to Hopper at five batch sizes: what the shipped model says without any measurement of yours.
 DEMO_GPUS := --gpu K80 --gpu M60 --gpu P100-PCIE-16GB --gpu V100-SXM2-16GB --gpu T4 --gpu "RTX 2080 Ti" \
@@ -66,6 +66,10 @@ model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
 	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
+
+# Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
+notebooks: $(VENV)/.dev
+	$(BIN)/python notebooks/render.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -80,8 +80,8 @@ class Layer:
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
-    `source` names where it came from (zoo, csv, onnx, torch, chainer, or a published data set); `warnings` are
-    reasons why an answer about it extrapolates, such as ``inference export``.
+    `source` names where it came from (zoo, python, csv, onnx, torch, chainer, or a published data set);
+    `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
     """
 
     cnn: str

@@ -1,7 +1,8 @@
 """Writes a layer table operator by operator, following the shapes: every family of the zoo is built with it.
 
-Called by the families of `predictor.zoo`; calls `layers`, `shapes` and the error tree. It executes nothing
-and needs no framework. Views (a reshape, a chunk of channels) cost nothing and get no row.
+Called by the families of `predictor.zoo`, and by whoever describes a CNN without a framework; calls `layers`,
+`shapes` and the error tree. It executes nothing and needs no framework. Views (a reshape, a chunk of channels) cost
+nothing and get no row.
 """
 
 from collections.abc import Sequence
@@ -35,23 +36,34 @@ class NetBuilder:
         Height and width of the (square) images, pixels.
     in_channels : int
         Channels of the CNN's input.
+    source : str
+        Who describes it; the zoo's own are ``zoo``.
 
     Attributes
     ----------
     image, vector : FeatureMap
         The CNN's input: as an image, or (for a CNN that makes images) as a vector.
+
+    Examples
+    --------
+    >>> net = NetBuilder("tiny", image_size=32)
+    >>> x = net.conv_norm(net.image, "conv", 16, kernel=3)
+    >>> x = net.linear(net.flatten(net.adaptive_avg_pool(x)), "classes", 10)
+    >>> [layer.type for layer in net.table()]
+    ['conv2d', 'batch_norm', 'activation', 'avg_pool', 'flatten', 'linear']
     """
 
-    def __init__(self, cnn: str, image_size: int, in_channels: int = 3) -> None:
+    def __init__(self, cnn: str, image_size: int, in_channels: int = 3, source: str = "python") -> None:
         self.cnn = cnn
         self.image_size = image_size
+        self.source = source
         self.image = FeatureMap(IMAGE, in_channels, image_size, image_size)
         self.vector = FeatureMap(IMAGE, in_channels, 1, 1)
         self._layers: list[Layer] = []
 
     def table(self) -> LayerTable:
         """Return the rows so far as a layer table."""
-        return LayerTable(self.cnn, self.image_size, tuple(self._layers), source="zoo")
+        return LayerTable(self.cnn, self.image_size, tuple(self._layers), source=self.source)
 
     def conv(
         self,

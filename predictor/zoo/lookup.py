@@ -95,6 +95,6 @@ def _checked_size(name: str, spec: ZooCnn, image_size: int) -> int:
 @lru_cache(maxsize=256)
 def _table(name: str, image_size: int) -> LayerTable:
     spec = ZOO[name]
-    net = NetBuilder(name, image_size, spec.in_channels)
+    net = NetBuilder(name, image_size, spec.in_channels, source="zoo")
     spec.build(net)
     return net.table()

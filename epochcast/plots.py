@@ -1,0 +1,311 @@
+"""Pictures of answers for notebooks: epoch time against batch size, cost against time, and modes side by side.
+
+Called by whoever has a data frame of `epochcast.predict` or `epochcast.compare`; draws what is in it and computes
+no prediction. matplotlib is imported inside the functions alone. Every function returns a figure, which a notebook
+shows by itself and `figure.savefig("name.png")` saves.
+
+>>> import epochcast
+>>> from epochcast import plots
+>>> answer = epochcast.predict("resnet50", gpu=["T4", "H200"], batch_size=[16, 64], data_set="imagenet")
+>>> [axes.get_title() for axes in plots.epoch_times(answer).axes]
+['Tesla T4', 'NVIDIA H200']
+"""
+
+import io
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from predictor.errors import BackendUnavailableError, SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["cost_against_time", "epoch_times", "modes"]
+
+_BLUE, _ORANGE, _GREEN, _GREY = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#a0a0a0",
+)  # told apart by the colour-blind, too
+_SERIES = (_BLUE, _ORANGE, _GREEN, "#cc79a7", "#56b4e9", "#e69f00")
+_UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
+_DPI = 96
+_PANEL_INCHES = (3.4, 2.6)
+_MOST_COLUMNS = 3
+
+
+def epoch_times(answer: "pd.DataFrame") -> Any:
+    """Epoch time against batch size, a panel for each GPU, with 90 % intervals.
+
+    Parameters
+    ----------
+    answer : DataFrame
+        Of `epochcast.predict`, for one CNN in one mode, with `samples` or `data_set`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        A star is the smallest batch size within 5 % of the best, a hollow point does not fit in memory, a dashed
+        line extrapolates; the other GPUs are grey.
+
+    Raises
+    ------
+    SchemaError
+        If there are no epoch times, or of several CNNs.
+    BackendUnavailableError
+        If matplotlib is not installed.
+    """
+    _check(answer, ("gpu", "batch_size", "epoch_time_s", "epoch_low_s", "epoch_high_s", "best_batch"))
+    if len(set(answer["cnn"])) > 1:
+        raise SchemaError("epoch_times draws one CNN: choose the rows of one.")
+    gpus = list(dict.fromkeys(answer["gpu"]))
+    scale, unit = _unit(answer["epoch_time_s"].median())
+    columns = min(_MOST_COLUMNS, len(gpus))
+    rows = math.ceil(len(gpus) / columns)
+    figure = _new_figure(columns * _PANEL_INCHES[0], rows * _PANEL_INCHES[1] + 0.5)
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, gpu in zip(panels, gpus, strict=False):
+        _draw_gpu(axes, answer, gpu, scale)
+    for axes in panels[len(gpus) :]:
+        axes.remove()
+    figure.supxlabel("batch size")
+    figure.supylabel(f"epoch ({unit})")
+    handles = {
+        label: handle
+        for axes in figure.axes
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False
+    )
+    return figure
+
+
+def cost_against_time(
+    ranking: "pd.DataFrame", budget_usd: float | None = None, deadline_h: float | None = None
+) -> Any:
+    """Cost of the whole training against its time, a point for each offer, with the Pareto front.
+
+    Parameters
+    ----------
+    ranking : DataFrame
+        Of `epochcast.compare`; offers without a price are not drawn.
+    budget_usd, deadline_h : float, optional
+        What lies outside is shaded.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Hollow points extrapolate. A line through a point of the front is its 90 % interval: one that takes longer
+        costs more.
+
+    Raises
+    ------
+    SchemaError
+        If no row has a price and fits in memory.
+    BackendUnavailableError
+        If matplotlib is not installed.
+    """
+    _check(ranking, ("gpu", "offer", "total_time_h", "total_cost_usd", "pareto", "extrapolates"))
+    shown = ranking[ranking["total_cost_usd"].notna() & ranking["fits_in_memory"]]
+    if shown.empty:
+        raise SchemaError("cost_against_time has nothing to draw: no row has a price and fits in memory.")
+    figure = _new_figure(9.0, 5.6)
+    axes = figure.subplots()
+    front = shown[shown["pareto"]].sort_values("total_time_h")
+    _scatter(axes, shown[~shown["pareto"]], _GREY, "other offers")
+    axes.step(front["total_time_h"], front["total_cost_usd"], where="post", color=_BLUE, linewidth=1)
+    _draw_intervals(axes, front)
+    _scatter(axes, front, _BLUE, "Pareto front")
+    _label(axes, front)
+    axes.set(xscale="log", yscale="log", xlabel="time of the whole training (h)", ylabel="its cost (US$)")
+    _plain_ticks(axes.xaxis, axes.yaxis)
+    _shade(axes, budget_usd, deadline_h)
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def modes(answers: "Mapping[str, pd.DataFrame]") -> Any:
+    """Epoch time of each GPU in several modes, at its best batch size, with 90 % intervals.
+
+    Parameters
+    ----------
+    answers : dict of DataFrame
+        By the name of the mode, each of `epochcast.predict`; a GPU that lacks a mode has no point there.
+
+    Raises
+    ------
+    SchemaError
+        If there are no epoch times.
+    BackendUnavailableError
+        If matplotlib is not installed.
+    """
+    if not answers:
+        raise SchemaError("modes has nothing to draw: give it at least one answer by name.")
+    for answer in answers.values():
+        _check(answer, ("gpu", "epoch_time_s", "epoch_low_s", "epoch_high_s", "best_batch"))
+    best = {name: answer[answer["best_batch"]] for name, answer in answers.items()}
+    gpus = list(dict.fromkeys(gpu for answer in best.values() for gpu in answer["gpu"]))[::-1]
+    scale, unit = _unit(max(answer["epoch_time_s"].median() for answer in best.values()))
+    figure = _new_figure(9.0, 0.75 * len(gpus) + 1.2)
+    axes = figure.subplots()
+    for number, (name, answer) in enumerate(best.items()):
+        offset = 0.32 - 0.64 * (number + 0.5) / len(best)
+        _draw_mode(axes, answer, name, _SERIES[number % len(_SERIES)], gpus, offset, scale)
+    axes.set_yticks(range(len(gpus)), labels=gpus)
+    axes.set(xscale="log", xlabel=f"epoch ({unit})")
+    _plain_ticks(axes.xaxis)
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
+    figure.legend(loc="outside upper center", ncols=len(best), frameon=False)
+    return figure
+
+
+def _new_figure(width: float, height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "matplotlib is not installed: pip install 'epochcast[plots]'."
+        ) from error
+
+    class Shown(Figure):
+        """A figure that notebooks show, whether pyplot is loaded or not."""
+
+        def _repr_png_(self) -> bytes:
+            file = io.BytesIO()
+            self.savefig(file, format="png", dpi=_DPI, metadata={"Software": None})
+            return file.getvalue()
+
+    return Shown(figsize=(width, height), layout="constrained")
+
+
+def _check(frame: "pd.DataFrame", columns: tuple[str, ...]) -> None:
+    missing = [name for name in columns if name not in frame]
+    if missing:
+        raise SchemaError(
+            f"there is nothing to draw: the frame has no column {missing[0]!r}. Give what epochcast.predict or "
+            "epochcast.compare returned."
+        )
+    if "epoch_time_s" in columns and frame["epoch_time_s"].isna().any():
+        raise SchemaError("there are no epoch times to draw. Ask with samples=... or data_set=....")
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    """The largest unit of which there are at least two."""
+    return max(unit for unit in _UNITS if unit[0] == 1.0 or seconds >= 2 * unit[0])
+
+
+def _draw_gpu(axes: Any, answer: "pd.DataFrame", gpu: str, scale: float) -> None:
+    for name, rows in answer.groupby("gpu", sort=False):
+        if name != gpu:
+            axes.plot(
+                rows["batch_size"], rows["epoch_time_s"] / scale, color="#dcdcdc", linewidth=1, zorder=1
+            )
+    rows = answer[answer["gpu"] == gpu]
+    sizes = rows["batch_size"]
+    axes.fill_between(
+        sizes,
+        rows["epoch_low_s"] / scale,
+        rows["epoch_high_s"] / scale,
+        color=_BLUE,
+        alpha=0.18,
+        linewidth=0,
+        label="90 % interval",
+    )
+    epochs, guessed = rows["epoch_time_s"] / scale, rows["extrapolates"].map(bool)
+    axes.plot(sizes, epochs, "--", color=_BLUE, linewidth=1, label="extrapolates" if guessed.any() else None)
+    axes.plot(sizes, epochs.mask(guessed), "-o", color=_BLUE, markersize=3, label="prediction")
+    over, best = rows[~rows["fits_in_memory"]], rows[rows["best_batch"]]
+    if len(over):
+        _points(axes, over, scale, marker="o", markerfacecolor="white", label="does not fit in memory")
+    _points(axes, best, scale, marker="*", markersize=13, label="smallest within 5 % of the best")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xticks(sizes, labels=[f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    _plain_ticks(axes.yaxis)
+    axes.set_title(gpu, fontsize=10)
+    axes.grid(color="#eeeeee", linewidth=0.6)
+
+
+def _points(axes: Any, rows: "pd.DataFrame", scale: float, **style: Any) -> None:
+    axes.plot(
+        rows["batch_size"], rows["epoch_time_s"] / scale, linestyle="", color=_ORANGE, zorder=4, **style
+    )
+
+
+def _scatter(axes: Any, rows: "pd.DataFrame", color: str, label: str) -> None:
+    """Filled where measurements speak, hollow where the answer extrapolates."""
+    guessed = rows["extrapolates"].map(bool)
+    for some, face, text in (
+        (rows[~guessed], color, label),
+        (rows[guessed], "white", f"{label}, extrapolates"),
+    ):
+        if len(some):
+            where = some["total_time_h"], some["total_cost_usd"]
+            axes.scatter(
+                *where, s=34, facecolors=face, edgecolors=color, linewidths=1.3, zorder=3, label=text
+            )
+
+
+def _draw_intervals(axes: Any, front: "pd.DataFrame") -> None:
+    for number, row in enumerate(front.to_dict("records")):
+        before = row["total_time_h"] - row["epochs"] * row["epoch_time_s"] / 3600
+        ends = [before + row["epochs"] * end / 3600 for end in (row["epoch_low_s"], row["epoch_high_s"])]
+        costs = [row["total_cost_usd"] * end / row["total_time_h"] for end in ends]
+        label = "90 % interval" if number == 0 else None
+        axes.plot(ends, costs, color=_BLUE, alpha=0.25, linewidth=5, zorder=2, label=label)
+
+
+def _label(axes: Any, front: "pd.DataFrame") -> None:
+    """Below and left of a point of the front there is no other point."""
+    for row in front.to_dict("records"):
+        axes.annotate(
+            f"{row['gpu'].removeprefix('NVIDIA ')}\n{row['offer']}",
+            (row["total_time_h"], row["total_cost_usd"]),
+            xytext=(-8, -6),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=8,
+            zorder=5,
+        )
+
+
+def _shade(axes: Any, budget_usd: float | None, deadline_h: float | None) -> None:
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    if budget_usd is not None:
+        axes.axhspan(
+            budget_usd, max(top, 1.3 * budget_usd), color=_ORANGE, alpha=0.08, label="over budget or deadline"
+        )
+    if deadline_h is not None:
+        label = "over budget or deadline" if budget_usd is None else None
+        axes.axvspan(deadline_h, max(right, 1.3 * deadline_h), color=_ORANGE, alpha=0.08, label=label)
+    axes.set_xlim(left, max(right, 1.3 * (deadline_h or 0)))
+    axes.set_ylim(bottom, max(top, 1.3 * (budget_usd or 0)))
+
+
+def _draw_mode(
+    axes: Any, answer: "pd.DataFrame", name: str, color: str, gpus: list[str], offset: float, scale: float
+) -> None:
+    heights = [gpus.index(gpu) + offset for gpu in answer["gpu"]]
+    axes.hlines(
+        heights,
+        answer["epoch_low_s"] / scale,
+        answer["epoch_high_s"] / scale,
+        color=color,
+        alpha=0.35,
+        linewidth=4,
+    )
+    axes.plot(answer["epoch_time_s"] / scale, heights, "o", color=color, markersize=6, label=name)
+
+
+def _plain_ticks(*each: Any) -> None:
+    """Write 0.5, 2, 10 instead of powers of ten."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis in each:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())

@@ -1,0 +1,89 @@
+"""Runs each notebook and writes what a reader sees to docs/notebooks: `make notebooks`.
+
+Notebooks keep no outputs in git; their rendered copies do. A copy names the sources that it was made of, and a test
+compares them with the notebook. Tables become Markdown, pictures files beside it.
+"""
+
+import base64
+import hashlib
+import html
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+__all__ = ["NOTEBOOKS", "RENDERED", "digest", "main", "render"]
+
+NOTEBOOKS = Path(__file__).parent
+RENDERED = NOTEBOOKS.parent / "docs" / "notebooks"
+_NEVER = 300  # seconds that no cell takes
+
+
+def digest(notebook: Any) -> str:
+    """SHA-256 of what a notebook's cells say, whatever was run."""
+    said = [f"{cell.cell_type}\x1f{cell.source}" for cell in notebook.cells]
+    return hashlib.sha256("\x1e".join(said).encode()).hexdigest()
+
+
+def render(path: Path, folder: Path = RENDERED) -> Path:
+    """Run a notebook and write it, with all it shows, as Markdown."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=_NEVER, resources={"metadata": {"path": str(path.parent)}}).execute()
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(f"{path.stem}-*.png"):
+        old.unlink()
+    parts = [
+        f"<!-- Made by `make notebooks` from notebooks/{path.name}, sources {digest(notebook)}. -->",
+        f"[The notebook](../../notebooks/{path.name}) to run with your own CNN.",
+    ]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            parts.append(cell.source)
+        else:
+            parts.append(f"```python\n{cell.source}\n```")
+            parts += [_shown(output, folder / f"{path.stem}-{cell.id}.png") for output in cell.outputs]
+    target = folder / f"{path.stem}.md"
+    target.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    return target
+
+
+def _shown(output: Any, picture: Path) -> str:
+    """One output in Markdown; a picture is written beside it."""
+    if output.output_type == "stream":
+        return f"```text\n{output.text.rstrip()}\n```" if output.name == "stdout" else ""
+    data = output.get("data", {})
+    if "image/png" in data:
+        picture.write_bytes(base64.b64decode(data["image/png"]))
+        return f"![What the lines above draw]({picture.name})"
+    if "text/html" in data:
+        return _table(data["text/html"])
+    return f"```text\n{data['text/plain']}\n```"
+
+
+def _table(text: str) -> str:
+    """Turn the HTML of a data frame into a table of Markdown."""
+    rows = [
+        [
+            html.escape(html.unescape(cell)).replace("|", "\\|")
+            for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row)
+        ]
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", text, re.DOTALL)
+    ]
+    header, *body = rows
+    if body and not any(body[0][1:]):  # the index's name has a row of its own
+        header[0], body = body[0][0], body[1:]
+    lines = [header, ["---"] * len(header), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """Render the notebooks named on the command line, else all."""
+    for path in [Path(name) for name in sys.argv[1:]] or sorted(NOTEBOOKS.glob("*.ipynb")):
+        print(render(path))
+
+
+if __name__ == "__main__":
+    main()

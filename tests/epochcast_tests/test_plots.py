@@ -1,0 +1,136 @@
+"""Plots draw what is in an answer, and say what is missing where there is nothing to draw."""
+
+import builtins
+
+import pytest
+
+import epochcast
+from epochcast import plots
+from predictor.errors import BackendUnavailableError, SchemaError
+
+GPUS = ["T4", "K80", "H200"]
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return epochcast.predict("resnet18", GPUS, [16, 64, 1024], data_set="imagenet")
+
+
+@pytest.fixture(scope="module")
+def ranking():
+    return epochcast.compare("resnet18", [64], data_set="imagenet", epochs=9)
+
+
+def test_every_gpu_has_a_panel_with_its_name(answer):
+    assert [axes.get_title() for axes in plots.epoch_times(answer).axes] == list(dict.fromkeys(answer["gpu"]))
+
+
+def test_a_panel_draws_the_answers_numbers(answer):
+    t4 = answer[answer["gpu"] == "Tesla T4"]
+    axes = plots.epoch_times(answer).axes[0]
+    whole = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert list(whole[0].get_ydata()) == pytest.approx(list(t4["epoch_time_s"] / _scale(answer)))
+
+
+def test_what_does_not_fit_in_memory_is_marked(answer):
+    assert not answer["fits_in_memory"].all()
+    assert "does not fit in memory" in _legend(plots.epoch_times(answer))
+
+
+def test_one_star_per_gpu_is_its_recommended_batch_size(answer):
+    for axes, gpu in zip(plots.epoch_times(answer).axes, dict.fromkeys(answer["gpu"]), strict=True):
+        (star,) = [line for line in axes.lines if line.get_marker() == "*"]
+        assert list(star.get_xdata()) == list(
+            answer["batch_size"][(answer["gpu"] == gpu) & answer["best_batch"]]
+        )
+
+
+def test_every_offer_is_a_point_and_the_front_is_labelled(ranking):
+    figure = plots.cost_against_time(ranking)
+    points = sum(len(each.get_offsets()) for each in figure.axes[0].collections)
+    assert points == ranking["total_cost_usd"].notna().sum()
+    assert len(figure.axes[0].texts) == ranking["pareto"].sum()
+
+
+def test_an_interval_ends_where_the_slow_and_the_fast_epoch_would(ranking):
+    (first, *_) = [
+        line for line in plots.cost_against_time(ranking).axes[0].lines if line.get_linewidth() == 5
+    ]
+    row = ranking[ranking["pareto"]].sort_values("total_time_h").iloc[0]
+    assert list(first.get_xdata()) == pytest.approx(
+        [9 * row["epoch_low_s"] / 3600, 9 * row["epoch_high_s"] / 3600]
+    )
+    assert list(first.get_ydata()) == pytest.approx(
+        [row["usd_per_hour"] * hours for hours in first.get_xdata()]
+    )
+
+
+def test_a_limit_that_nothing_reaches_is_still_in_the_picture(ranking):
+    axes = plots.cost_against_time(ranking, budget_usd=1e6, deadline_h=1e6).axes[0]
+    assert axes.get_xlim()[1] > 1e6 < axes.get_ylim()[1]
+
+
+def test_modes_are_drawn_side_by_side_where_a_gpu_has_them(answer):
+    tf32 = epochcast.predict("resnet18", "H200", [16, 64], data_set="imagenet", precision="tf32")
+    axes = plots.modes({"fp32": answer, "tf32": tf32}).axes[0]
+    assert [len(line.get_xdata()) for line in axes.lines] == [len(GPUS), 1]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(dict.fromkeys(answer["gpu"]))[::-1]
+
+
+@pytest.mark.parametrize("draw", [plots.epoch_times, lambda answer: plots.modes({"fp32": answer})])
+def test_an_answer_without_samples_is_refused_with_what_to_ask(draw):
+    with pytest.raises(SchemaError, match="samples"):
+        draw(epochcast.predict("resnet18", "T4", [16]))
+
+
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [
+        (lambda answer: plots.cost_against_time(answer), "no column 'total_time_h'"),
+        (lambda _: plots.modes({}), "at least one"),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(answer, draw, words):
+    with pytest.raises(SchemaError, match=words):
+        draw(answer)
+
+
+def test_two_cnns_are_refused():
+    both = epochcast.predict(["resnet18", "alexnet"], "T4", 16, data_set="imagenet")
+    with pytest.raises(SchemaError, match="one CNN"):
+        plots.epoch_times(both)
+
+
+def test_a_notebook_shows_a_figure_as_a_png(answer):
+    assert plots.epoch_times(answer)._repr_png_().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):
+    really = builtins.__import__
+
+    def without(name, *arguments):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return really(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(BackendUnavailableError, match=r"epochcast\[plots\]"):
+        plots.epoch_times(answer)
+
+
+def test_a_cnn_described_in_python_is_answered_like_the_same_of_the_zoo():
+    from predictor.zoo.resnet import resnet
+
+    net = epochcast.NetBuilder("my resnet", image_size=224)
+    resnet(net, (2, 2, 2, 2), bottleneck=False)
+    mine, theirs = (epochcast.predict(cnn, "T4", 32) for cnn in (net.table(), "resnet18"))
+    assert mine["iteration_time_ms"].tolist() == theirs["iteration_time_ms"].tolist()
+    assert net.table().source == "python"
+
+
+def _scale(answer):
+    return {"s": 1, "min": 60, "h": 3600}[plots._unit(answer["epoch_time_s"].median())[1]]
+
+
+def _legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
