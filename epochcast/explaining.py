@@ -19,6 +19,8 @@ USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 MODE_OPTIONS = ("precision", "memory_format", "framework", "capture")
 """What chooses a mode of a CNN, and among the modes of a table."""
 
+_USUAL = {"autotune": False, "optimizer": "momentum"}  # not chosen: a table has all
+
 _MEASURED = (
     "Measured: times are medians of the table's rows; what bounds the GPU follows from the arithmetic of the layers, "
     "weighted by the times of the table's operators where it has them. Nothing is predicted."
@@ -92,14 +94,15 @@ def _of_tables(
     sizes = None if wanted.batch_size is None else batch_sizes_of(wanted.batch_size)
     samples = samples_of(wanted.samples, wanted.data_set)
     only = {"gpu": gpus, "image_size": wanted.image_size, "batch_size": sizes, **wanted.mode}
+    only |= {name: value for name, usual in _USUAL.items() if (value := wanted.options.get(name)) != usual}
     return explain_measurements(list(tables), [str(each) for each in cnns], samples, **only), _MEASURED
 
 
 def _check_options(wanted: Wanted) -> None:
     given = [
         name
-        for name in ("measurements", "host", "model", "anchors")
-        if wanted.options.get(name) not in (None, ())
+        for name in ("measurements", "host", "model", "anchors", "method")
+        if wanted.options.get(name) not in (None, (), "auto")
     ]
     if given:
         raise SchemaError(

@@ -5,7 +5,7 @@ Called by the command; reads explanations. matplotlib is imported inside the fun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from predictor.explanations import MEASURED_METHOD, Explanation
 
 __all__ = ["ENDINGS", "MOST_PLOTTED", "write_plot"]
 
-ENDINGS = (".png", ".svg")
+_METADATA: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None}}
+ENDINGS = tuple(_METADATA)
 MOST_PLOTTED = 8
 """Explanations in one picture."""
 
@@ -39,6 +40,7 @@ _COLORS = {
     "overhead": "#dddddd",
 }
 _SHADES = {"host": "#f3d9d9", "launch": "#f5ead0", "compute": "#d9e5f3", "memory": "#ddeedd"}
+_BOUND_COLORS = {"launch": "#d9b34d", "compute": "#5b8fc9", "memory": "#6fae6f"}
 _UNKNOWN_SHADE = "#eeeeee"
 _MOST_LABELS = 12
 
@@ -67,10 +69,7 @@ def write_plot(explanations: Sequence[Explanation], path: Path) -> None:
     for (shares, times), explanation in zip(axes, explanations, strict=True):
         _draw_shares(shares, explanation)
         _draw_times(times, explanation)
-    figure.savefig(path, dpi=110, metadata=_NO_DATES[path.suffix.casefold()])
-
-
-_NO_DATES: dict[str, dict[str, None]] = {".png": {"Software": None}, ".svg": {"Date": None}}
+    figure.savefig(path, dpi=110, metadata=_METADATA[path.suffix.casefold()])
 
 
 def _figure_class() -> Any:
@@ -84,30 +83,35 @@ def _figure_class() -> Any:
 
 
 def _draw_shares(axes: Any, explanation: Explanation) -> None:
-    """Stacked shares of the classes; a bar where there is one batch size."""
-    sizes = np.array(explanation.batch_sizes, dtype=float)
-    total = np.sum(list(explanation.classes.values()), axis=0) if explanation.classes else np.ones(sizes.size)
-    bottom = np.zeros(sizes.size)
-    for name, ms in explanation.classes.items():
-        share = 100.0 * np.array(ms) / total
-        color = _COLORS.get(name)
-        if sizes.size == 1:
-            axes.bar(
-                [str(explanation.batch_sizes[0])], share, bottom=bottom, label=name, color=color, width=0.4
-            )
-        else:
-            axes.fill_between(sizes, bottom, bottom + share, label=name, color=color, linewidth=0)
-        bottom += share
-    if explanation.classes:
+    """Shares of the classes, stacked; of what bounds the layers by their arithmetic where classes are unknown."""
+    parts, colors = explanation.classes or explanation.bound_ms, {**_COLORS, **_BOUND_COLORS}
+    if parts and np.isfinite(list(parts.values())).any():
+        _stack(axes, explanation.batch_sizes, parts, colors)
         handles, labels = axes.get_legend_handles_labels()
         axes.legend(handles[::-1], labels[::-1], fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     else:
         axes.text(0.5, 0.5, "no operators of it were measured", ha="center", transform=axes.transAxes)
-    if sizes.size > 1:
-        _scale_batch_sizes(axes, explanation.batch_sizes)
-        axes.set_xlim(sizes[0], sizes[-1])
     axes.set(ylim=(0, 100), xlabel="batch size", ylabel="share of the GPU's time (%)")
-    axes.set_title(_title(explanation), fontsize=9)
+    what = "" if explanation.classes else ": what bounds its layers, by their arithmetic"
+    axes.set_title(f"{_title(explanation)}{what}", fontsize=9)
+
+
+def _stack(
+    axes: Any, batch_sizes: Sequence[int], parts: Mapping[str, Sequence[float]], colors: Mapping[str, str]
+) -> None:
+    """Areas over batch size; a bar where there is only one."""
+    total = np.sum(list(parts.values()), axis=0)
+    bottom = np.zeros(len(batch_sizes))
+    for name, ms in parts.items():
+        share, how = 100.0 * np.array(ms) / total, {"label": name, "color": colors.get(name)}
+        if len(batch_sizes) == 1:
+            axes.bar([str(batch_sizes[0])], share, bottom=bottom, width=0.4, **how)
+        else:
+            axes.fill_between(batch_sizes, bottom, bottom + share, linewidth=0, **how)
+        bottom += share
+    if len(batch_sizes) > 1:
+        _scale_batch_sizes(axes, batch_sizes)
+        axes.set_xlim(batch_sizes[0], batch_sizes[-1])
 
 
 def _draw_times(axes: Any, explanation: Explanation) -> None:
@@ -123,7 +127,8 @@ def _draw_times(axes: Any, explanation: Explanation) -> None:
         sizes, explanation.iteration_time_ms, "-o", color="black", markersize=3, label=f"iteration, {how}"
     )
     axes.plot(sizes, explanation.gpu_time_ms, "--s", color="#4477aa", markersize=3, label="GPU busy")
-    axes.plot(sizes, explanation.host_time_ms, ":", color="#cc3311", label="host enqueues")
+    if np.isfinite(explanation.host_time_ms).any():
+        axes.plot(sizes, explanation.host_time_ms, ":^", color="#cc3311", markersize=3, label="host enqueues")
     _draw_law(axes, explanation)
     axes.set_yscale("log")
     _scale_batch_sizes(axes, explanation.batch_sizes)

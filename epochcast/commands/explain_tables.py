@@ -48,7 +48,7 @@ def _show(explanation: "Explanation") -> None:
     about += ["autotune"] * explanation.autotune
     title = (
         f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
-        f"{table_gpu_name(explanation.gpu)}, {', '.join(about)}: {explanation.method}"
+        f"{table_gpu_name(explanation.gpu)}, {', '.join(about)}"
     )
     letters = reason_letters(
         [*explanation.extrapolates, *(each.extrapolates for each in explanation.other_modes)]
@@ -59,7 +59,12 @@ def _show(explanation: "Explanation") -> None:
         print_table(
             _mode_records(explanation), _mode_columns(explanation, letters), "Another mode, x the time"
         )
-    print_notes([*_law(explanation), *_switch_notes(explanation.switches), *legend(letters)])
+    why = (
+        legend(letters)
+        if explanation.method != "measured"
+        else [f"({letters[each]}) {each}" for each in letters]
+    )
+    print_notes([_method(explanation), *_law(explanation), *_switch_notes(explanation.switches), *why])
 
 
 def _records(explanation: "Explanation") -> list[Record]:
@@ -94,7 +99,7 @@ def _columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column
         Column("host ms", lambda r: number(r["host"]), rank=1),
         Column("bound", lambda r: r["bound"], left=True),
         *shares,
-        Column("notes", lambda r: ",".join(letters[why] for why in r["extrapolates"]), left=True),
+        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
     ]
 
 
@@ -120,7 +125,7 @@ def _mode_columns(explanation: "Explanation", letters: dict[str, str]) -> list[C
         Column("mode", lambda r: r["mode"], left=True),
         *(Column(f"at {sizes[i]}", lambda r, i=i: _factor(r["factor"][i])) for i in shown),  # type: ignore[misc]
         Column(f"90 % at {sizes[-1]}", lambda r: _interval(r["low"], r["high"]), rank=2),
-        Column("notes", lambda r: ",".join(letters[why] for why in r["extrapolates"]), left=True),
+        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
     ]
 
 
@@ -137,6 +142,10 @@ def _factor(value: float) -> str:
 
 def _interval(low: float, high: float) -> str:
     return f"{low:.2f}-{high:.2f}" if math.isfinite(low) else ""
+
+
+def _method(explanation: "Explanation") -> str:
+    return f"Method: {explanation.method} ({explanation.trained_on})."
 
 
 def _law(explanation: "Explanation") -> list[str]:

@@ -35,7 +35,7 @@ def test_every_command_has_an_example(words):
     assert any(line.startswith(f"epochcast {words} ") or line == f"epochcast {words}" for line, _ in BLOCKS)
 
 
-@pytest.mark.parametrize("words", ["predict", "compare", "evaluate", "fit", "profile"])
+@pytest.mark.parametrize("words", ["predict", "compare", "explain", "evaluate", "fit", "profile"])
 def test_every_option_is_described(words):
     options = [
         option for each in dict(commands())[words].params for option in each.opts if option[:2] == "--"
