@@ -12,7 +12,7 @@ export function predictionColumns() {
     { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { key: "epoch_time_s", title: t("epoch_time"), value: (row) => row.epoch_time_s, cell: (row) => duration(row.epoch_time_s) },
-    { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s) },
+    { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s, row.epoch_time_s) },
     { key: "cost_usd", title: t("cost_epoch"), value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
     memoryColumn(),
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },

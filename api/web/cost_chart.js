@@ -35,7 +35,7 @@ function point(row) {
       [t("offer")]: row.offer,
       [t("total_cost")]: dollars(row.total_cost_usd),
       [t("total_time")]: duration(seconds),
-      [t("interval")]: durations(seconds * low, seconds * high),
+      [t("interval")]: durations(seconds * low, seconds * high, seconds),
       [t("batch_size")]: count(row.batch_size),
       [t("usd_per_hour")]: dollars(row.usd_per_hour),
       ...(row.extrapolates.length ? { [t("marks")]: t("extrapolates", { n: row.extrapolates.length }) } : {}),
@@ -49,6 +49,8 @@ function spec(points, limits, epochs) {
   const costs = points.map((each) => each.cost).concat(front.flatMap((each) => [each.cheap, each.dear]));
   if (limits.deadline) times.push(limits.deadline * HOUR);
   if (limits.budget) costs.push(limits.budget);
+  const [first, last] = range(times).map(Math.log);
+  for (const each of front) each.late = Math.log(each.time) > first + 0.55 * (last - first); // its label goes to the left
   const x = { field: "time", type: "quantitative", scale: { type: "log", nice: false, domain: range(times) },
     axis: timeAxis(timeTicks(times), t("time_total_axis", { epochs: count(epochs) }), { labelOverlap: true, grid: true }) };
   const y = { field: "cost", type: "quantitative", scale: { type: "log", nice: false, domain: range(costs) },
@@ -69,7 +71,7 @@ function spec(points, limits, epochs) {
           shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", offset: 4 } } } },
       ...[{ stroke: tone("card"), strokeWidth: 4, strokeJoin: "round" }, {}].map((under) => ({
         data: { values: front },
-        mark: { type: "text", align: "left", baseline: "bottom", dx: 8, dy: -5, fontWeight: 600, ...under },
+        mark: { type: "text", align: { expr: "datum.late ? 'right' : 'left'" }, baseline: "bottom", dx: { expr: "datum.late ? -6 : 8" }, dy: -6, fontWeight: 600, ...under },
         encoding: { x, y, text: { field: "label" } },
       })),
     ],

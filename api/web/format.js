@@ -35,10 +35,10 @@ export function duration(seconds) {
   return `${number(seconds / size)} ${t(unit)}`;
 }
 
-/** Two times in the unit of the second, such as "10.1–12.5 min". */
-export function durations(low, high) {
+/** An interval in the unit of what lies in it, such as "10.1–12.5 min". */
+export function durations(low, high, middle = high) {
   if (low === null || low === undefined || high === null || high === undefined) return "–";
-  const [, size, unit] = unitOf(high);
+  const [, size, unit] = unitOf(middle);
   return `${number(low / size)}–${number(high / size)} ${t(unit)}`;
 }
 

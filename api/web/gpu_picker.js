@@ -112,7 +112,7 @@ export class GpuPicker {
         heading.hidden = true;
         continue;
       }
-      element.hidden = !words.every((word) => element.dataset.search.includes(word));
+      element.hidden = !words.every((word) => ` ${element.dataset.search}`.includes(word.length < 3 ? ` ${word}` : word));
       if (!element.hidden && heading) heading.hidden = false;
     }
   }

@@ -58,6 +58,10 @@ function listen() {
   addEventListener("hashchange", restore);
   addEventListener("resize", afterwards(drawCharts, 150));
   onThemeChange(drawCharts);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // the part of the link after # is the question
+    byId("results").focus();
+  });
   byId("language").addEventListener("click", switchLanguage);
   byId("share").addEventListener("click", async () => say(t((await copy(link(form.read()))) ? "shared" : "not_copied")));
   byId("rows-csv").addEventListener("click", () => rowsTable.save("epochcast-predictions.csv"));
@@ -112,6 +116,7 @@ function conclude(state, upload, asked, results, keepFocus) {
     Object.assign(shown, { state, upload: state.source === "file" ? upload : null, asked });
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
+    if (!keepFocus) goToResults();
     explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
     say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
   } else refuse(faults, keepFocus);
@@ -123,9 +128,15 @@ function refuse(faults, keepFocus) {
   if (!keepFocus) first.focus();
 }
 
+/** Where form and answer do not stand side by side, go on to the answer. */
+function goToResults() {
+  if (matchMedia("(max-width: 900px)").matches) byId("results").focus();
+}
+
 function drawAnswer() {
   if (!shown.answers.predictions) return;
   const { predictions, comparisons } = shown.answers;
+  byId("results").classList.remove("empty");
   timeChart.load(predictions.rows);
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });

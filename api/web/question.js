@@ -11,7 +11,7 @@ export const WORDS = {
   framework: ["pytorch", "tensorflow", "chainer"],
   capture: ["eager", "graph", "static_graph"],
   optimizer: ["sgd", "momentum", "adam"],
-  method: ["auto", "layer-times", "roofline", "anchored"],
+  method: ["auto", "layer-times", "roofline"], // the fourth needs a measurement of the CNN
 };
 
 /** What a first visit asks. Fields of a link that are not given are these. */

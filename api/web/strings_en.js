@@ -168,7 +168,7 @@ export default {
   bound_device: "the GPU",
   fact_bound: "The iteration waits for {bound} at batch size {batches}.",
   fact_law: "From batch size {low} to {high} an iteration takes about the same time, {time}, whatever the batch: it waits for {bound}.",
-  fact_law_epoch: "An epoch there takes {k} / batch size.",
+  fact_law_epoch: "An epoch there takes {k} divided by the batch size.",
   fact_switch: "{layer}: from batch size {low} to {high} the time per image changes by {factor} ({before} → {after}).",
   to: "{low} to {high}",
   class_convolution: "convolution",

@@ -90,7 +90,7 @@ function point(row, epochs) {
       gpu: shortGpu(row.gpu),
       [t("batch_size")]: count(row.batch_size),
       [t(epochs ? "epoch_time" : "iteration_time")]: duration(time),
-      [t("interval")]: durations(low, high),
+      [t("interval")]: durations(low, high, time),
       [t("memory")]: `${number(row.peak_memory_gib)} ${t("gib")}, ${t(row.fits_in_memory ? "fits" : "fits_not")}`,
       ...(extrapolates ? { [t("marks")]: t("extrapolates", { n: row.extrapolates.length }) } : {}),
     },

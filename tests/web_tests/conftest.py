@@ -1,0 +1,139 @@
+"""A real service, a real Chromium, and a page that may ask nobody else and may not complain."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from page_parts import answered
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed: pip install playwright"
+)
+
+_STARTED_S = 60
+_ANSWER_MS = 20_000
+_REFUSED = "Failed to load resource: the server responded with a status of 4"  # said of every refusal
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a service of its own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = os.environ | {
+        "EPOCHCAST_STORE": "",
+        "EPOCHCAST_RATE_PER_S": "0",
+        "EPOCHCAST_LOG_LEVEL": "warning",
+    }
+    command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--port", str(port)]
+    log = tmp_path_factory.mktemp("service") / "log"
+    with log.open("w") as written:
+        process = subprocess.Popen(command, env=environment, stdout=written, stderr=written)
+    try:
+        _wait(f"http://127.0.0.1:{port}", process, log)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Any) -> None:
+    for _ in range(_STARTED_S * 10):
+        try:
+            urllib.request.urlopen(f"{url}/readyz", timeout=5).close()  # noqa: S310 - our own
+            return
+        except (urllib.error.URLError, OSError):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+    raise AssertionError(f"the service does not start: {log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def ask(service: str) -> Callable[[str, dict[str, Any]], Any]:
+    """Ask the service directly, as the page should."""
+
+    def asked(path: str, question: dict[str, Any]) -> Any:
+        body, headers = json.dumps(question).encode(), {"Content-Type": "application/json"}
+        request = urllib.request.Request(f"{service}/v1/{path}", body, headers)  # noqa: S310 - our own
+        with urllib.request.urlopen(request) as answer:  # noqa: S310
+            return json.load(answer)
+
+    return asked
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, or the one that Playwright installed."""
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium") or playwright.chromium.executable_path
+        if not shutil.which(path):
+            pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+@pytest.fixture(scope="session")
+def window(browser: Any) -> Any:
+    """What pages of a desktop share, such as kept files."""
+    return browser.new_context(viewport={"width": 1280, "height": 900}, locale="en-US", accept_downloads=True)
+
+
+@pytest.fixture
+def open_page(service: str, window: Any) -> Iterator[Open]:
+    """Open the page, wait for its answer; at the end, nothing may have complained or asked another server."""
+    yield from _pages(service, window)
+
+
+@pytest.fixture
+def page(open_page: Open) -> Any:
+    """The page as a first visit shows it."""
+    return open_page()
+
+
+@pytest.fixture(scope="module")
+def first_visit(service: str, window: Any) -> Iterator[Any]:
+    """The same for tests that ask nothing new."""
+    pages = _pages(service, window)
+    yield next(pages)()
+    next(pages, None)
+
+
+def _pages(service: str, window: Any) -> Iterator[Open]:
+    pages: list[Any] = []
+    complaints: list[str] = []
+    asked: list[str] = []
+
+    def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
+        page = (context or window).new_page()
+        pages.append(page)
+        page.set_default_timeout(_ANSWER_MS)
+        page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{service}/{fragment}")
+        if wait is None:
+            answered(page)
+        else:
+            page.wait_for_selector(wait)
+        return page
+
+    yield opened
+    for page in pages:
+        page.close()
+    assert [each for each in complaints if _REFUSED not in each] == []
+    assert [url for url in asked if not url.startswith((service, "data:", f"blob:{service}"))] == []

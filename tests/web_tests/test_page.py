@@ -1,0 +1,250 @@
+"""The page at `/`: what it shows is what the service answers, and links, tables, files and languages work."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from page_parts import answered, column, downloaded, predict, text_rows
+
+_FIRST = {
+    "cnn": "resnet50",
+    "batch_sizes": [16, 32, 64, 128, 256, 512],
+    "data_set": "imagenet",
+    "gpus": ["T4", "L4", "A10G", "A100-SXM4-40GB", "H100 80GB HBM3", "H200"],
+    "precisions": ["amp_fp16"],
+    "memory_formats": ["channels_last"],
+}
+
+
+def _csv_of(rows):
+    """Rows of an answer as the page writes them."""
+
+    def text(value):
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, list):
+            return "; ".join(value)
+        return "" if value is None else value if isinstance(value, str) else float(value)
+
+    return [{name: text(value) for name, value in row.items()} for row in rows]
+
+
+def _read(rows, like):
+    """Rows of a CSV with numbers where the answer has some."""
+    return [
+        {name: float(text) if isinstance(like[i][name], float) else text for name, text in row.items()}
+        for i, row in enumerate(rows)
+    ]
+
+
+def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
+    rows = ask("predictions", _FIRST)["rows"]
+    assert len(text_rows(first_visit, "#rows-table")) == len(rows)
+    for chart in ("#time-chart", "#cost-chart", "#why-chart"):
+        assert first_visit.locator(f"{chart} svg path").count() > 5
+    assert first_visit.locator("#tiles .tile").count() == 2
+    assert str(len(rows)) in first_visit.inner_text("#status")
+
+
+def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
+    rows = ask("predictions", _FIRST)["rows"]
+    found = downloaded(first_visit, "#rows-csv")
+    assert _read(found, _csv_of(rows)) == _csv_of(rows)
+    first_visit.click("#rows-table th[data-key=cost_usd] button")
+    first_visit.click("#rows-table th[data-key=cost_usd] button")
+    dear = sorted(rows, key=lambda row: -row["cost_usd"])
+    assert [float(row["cost_usd"]) for row in downloaded(first_visit, "#rows-csv")] == [
+        row["cost_usd"] for row in dear
+    ]
+
+
+def test_the_offers_are_the_service_s_comparison(first_visit, ask):
+    question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
+    rows = ask(
+        "comparisons", question | {"precision": "amp_fp16", "memory_format": "channels_last", "epochs": 90}
+    )["rows"]
+    assert _read(downloaded(first_visit, "#offers-csv"), _csv_of(rows)) == _csv_of(rows)
+    marked = [row for row in text_rows(first_visit, "#offers-table") if "Pareto front" in " ".join(row)]
+    assert len(marked) == sum(row["pareto"] for row in rows)
+
+
+def test_a_new_question_gets_its_own_answer(page, ask):
+    page.select_option("#cnn", "vgg16")
+    page.select_option("#data_set", "")
+    page.fill("#samples", "10,000")
+    page.fill("#batch_sizes", "8 24")
+    page.fill("#budget_usd", "1")
+    page.fill("#deadline_h", "0.01")
+    predict(page)
+    question = _FIRST | {"cnn": "vgg16", "samples": 10_000, "batch_sizes": [8, 24]}
+    del question["data_set"]
+    rows = ask("predictions", question)["rows"]
+    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert "budget $1" in page.text_content("#cost-chart svg")
+    assert page.locator("#offers-table .badge.bad", has_text="too late").count() > 0
+    assert page.locator("#tiles .tile").count() == 3
+
+
+def test_a_heading_sorts_and_says_so(first_visit):
+    head = first_visit.locator("#rows-table th[data-key=batch_size]")
+    assert head.get_attribute("aria-sort") == "none"
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "ascending"
+    sizes = [int(size) for size in column(first_visit, "#rows-table", "batch_size")]
+    assert sizes == sorted(sizes)
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert [int(size) for size in column(first_visit, "#rows-table", "batch_size")] == sorted(
+        sizes, reverse=True
+    )
+    assert "descending" in first_visit.inner_text("#status")
+
+
+def test_what_extrapolates_says_why(first_visit, ask):
+    row = next(row for row in ask("predictions", _FIRST)["rows"] if row["extrapolates"])
+    mark = first_visit.locator("#rows-table tr", has_text="extrapolates").first.locator("details")
+    assert not mark.locator("li").first.is_visible()
+    mark.locator("summary").click()
+    assert mark.locator("li").all_inner_texts() == row["extrapolates"]
+
+
+def test_a_link_brings_the_question_back(page, open_page):
+    page.select_option("#cnn", "densenet121")
+    page.fill("#batch_sizes", "8, 16")
+    page.fill("#image_size", "160")
+    page.fill("#epochs", "7")
+    page.check("[name=spot]")
+    page.click("#chips li:has-text('H200') button")
+    predict(page)
+    again = open_page(page.url.partition("/#")[2].join(["#", ""]))
+    for name, value in {
+        "cnn": "densenet121",
+        "batch_sizes": "8, 16",
+        "image_size": "160",
+        "epochs": "7",
+    }.items():
+        assert again.input_value(f"#{name}") == value
+    assert again.is_checked("[name=spot]")
+    assert again.locator("#chips li").all_inner_texts() == page.locator("#chips li").all_inner_texts()
+    assert text_rows(again, "#rows-table") == text_rows(page, "#rows-table")
+
+
+def test_back_shows_the_question_before(page):
+    before = text_rows(page, "#rows-table")
+    page.select_option("#cnn", "alexnet")
+    predict(page)
+    with page.expect_response("**/v1/explanations"):
+        page.go_back()
+    answered(page)
+    assert page.input_value("#cnn") == "resnet50"
+    assert text_rows(page, "#rows-table") == before
+
+
+def test_gpus_are_found_chosen_and_removed(page):
+    page.click("#picker summary")
+    page.fill("#gpu_filter", "titan v")
+    page.locator("#gpu_list label:visible").first.click()
+    assert page.locator("#chips li").last.inner_text().startswith("NVIDIA TITAN V")
+    page.click("#gpus_none")
+    assert page.locator("#chips button").count() == 0
+    page.click("#gpus_on_offer")
+    assert page.locator("#chips button").count() > 10
+
+
+def test_of_many_gpus_the_fastest_are_drawn_and_the_others_wait_in_the_legend(page, ask):
+    page.click("#picker summary")
+    page.click("#gpus_measured")
+    page.select_option("#precision", "fp32")
+    page.fill("#batch_sizes", "32")
+    predict(page)
+    pressed = page.locator("#time-legend button[aria-pressed=true]")
+    assert pressed.count() == 8
+    assert page.locator("#time-legend button").count() == len(text_rows(page, "#rows-table"))
+    page.locator("#time-legend button[aria-pressed=false]").first.click()
+    assert pressed.count() == 9
+
+
+def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, ask):
+    first_visit.select_option("#why_gpu", "Tesla T4")
+    first_visit.wait_for_selector("#why[aria-busy=false]", state="attached")
+    question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
+    question |= {"gpus": ["Tesla T4"], "precision": "amp_fp16", "memory_format": "channels_last"}
+    (found,) = ask("explanations", question)["explanations"]
+    first_visit.wait_for_function(
+        "document.getElementById('why-chart').getAttribute('aria-label').includes('T4')"
+    )
+    shown = text_rows(first_visit, "#classes-table")
+    assert [row[0] for row in shown] == [
+        *(name.replace("_", " ") for name in found["classes"]),
+        "GPU, together",
+        "host's time",
+    ]
+    for row, times in zip(shown, [*found["classes"].values(), found["gpu_time_ms"]], strict=False):
+        assert [float(text.replace(",", "")) for text in row[1:]] == pytest.approx(times, rel=6e-3)
+    assert len(text_rows(first_visit, "#modes-table")) == 1 + len(found["other_modes"])
+
+
+@pytest.mark.parametrize("what", ["predictions", "comparisons", "explanations"])
+def test_the_python_shown_gets_the_page_s_answer(first_visit, ask, what):
+    first_visit.select_option("#request_what", what)
+    first_visit.select_option("#request_how", "python")
+    printed = subprocess.run(
+        [sys.executable, "-c", first_visit.inner_text("#request-text")], capture_output=True, text=True
+    )
+    answer = json.loads(printed.stdout)
+    rows = answer["explanations" if what == "explanations" else "rows"]
+    if what == "predictions":
+        assert rows == ask("predictions", _FIRST)["rows"]
+    assert rows
+
+
+def test_the_curl_call_shown_gets_the_page_s_answer(first_visit, ask):
+    first_visit.select_option("#request_what", "predictions")
+    first_visit.select_option("#request_how", "curl")
+    printed = subprocess.run(
+        ["bash", "-c", f"{first_visit.inner_text('#request-text')} --silent"], capture_output=True
+    )
+    assert json.loads(printed.stdout)["rows"] == ask("predictions", _FIRST)["rows"]
+
+
+def test_it_speaks_japanese(page, open_page, browser):
+    page.click("#language")
+    assert page.get_attribute("html", "lang") == "ja"
+    assert page.inner_text("#ask") == "予測する"
+    assert "エポック" in page.inner_text("#rows-table thead")
+    assert "lang=ja" in page.url
+    left = page.evaluate(
+        """() => [...document.querySelectorAll("[data-i18n]")]
+        .filter(each => !/[ぁ-んァ-ヶ一-龥]/.test(each.textContent)).map(each => each.dataset.i18n)"""
+    )
+    assert left == ["nav_api", "cnn", "gpus", "gpu"]  # the same in both languages
+    japanese = open_page(context=browser.new_context(locale="ja-JP"))
+    assert japanese.get_attribute("html", "lang") == "ja"
+
+
+def test_a_phone_scrolls_one_way_only(open_page, browser):
+    phone = browser.new_context(viewport={"width": 360, "height": 740}, locale="en-US")
+    page = open_page(context=phone)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    predict(page)
+    assert page.evaluate("document.getElementById('results').getBoundingClientRect().top") < 740
+    for chart in ("#time-chart", "#cost-chart", "#why-chart"):
+        box = page.locator(f"{chart} svg").bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= 360
+
+
+def test_it_turns_dark_with_the_system(page):
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    series = page.get_attribute("#time-legend svg path", "fill")
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    changed = "before => document.querySelector('#time-legend svg path').getAttribute('fill') !== before"
+    page.wait_for_function(changed, arg=series)
+
+
+def test_a_point_tells_its_numbers(first_visit):
+    first_visit.locator("#time-chart .mark-symbol path").last.hover()
+    assert re.search(r"H200.*Batch.*90 % interval", first_visit.inner_text("#tip").replace("\n", " "))
