@@ -178,13 +178,13 @@ def show(rows: list[tuple[Case, float, str, str]], half: str) -> None:
 
 
 @contextmanager
-def service(folder: Path) -> Iterator[str]:
-    """The service in a process of its own, without a store, limits of rate and access log."""
+def service(folder: Path, store: str = "") -> Iterator[str]:
+    """The service in a process of its own, without limits of rate and access log, by default without a store."""
     (folder / "benched.py").write_text(APP)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = {"EPOCHCAST_STORE": "", "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
+    settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
     environment = os.environ | settings | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "uvicorn", "benched:create_app", "--factory", "--app-dir", str(folder)]
     command += ["--port", str(port), "--no-access-log", "--log-level", "warning"]
