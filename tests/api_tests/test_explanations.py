@@ -1,0 +1,83 @@
+"""`POST /v1/explanations`: the core's explanations, field by field; its bounds and refusals."""
+
+from dataclasses import asdict
+
+import pytest
+from pydantic_core import from_json, to_json
+
+from api.schemas import MAX_EXPLAINED_GPUS
+from predictor.explain import explain
+from predictor.model import Model
+
+ASKED = {"cnn": "resnet50", "gpus": ["H200", "T4"], "batch_sizes": [64, 1], "data_set": "imagenet"}
+
+
+def ask(client, **change):
+    return client.post("/v1/explanations", json=ASKED | change)
+
+
+def test_explanations_are_the_cores(client):
+    found = explain("resnet50", ["H200", "T4"], [1, 64], data_set="imagenet")
+    assert ask(client).json()["explanations"] == from_json(to_json([asdict(each) for each in found]))
+
+
+def test_each_gpu_has_its_own_paragraph_of_what_is_covered(client):
+    assert len(ask(client).json()["covers"]) == 2
+
+
+def test_one_mode_is_asked_and_all_others_are_answered(client):
+    [found] = ask(client, gpus=["T4"], precision="fp16", memory_format="channels_last").json()["explanations"]
+    assert (found["precision"], found["memory_format"]) == ("fp16", "channels_last")
+    assert len(found["other_modes"]) == 5
+    assert all(len(other["factor"]) == len(found["batch_sizes"]) == 2 for other in found["other_modes"])
+
+
+def test_without_samples_the_law_has_no_constant(client):
+    law = ask(client, data_set=None).json()["explanations"][0]["small_batch_law"]
+    assert law["k_s"] is None
+    assert law["because"] == "host"
+
+
+def test_a_layer_table_of_ones_own_is_explained(client):
+    layers = client.get("/v1/cnns/lenet5").json()["layers"]
+    names = set(client.get("/openapi.json").json()["components"]["schemas"]["LayerIn"]["properties"])
+    table = {"name": "mine", "layers": [{k: v for k, v in each.items() if k in names} for each in layers]}
+    [found] = ask(client, cnn=None, data_set=None, layer_table=table, gpus=["T4"]).json()["explanations"]
+    assert found["cnn"] == "mine"
+    assert sum(ms[0] for ms in found["classes"].values()) == pytest.approx(found["gpu_time_ms"][0])
+
+
+def test_measurements_sent_along_are_anchors(client):
+    row = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 64, "precision": "fp32"}
+    answer = ask(client, gpus=["T4"], measurements=[row | {"iteration_time_ms": 777.0}]).json()
+    assert answer["explanations"][0]["method"] == "anchored"
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "detail"),
+    [
+        ({"gpus": ["T5"]}, 404, "no GPU is called 'T5'"),
+        ({"gpus": ["all"]}, 422, f"at most {MAX_EXPLAINED_GPUS} are explained at once"),
+        ({"gpus": ["T4"] * (MAX_EXPLAINED_GPUS + 1)}, 422, "gpus"),
+        ({"gpus": ["T4"], "precision": "tf32"}, 422, "has no tf32"),
+        ({"precisions": ["fp32"]}, 422, "precisions"),
+        ({"spot": True}, 422, "spot"),
+        ({"batch_sizes": [0]}, 422, "batch_sizes"),
+        ({"cnn": None}, 422, "Give one CNN"),
+        ({"cnn": "resnet5"}, 404, "no CNN is called 'resnet5'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(client, change, status, detail):
+    response = ask(client, **change)
+    assert response.status_code == status
+    assert detail in response.json()["detail"]
+
+
+def test_the_same_explanation_is_the_same_until_another_model_is_served(client, monkeypatch):
+    first = ask(client)
+    assert ask(client).content == first.content
+    other = Model.load()
+    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
+    changed.card = other.card | {"trained_on": "something else"}
+    monkeypatch.setattr(client.app.state.served, "current", changed)
+    assert ask(client).json()["explanations"][0]["trained_on"] == "something else"

@@ -1,0 +1,131 @@
+"""`epochcast explain` as a user meets it: tables, JSON, CSV, pictures, refusals; the same numbers from Python."""
+
+import csv
+import io
+import json
+import struct
+
+import pytest
+
+import epochcast as face
+
+ASKED = ("resnet50", "-g", "H200", "--precision", "tf32", "-b", "1,64")
+HEADER = (
+    "gpu,cnn,image_size,batch_size,precision,samples_per_epoch,iteration_time_ms,gpu_time_ms,host_time_ms"
+)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two modes of ResNet-50, one of LeNet-5."""
+    path = tmp_path / "mine.csv"
+    rows = [
+        "H200,resnet50,224,4,tf32,1000,11.6,4.6,11.5",
+        "H200,resnet50,224,8,tf32,1000,11.7,6.2,11.5",
+        "H200,resnet50,224,64,tf32,1000,32.2,31.0,12.0",
+        "H200,resnet50,224,64,amp_bf16,1000,28.8,27.5,13.2",
+        "H200,lenet5,28,64,tf32,1000,1.8,0.2,1.7",
+    ]
+    path.write_text("\n".join([HEADER, *rows]))
+    return path
+
+
+def test_a_table_shows_times_shares_bounds_modes_and_the_law(epochcast):
+    run = epochcast("explain", *ASKED, "--dataset", "imagenet")
+    assert run.code == 0
+    assert run.out.splitlines()[0] == "resnet50, 224 x 224 px, H200, tf32, nchw, eager"
+    assert "convolution %" in run.out.splitlines()[1]
+    assert "amp_bf16, channels_last" in run.out
+    assert "Small batches: an epoch takes 1" in run.out
+    assert "bound host: the host, which takes longer" in run.out
+
+
+def test_json_has_the_whole_explanation(epochcast):
+    found = json.loads(epochcast("explain", *ASKED, "--format", "json").out)
+    [row] = found["rows"]
+    assert row["batch_sizes"] == [1, 64]
+    assert sum(ms[0] for ms in row["classes"].values()) == pytest.approx(row["gpu_time_ms"][0])
+    assert len(row["other_modes"]) == 9
+    assert row["small_batch_law"]["k_s"] is None
+
+
+def test_csv_has_a_row_for_each_batch_size(epochcast):
+    rows = list(csv.DictReader(io.StringIO(epochcast("explain", *ASKED, "--format", "csv").out)))
+    assert [row["batch_size"] for row in rows] == ["1", "64"]
+    assert float(rows[0]["launch_bound_ms"]) > 0
+
+
+def test_python_gives_the_same_numbers(epochcast):
+    rows = list(csv.DictReader(io.StringIO(epochcast("explain", *ASKED, "--format", "csv").out)))
+    frame = face.explain("resnet50", "H200", [1, 64], precision="tf32")
+    assert list(frame["convolution_ms"]) == [float(row["convolution_ms"]) for row in rows]
+
+
+def test_batch_sizes_may_be_left_out(epochcast):
+    found = json.loads(epochcast("explain", "lenet5", "-g", "T4", "--format", "json").out)
+    assert found["rows"][0]["batch_sizes"] == [2**i for i in range(10)]
+
+
+def test_a_measurement_table_shows_what_was_measured(epochcast, table):
+    run = epochcast("explain", table)
+    assert "lenet5, 28 x 28 px, H200, tf32" in run.out
+    assert "an epoch takes 11.6 s / batch, within 10 % from batch 4 to 8" in run.out
+    assert "Nothing is predicted." in " ".join(run.out.split())
+
+
+def test_cnns_and_options_choose_from_a_table(epochcast, table):
+    found = json.loads(
+        epochcast("explain", table, "resnet50", "--precision", "tf32", "-b", "64", "--format", "json").out
+    )
+    [row] = found["rows"]
+    assert (row["iteration_time_ms"], row["low_ms"], row["bound"]) == ([32.2], [None], ["memory"])
+
+
+def test_modes_of_a_table_are_side_by_side(epochcast, table):
+    found = json.loads(epochcast("explain", table, "resnet50", "--format", "json").out)
+    factors = {row["precision"]: row["other_modes"][0]["factor"] for row in found["rows"]}
+    assert factors == {
+        "amp_bf16": [pytest.approx(32.2 / 28.8)],
+        "tf32": [None, None, pytest.approx(28.8 / 32.2)],
+    }
+
+
+def test_a_data_frame_is_a_table_in_python(table):
+    frame = face.explain([face.load_measurements(table), "lenet5"])
+    assert list(frame["bound"]) == ["host"]
+    assert "Nothing is predicted" in frame.attrs["covers"]
+
+
+def test_a_plot_is_a_picture(epochcast, tmp_path):
+    pytest.importorskip("matplotlib")
+    run = epochcast("explain", *ASKED, "--plot", tmp_path / "a.png")
+    width, height = struct.unpack(">II", (tmp_path / "a.png").read_bytes()[16:24])
+    assert (run.err.strip(), width > 800, height > 400) == (f"Wrote {tmp_path / 'a.png'}.", True, True)
+
+
+def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert epochcast("explain", table, "--plot", tmp_path / "a.svg").code == 0
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"),
+        (("resnet50",), "no GPU is given. Try: epochcast explain resnet50 --gpu H200"),
+        (("resnet5", "-g", "T4"), "no CNN is called 'resnet5'. Nearest: 'resnet50'"),
+        (("resnet50", "-g", "T5"), "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
+        (("nowhere.csv.gz",), "there is no measurement table at nowhere.csv.gz"),
+        (("TABLE", "resnet51"), "the table has no cnn 'resnet51'"),
+        (("TABLE", "-g", "T4"), "no gpu 'Tesla T4' with the rest that was asked for. It has: NVIDIA H200."),
+        (("TABLE", "--method", "roofline"), "method has no meaning for a measurement table"),
+        (("TABLE", "--measurements", "TABLE"), "measurements has no meaning for a measurement table"),
+        (("resnet50", "-g", "T4", "--plot", "a.pdf"), "a.pdf ends in '.pdf'. Give a file ending in .png or .svg."),
+        (("resnet50", "-g", "all", "--plot", "a.png"), "are too many for one picture; it holds 8"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments, message):
+    run = epochcast("explain", *(table if each == "TABLE" else each for each in arguments))
+    assert (run.code, run.out) == (2, "")
+    assert message in run.err
