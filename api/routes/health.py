@@ -5,10 +5,10 @@ Included by the application; calls the served model and the store.
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlalchemy import Engine, text
 
-from predictor.errors import ArtifactError, StoreError
+from predictor.errors import StoreError
 
 __all__ = ["router"]
 
@@ -21,6 +21,9 @@ class Ready(BaseModel):
     model: str
     trained_on: str
     store: bool
+    model_problem: str | None = Field(
+        description="Why the model's file as it is now is not what answers; the model before it does."
+    )
 
 
 @router.get(
@@ -36,14 +39,17 @@ async def healthz() -> Response:
 
 @router.get("/readyz", summary="Whether it can answer")
 async def readyz(request: Request) -> Ready:
-    """Answers 503 while the model's file cannot be read or the store cannot be reached."""
+    """Answers 503 while the store cannot be reached; a damaged new model is reported, for the old one answers."""
     served, store = request.app.state.served, request.app.state.store
-    if served.problem is not None:
-        raise ArtifactError(served.problem)
     if store is not None:
         await run_in_threadpool(_ask, store)
     card = served.current.card
-    return Ready(model=str(card.get("name")), trained_on=str(card.get("trained_on")), store=store is not None)
+    return Ready(
+        model=str(card.get("name")),
+        trained_on=str(card.get("trained_on")),
+        store=store is not None,
+        model_problem=served.problem,
+    )
 
 
 def _ask(store: Engine) -> None:
