@@ -29,7 +29,17 @@ from proxy_cnns.work import Setting
 
 __all__ = ["Outcome", "Request", "Share", "measure_share", "profile"]
 
-_IDENTITY = ("gpu", "host", "framework", "framework_version", "cuda", "cudnn", "driver")
+_IDENTITY = (
+    "gpu",
+    "host",
+    "framework",
+    "framework_version",
+    "cuda",
+    "cudnn",
+    "driver",
+    "convolutions",
+    "workspace_mib",
+)
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")
 _PATIENCE_S = 3.0  # utilisation is a mean over up to a second: our own last run may still show
 

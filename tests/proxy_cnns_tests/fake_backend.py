@@ -90,7 +90,8 @@ class FakeBackend:
     def environment(self):
         version = self.orders.get("version", "1.0")
         gpu = "cpu:fake" if self.device == "cpu" else "NVIDIA H200"
-        return {"gpu": gpu, "framework_version": version, "cudnn": "9.1"}
+        workspace = self.orders.get("workspace_mib", 8.0)
+        return {"gpu": gpu, "framework_version": version, "cudnn": "9.1", "workspace_mib": workspace}
 
     def prepare(self, setting):
         time.sleep(self.orders.get("sleep_s", 0))

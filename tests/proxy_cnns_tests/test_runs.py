@@ -133,6 +133,13 @@ def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices):
     assert rows_paths(request.out) == []
 
 
+def test_another_workspace_is_another_run(request_of, orders):
+    profile(request_of(BOTH))
+    orders(workspace_mib=512.0)
+    with pytest.raises(SchemaError, match=r"workspace_mib 8.0 there, 512.0 now"):
+        profile(request_of(settings_of(TARGETS, (4, 5))))
+
+
 def test_other_modes_are_another_run(request_of):
     request = request_of(settings_of(TARGETS))
     profile(request)

@@ -1,6 +1,6 @@
-"""Sizes of a layer's window and output, checked where PyTorch would take them unasked.
+"""Sizes of a layer's window and output, checked where frameworks would take them unasked.
 
-Called by `torch_layers`; calls nothing of ours but the error tree. No framework is imported here.
+Called by the layers of both frameworks; calls nothing of ours but the error tree. No framework is imported here.
 """
 
 from predictor.errors import SchemaError
