@@ -43,8 +43,8 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    names = ["Client", "compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
-    assert sorted(epochcast.__all__) == names
+    verbs = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
+    assert sorted(epochcast.__all__) == ["Client", "NetBuilder", *verbs]
 
 
 def test_public_names_are_listed_before_they_are_loaded():
@@ -52,5 +52,7 @@ def test_public_names_are_listed_before_they_are_loaded():
 
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_the_known():
-    with pytest.raises(AttributeError, match="has no attribute 'forecast'; it has Client, compare, evaluate"):
+    with pytest.raises(
+        AttributeError, match="has no attribute 'forecast'; it has Client, NetBuilder, compare"
+    ):
         epochcast.forecast  # noqa: B018
