@@ -28,6 +28,9 @@ router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
 
 _APART = ("cnn", "layer_table", "onnx", "image_size", "gpus", "batch_sizes", "anchors", "measurements")
 
+_MOST_WORK = 400_000
+"""Layers x GPUs x batch sizes: some seconds of work, since every mode of the GPU is answered."""
+
 
 @router.post(
     "",
@@ -60,6 +63,12 @@ def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> b
     if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
             f"{len(gpus)} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+        )
+    work = len(table) * len(gpus) * len(set(question.batch_sizes))
+    if work > _MOST_WORK:
+        raise OutOfRangeError(
+            f"{len(table):,} layers x {len(gpus)} GPUs x {len(set(question.batch_sizes))} batch sizes are {work:,} layers; "
+            f"at most {_MOST_WORK:,} are explained at once. Ask in several parts."
         )
     options = question.model_dump(exclude=set(_APART))
     found = explain(

@@ -60,6 +60,11 @@ def test_measurements_sent_along_are_anchors(client):
         ({"gpus": ["all"]}, 422, f"at most {MAX_EXPLAINED_GPUS} are explained at once"),
         ({"gpus": ["T4"] * (MAX_EXPLAINED_GPUS + 1)}, 422, "gpus"),
         ({"gpus": ["T4"], "precision": "tf32"}, 422, "has no tf32"),
+        (
+            {"cnn": "densenet201", "batch_sizes": list(range(1, 201)), "gpus": ["T4", "H200", "A10", "L4"]},
+            422,
+            "Ask in several",
+        ),
         ({"precisions": ["fp32"]}, 422, "precisions"),
         ({"spot": True}, 422, "spot"),
         ({"batch_sizes": [0]}, 422, "batch_sizes"),
