@@ -64,11 +64,12 @@ def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> b
         raise OutOfRangeError(
             f"{len(gpus)} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
-    work = len(table) * len(gpus) * len(set(question.batch_sizes))
+    sizes = set(question.batch_sizes)
+    work = len(table) * len(gpus) * len(sizes)
     if work > _MOST_WORK:
         raise OutOfRangeError(
-            f"{len(table):,} layers x {len(gpus)} GPUs x {len(set(question.batch_sizes))} batch sizes are {work:,} layers; "
-            f"at most {_MOST_WORK:,} are explained at once. Ask in several parts."
+            f"{len(table):,} layers x {len(gpus)} GPUs x {len(sizes)} batch sizes are {work:,}; at most {_MOST_WORK:,} "
+            "are explained at once. Ask in several parts."
         )
     options = question.model_dump(exclude=set(_APART))
     found = explain(
