@@ -83,7 +83,7 @@ export class GpuPicker {
     for (const gpu of this.gpus) {
       if (gpu.gpu.generation !== generation) {
         generation = gpu.gpu.generation;
-        found.push(make("h4", { text: generation[0].toUpperCase() + generation.slice(1) }));
+        found.push(make("h3", { text: generation[0].toUpperCase() + generation.slice(1) }));
       }
       found.push(this.#box(gpu));
     }
@@ -107,7 +107,7 @@ export class GpuPicker {
     const words = byId("gpu_filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     let heading = null;
     for (const element of byId("gpu_list").children) {
-      if (element.tagName === "H4") {
+      if (element.tagName === "H3") {
         heading = element;
         heading.hidden = true;
         continue;

@@ -172,9 +172,7 @@ def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, as
     question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
     question |= {"gpus": ["Tesla T4"], "precision": "amp_fp16", "memory_format": "channels_last"}
     (found,) = ask("explanations", question)["explanations"]
-    first_visit.wait_for_function(
-        "document.getElementById('why-chart').getAttribute('aria-label').includes('T4')"
-    )
+    first_visit.wait_for_selector("#why-chart[aria-label*=T4]")
     shown = text_rows(first_visit, "#classes-table")
     assert [row[0] for row in shown] == [
         *(name.replace("_", " ") for name in found["classes"]),
@@ -241,8 +239,7 @@ def test_it_turns_dark_with_the_system(page):
     series = page.get_attribute("#time-legend svg path", "fill")
     page.emulate_media(color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    changed = "before => document.querySelector('#time-legend svg path').getAttribute('fill') !== before"
-    page.wait_for_function(changed, arg=series)
+    page.wait_for_selector(f"#time-legend button:first-child path:not([fill='{series}'])")
 
 
 def test_a_point_tells_its_numbers(first_visit):

@@ -1,0 +1,84 @@
+"""Keyboard, screen reader, contrast: axe-core's rules in both languages and colours, and use without a mouse."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from page_parts import answered, column
+
+
+@pytest.mark.parametrize(("scheme", "fragment"), [("light", ""), ("dark", "#lang=ja")])
+def test_axe_finds_nothing(open_page, browser, scheme, fragment):
+    window = browser.new_context(
+        viewport={"width": 1280, "height": 900}, color_scheme=scheme, bypass_csp=True
+    )
+    page = open_page(fragment, context=window)
+    page.click("#more summary")
+    page.click("#picker summary")
+    page.locator("#rows-table summary").first.click()
+    assert _violations(page) == []
+
+
+def test_axe_finds_nothing_in_a_refusal_on_a_phone(open_page, browser):
+    phone = browser.new_context(viewport={"width": 360, "height": 740}, locale="en-US", bypass_csp=True)
+    page = open_page(
+        "#gpu=T5&batch_sizes=0&budget_usd=-1",
+        context=phone,
+        wait="#gpus-error:not(:empty), #batch_sizes-error:not(:empty)",
+    )
+    assert _violations(page) == []
+
+
+def _violations(page):
+    found = Axe().run(page).response["violations"]
+    return [f"{each['id']}: {node['html'][:120]}" for each in found for node in each["nodes"]]
+
+
+def test_the_keyboard_is_enough(page):
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "results"
+    assert "#" not in page.url  # what stands there is the question
+    page.focus("#batch_sizes")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("8, 12")
+    with page.expect_response("**/v1/explanations"):
+        page.keyboard.press("Enter")
+    answered(page)
+    assert set(column(page, "#rows-table", "batch_size")) == {"8", "12"}
+    page.focus("#rows-table th[data-key=epoch_time_s] button")
+    page.keyboard.press("Space")
+    assert page.get_attribute("#rows-table th[data-key=epoch_time_s]", "aria-sort") == "ascending"
+    page.focus("#time-legend button")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#time-legend button[aria-pressed=false]")
+    assert page.evaluate("document.activeElement.getAttribute('aria-pressed')") == "false"
+
+
+def test_removing_a_gpu_keeps_the_focus_near(page):
+    page.focus("#chips button")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.closest('#chips') !== null")
+    assert page.locator("#chips li").count() == 5
+
+
+def test_every_stop_of_the_keyboard_has_a_name_and_is_seen(page):
+    unnamed = []
+    for _ in range(45):
+        page.keyboard.press("Tab")
+        script = """() => {
+            const at = document.activeElement;
+            const box = at.getBoundingClientRect();
+            const name = at.textContent || at.getAttribute("aria-label") || at.labels?.[0]?.textContent;
+            const seen = box.width && box.bottom > 0 && box.top < innerHeight;
+            return name?.trim() && seen ? null : at.outerHTML.slice(0, 99);
+        }"""
+        unnamed.append(page.evaluate(script))
+    assert [each for each in unnamed if each] == []
+
+
+def test_charts_say_in_words_what_they_show_and_name_their_table(page):
+    for chart in ("time", "cost", "why"):
+        place = page.locator(f"#{chart}-chart")
+        assert place.get_attribute("role") == "img"
+        assert any(character.isdigit() for character in place.get_attribute("aria-label"))
+        assert "table" in page.text_content(f"#{place.get_attribute('aria-describedby')}")

@@ -1,0 +1,209 @@
+"""Files that people choose: weights never leave the computer, shapes do, and what is wrong is said beside the field."""
+
+import csv
+import io
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from page_parts import downloaded, predict
+
+from predictor.predict import predict as predict_locally
+from predictor.sources.csv_table import write_layer_table_csv
+from predictor.sources.onnx_file import from_onnx
+from predictor.zoo import zoo_cnn
+
+_MODE = {"precision": "amp_fp16", "memory_format": "channels_last"}
+_GPUS = ["T4", "L4", "A10G", "A100-SXM4-40GB", "H100 80GB HBM3", "H200"]
+_STATISTICS = ("scale", "shift", "mean", "variance")
+_SIZES = [16, 32, 64, 128, 256, 512]
+
+
+@pytest.fixture(scope="module")
+def large_onnx(tmp_path_factory):
+    """The file of a CNN of 33 MB: numbers as bytes and one by one, a constant, and the shape of a Reshape."""
+    path = tmp_path_factory.mktemp("onnx") / "large net.onnx"
+    path.write_bytes(_large_onnx())
+    return path
+
+
+def _large_onnx():
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    random = np.random.default_rng(0)
+
+    def weights(name, *shape):
+        return numpy_helper.from_array(random.random(shape, np.float32), name)
+
+    padded = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Conv", ["image", "w1"], ["a"], **padded),
+        helper.make_node("BatchNormalization", ["a", *_STATISTICS], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Reshape", ["c", "flat"], ["d"]),
+        helper.make_node("Constant", [], ["bias"], value=weights("", 2000)),
+        helper.make_node("Gemm", ["d", "w2", "bias"], ["e"], transB=1),
+        helper.make_node("Gemm", ["e", "w3"], ["scores"], transB=1),
+    ]
+    initializers = [
+        weights("w1", 64, 3, 3, 3),
+        *(weights(name, 64) for name in _STATISTICS),
+        weights("w2", 2000, 4096),
+        helper.make_tensor("w3", TensorProto.FLOAT, [10, 2000], random.random(20_000)),
+        numpy_helper.from_array(np.array([-1, 4096], np.int64), "flat"),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 16, 16])
+    scores = helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["batch", 10])
+    graph = helper.make_graph(nodes, "large", [image], [scores], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _choose(page, file):
+    page.check("[name=source][value=file]")
+    page.set_input_files("#file", file)
+    page.wait_for_selector("#file-about:not(:empty), #file-error:not(:empty)", state="attached")
+
+
+def _expected(table, **more):
+    options = _MODE | {"data_set": "imagenet"} | more
+    return [asdict(row) for row in predict_locally(table, _GPUS, _SIZES, **options)]
+
+
+def _same(found, rows):
+    assert len(found) == len(rows)
+    for got, row in zip(found, rows, strict=True):
+        assert got["gpu"] == row["gpu"]
+        for name in (
+            "batch_size",
+            "image_size",
+            "epoch_time_s",
+            "epoch_low_s",
+            "peak_memory_gib",
+            "cost_usd",
+        ):
+            assert float(got[name]) == pytest.approx(row[name], rel=1e-12)
+
+
+def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
+    assert large_onnx.stat().st_size > 16 * 2**20
+    noted = """() => {
+        const fetched = fetch;
+        window.fetch = (path, { body, ...more }) => {
+            window.sent = body.get("onnx").size;
+            return fetched(path, { body, ...more });
+        };
+    }"""
+    page.evaluate(noted)
+    _choose(page, large_onnx)
+    assert "KiB" in page.inner_text("#file-about")
+    predict(page)
+    assert 0 < page.evaluate("window.sent") < 40_000
+    _same(downloaded(page, "#rows-csv"), _expected(from_onnx(large_onnx)))
+    page.select_option("#request_how", "curl")
+    assert "-F onnx=@" in page.inner_text("#request-text")
+
+
+def test_a_stripped_file_lacks_its_large_tensors_and_nothing_else(page, large_onnx):
+    onnx = pytest.importorskip("onnx")
+    _choose(page, large_onnx)
+    script = """async () => {
+        const { withoutWeights } = await import("./web/onnx_strip.js");
+        const bytes = new Uint8Array(await document.getElementById("file").files[0].arrayBuffer());
+        return [...new Uint8Array(await withoutWeights(bytes).arrayBuffer())];
+    }"""
+    small = onnx.load_model_from_string(bytes(page.evaluate(script)))
+    whole = onnx.load(large_onnx)
+    for tensor in (*whole.graph.initializer, whole.graph.node[4].attribute[0].t):
+        if np.prod(tensor.dims) > 1024:
+            for data in ("raw_data", "float_data"):
+                tensor.ClearField(data)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+    assert small == whole
+    assert small.graph.initializer[-1].raw_data == np.array([-1, 4096], np.int64).tobytes()
+
+
+def test_random_bytes_are_refused_or_stripped_but_never_hang(first_visit):
+    script = """async seed => {
+        const { withoutWeights } = await import("./web/onnx_strip.js");
+        const said = new Set();
+        for (let i = 0; i < 3000; i++) {
+            const bytes = new Uint8Array(1 + (i % 60));
+            for (let j = 0; j < bytes.length; j++) bytes[j] = (seed = (seed * 48271) % 2147483647) & 255;
+            try { withoutWeights(bytes); said.add("read"); } catch (error) { said.add(error.name); }
+        }
+        return [...said].sort();
+    }"""
+    assert first_visit.evaluate(script, 1) == ["RangeError", "read"]
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "api"])
+def test_a_layer_table_gets_the_answer_of_its_cnn(page, service, ask, tmp_path, form):
+    table = zoo_cnn("alexnet", 224)
+    if form == "csv":
+        write_layer_table_csv(table, tmp_path / "written.csv")
+        content = (tmp_path / "written.csv").read_bytes()
+    elif form == "json":  # as `epochcast cnn show --format json` writes it
+        rows = [asdict(layer) | {"forward_flops": 1.0} for layer in table]
+        content = json.dumps({"cnn": "mine", "image_size": 224, "batch_size": 1, "rows": rows}).encode()
+    else:
+        content = page.request.get(f"{service}/v1/cnns/alexnet").body()
+    file = tmp_path / ("mine.csv" if form == "csv" else "mine.json")
+    file.write_bytes(content)
+    _choose(page, file)
+    assert str(len(table)) in page.inner_text("#file-about")
+    predict(page)
+    _same(downloaded(page, "#rows-csv"), ask("predictions", _question("alexnet"))["rows"])
+    assert page.is_visible("#request-json")
+    assert "--json @question.json" in page.inner_text("#request-text")
+    with page.expect_download() as waiting:
+        page.click("#request-json")
+    with open(waiting.value.path()) as file:  # noqa: PTH123 - Playwright gives a text
+        assert len(ask("predictions", json.load(file))["rows"]) == len(_GPUS) * len(_SIZES)
+
+
+def _question(cnn):
+    modes = {"precisions": ["amp_fp16"], "memory_formats": ["channels_last"]}
+    return {"cnn": cnn, "gpus": _GPUS, "batch_sizes": _SIZES, "data_set": "imagenet"} | modes
+
+
+def test_a_csv_with_quotes_and_commas_is_read_like_python_s(first_visit):
+    written = io.StringIO()
+    names = ['a "b"', "c, d", "", "line\nbreak", " e "]
+    csv.writer(written).writerows([["type", "name"], *(["relu", name] for name in names)])
+    read = """async text => (await import("./web/layer_table.js")).fromCsv(text, "x").layers.map(layer => layer.name)"""
+    assert first_visit.evaluate(read, written.getvalue()) == [name.strip() for name in names]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("weights.pt", b"PK", "neither .onnx nor .csv nor .json"),
+        ("mine.json", b"{", "no layer table"),
+        ("mine.csv", b"a,b\n1,2\n", "no column type"),
+    ],
+)
+def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    _choose(first_visit, tmp_path / name)
+    assert said in first_visit.inner_text("#file-error")
+    assert first_visit.get_attribute("#file", "aria-invalid") == "true"
+    first_visit.click("#ask")
+    assert first_visit.evaluate("document.activeElement.id") == "file"
+
+
+def test_a_damaged_onnx_file_is_refused_beside_its_field(page, large_onnx, tmp_path):
+    (tmp_path / "damaged.onnx").write_bytes(large_onnx.read_bytes()[:5000])
+    _choose(page, tmp_path / "damaged.onnx")
+    page.click("#ask")
+    page.wait_for_selector("#file[aria-invalid=true]")
+    assert "damaged" in page.inner_text("#file-error")
+    assert page.evaluate("document.activeElement.id") == "file"
+
+
+def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
+    page = open_page("#source=file&file=mine.onnx", wait="#file-error:not(:empty)")
+    assert "mine.onnx" in page.inner_text("#file-about")
