@@ -1,0 +1,149 @@
+"""The page at `/` is whole, ours, kept by browsers as it should be, and says nothing in one language alone."""
+
+import gzip
+import hashlib
+import re
+
+import numpy as np
+import pytest
+
+from api.web_page import _FOLDER, POLICY
+from predictor.bounds import BOUNDS, OVERHEAD, operator_classes_of
+from predictor.kernels import KERNEL_CLASSES
+from predictor.layer_law import CLASSES
+from predictor.model import METHODS
+from predictor.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+
+_MODULES = sorted(_FOLDER.glob("*.js"))
+_VENDORED = sorted((_FOLDER / "vendor").glob("*.js"))
+
+
+def test_the_page_and_all_that_it_names_are_served(client):
+    page = client.get("/")
+    assert page.status_code == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    named = re.findall(r'(?:src|href)="(web/[^"]+)"', page.text)
+    assert len(named) > 4
+    for name in named:
+        assert client.get(f"/{name}").status_code == 200
+
+
+@pytest.mark.parametrize("module", _MODULES, ids=lambda path: path.name)
+def test_what_a_module_imports_is_served_as_a_script(client, module):
+    for name in re.findall(r'from "\./([^"]+)"', module.read_text()):
+        served = client.get(f"/web/{name}")
+        assert served.status_code == 200
+        assert served.headers["content-type"] == "text/javascript; charset=utf-8"
+
+
+@pytest.mark.parametrize("module", _MODULES, ids=lambda path: path.name)
+def test_a_module_says_why_it_exists_and_who_calls_it(module):
+    head = module.read_text().partition("*/")[0]
+    assert head.startswith("/**")
+    assert re.search(r"Called by|Read by|Loaded by", head)
+
+
+def test_the_policy_allows_the_page_s_own_scripts_alone(client):
+    assert client.get("/").headers["content-security-policy"] == POLICY
+    assert "unsafe" not in POLICY
+    assert "http" not in POLICY
+    page = client.get("/").text
+    assert not re.search(r"<script(?![^>]*src=)|<style|\sstyle=|\son[a-z]+=", page)
+
+
+def test_nothing_of_the_page_comes_from_elsewhere():
+    for path in (*_MODULES, _FOLDER / "index.html", _FOLDER / "style.css"):
+        found = set(re.findall(r"https?://[^\s\"')]+", path.read_text()))
+        assert found <= {"http://www.w3.org/2000/svg"}
+
+
+def test_other_files_are_not_served(client):
+    for name in (
+        "index.html",
+        "vendor/README.md",
+        "../main.py",
+        "..%2f..%2fmain.py",
+        "%2e%2e/main.py",
+        "",
+        "vendor",
+    ):
+        assert client.get(f"/web/{name}").status_code == 404
+
+
+def test_a_browser_asks_again_for_modules_and_keeps_what_its_name_versions(client):
+    module, vendored = client.get("/web/main.js"), client.get(f"/web/vendor/{_VENDORED[0].name}")
+    assert module.headers["cache-control"] == "no-cache"
+    assert "immutable" in vendored.headers["cache-control"]
+    again = client.get("/web/main.js", headers={"If-None-Match": module.headers["etag"]})
+    assert again.status_code == 304
+    assert again.content == b""
+    assert client.get("/web/main.js", headers={"If-None-Match": '"another"'}).status_code == 200
+
+
+def test_files_are_packed_once_for_those_who_take_it(client):
+    with client.stream("GET", "/web/style.css", headers={"Accept-Encoding": "gzip"}) as answer:
+        packed = b"".join(answer.iter_raw())
+    assert answer.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(packed) == (_FOLDER / "style.css").read_bytes()
+    plain = client.get("/web/style.css", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.content == (_FOLDER / "style.css").read_bytes()
+
+
+def test_a_first_visit_costs_less_than_half_a_megabyte(client):
+    sizes = [len(gzip.compress(path.read_bytes())) for path in _FOLDER.rglob("*.*") if path.suffix != ".md"]
+    assert sum(sizes) < 500_000
+
+
+@pytest.mark.parametrize("path", _VENDORED, ids=lambda path: path.name)
+def test_vendored_files_are_those_that_the_readme_names(path):
+    readme = (path.parent / "README.md").read_text()
+    assert f"| `{path.name}` | `{hashlib.sha256(path.read_bytes()).hexdigest()}` |" in readme
+    assert "sourceMappingURL" not in path.read_text()
+
+
+def test_licences_lie_beside_what_they_are_of():
+    for name in ("LICENSE-vega", "LICENSE-vega-lite", "LICENSES-contained.md"):
+        assert (_FOLDER / "vendor" / name).stat().st_size > 1000
+
+
+def test_both_languages_have_the_same_texts_with_the_same_places():
+    english, japanese = _texts("en"), _texts("ja")
+    assert english.keys() == japanese.keys()
+    for key, text in english.items():
+        assert set(re.findall(r"{\w+}", text)) == set(re.findall(r"{\w+}", japanese[key])), key
+
+
+def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_for():
+    page = (_FOLDER / "index.html").read_text()
+    code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
+    asked = set(re.findall(r'data-i18n(?:-label)?="(\w+)"', page)) | set(re.findall(r'\bt\("(\w+)"', code))
+    texts = _texts("en").keys()
+    assert asked <= texts
+    quoted = set(re.findall(r'"(\w+)"', code))
+    composed = ["framework_", "capture_", "optimizer_", "method_", *re.findall(r"`(\w+_)\$\{", code)]
+    assert [key for key in texts - asked - quoted if not key.startswith(tuple(composed))] == []
+
+
+def test_the_page_s_words_are_the_core_s():
+    script = (_FOLDER / "question.js").read_text().partition("WORDS = {")[2].partition("};")[0]
+    listed = re.findall(r"^  (\w+): \[(.*?)\]", script, re.M)
+    words = {name: re.findall(r'"([\w-]+)"', found) for name, found in listed}
+    assert words == {
+        "precision": list(PRECISIONS),
+        "memory_format": list(MEMORY_FORMATS),
+        "framework": list(FRAMEWORKS),
+        "capture": list(CAPTURES),
+        "optimizer": list(OPTIMIZERS),
+        "method": [method for method in METHODS if method != "anchored"],  # needs a measurement
+    }
+
+
+def test_every_class_of_operators_and_every_bound_has_a_name():
+    classes = {*CLASSES, *operator_classes_of(dict.fromkeys(KERNEL_CLASSES, np.zeros(1))), OVERHEAD}
+    assert {f"class_{name}" for name in classes} | {f"bound_{name}" for name in BOUNDS} <= _texts("en").keys()
+
+
+def _texts(language):
+    lines = (_FOLDER / f"strings_{language}.js").read_text().splitlines()
+    return dict(re.fullmatch(r'  (\w+): "(.*)",', line).groups() for line in lines if line.startswith("  "))
