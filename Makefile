@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
-.PHONY: predict setup test lint bench model notebooks clean apt
+.PHONY: predict setup test lint bench model notebooks containers clean apt
 
 # Ten GPUs from Kepler to Hopper at five batch sizes: what the shipped model says without any measurement of yours.
 DEMO_GPUS := --gpu K80 --gpu M60 --gpu P100-PCIE-16GB --gpu V100-SXM2-16GB --gpu T4 --gpu "RTX 2080 Ti" \
@@ -70,6 +70,10 @@ model: $(VENV)/.dev
 # Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/render.py
+
+# Builds and runs the service's image without a container engine, as root on Linux: for changes of its Dockerfile.
+containers: $(VENV)/.dev
+	$(BIN)/python tests/container_tests/steps.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
