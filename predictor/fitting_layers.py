@@ -31,6 +31,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
 
     operators = measurements[measurements["kind"] == "operator"]
     targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
+    targets = _of_one_instrument(targets, operators)
     libraries = libraries_of(operators)
     before = {mode: found for mode in libraries if (found := (known or LayerModels()).find(mode))}
     libraries = {
@@ -43,6 +44,14 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     features = feature_table(targets) if len(targets) else None
     libraries, laws = estimator.learn(libraries, features, {mode: each.law for mode, each in before.items()})
     return [LayerModel(library, laws[mode]) for mode, library in libraries.items()]
+
+
+def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
+    """Targets of the sources that measured operators, too: others' iterations hold other work (kept gradients)."""
+    if "source" not in targets or not len(operators):
+        return targets
+    same = targets[targets["source"].isin(operators["source"].unique())]
+    return same if len(same) else targets
 
 
 def _trained(frame: pd.DataFrame) -> Any:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from predictor.errors import SchemaError
 from predictor.operator_neighbours import FAR, neighbourhoods
 from predictor.operator_trees import FOREST_OF, Forest, forest_features
-from predictor.operator_work import device_rates, operator_class, roofline_ms
+from predictor.operator_work import device_rates, device_sm_count, operator_class, roofline_ms
 from predictor.operators import Operator, operator_from_row
 from predictor.roofline.rates import Rates
 
@@ -26,6 +26,7 @@ __all__ = [
     "FARAWAY",
     "MEASURED",
     "NEAR",
+    "OPERATOR_KEYS",
     "UNKNOWN",
     "LibraryMode",
     "OperatorLibrary",
@@ -38,11 +39,11 @@ MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
 """How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
 sizes, from far shapes, of a type that was never measured."""
 
-_USUAL = 0.4  # of the share of operators that the commonest batch size has
+_USUAL = 0.2  # of the share of operators that the commonest batch size has
 _CLIFF = 0.3  # of ln time: a neighbour further off has a kernel of its own, which says nothing about others
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
-_OPERATOR_KEYS = (
+OPERATOR_KEYS = (
     "cnn",
     "type",
     "activation_kind",
@@ -53,6 +54,7 @@ _OPERATOR_KEYS = (
     "parameters",
     "n_tensors",
 )
+"""Columns that tell operators apart: `cnn` holds the name, which has the shape."""
 
 
 class LibraryMode(NamedTuple):
@@ -109,29 +111,46 @@ class OperatorLibrary:
             If a row is of no operator, or there is none.
         """
         names: dict[tuple[object, ...], Operator] = {}
-        gpu: dict[tuple[Operator, float], list[float]] = {}
-        host: dict[Operator, list[float]] = {}
+        measured: list[Operator] = []
+        times: list[tuple[float, float, float]] = []
         machines: set[object] = set()
         for row in rows:
             machines.add(row.get("host"))
-            key = tuple(str(row.get(name)) for name in _OPERATOR_KEYS)
-            operator = names.setdefault(key, operator_from_row(row)) if key not in names else names[key]
+            key = tuple(str(row.get(name)) for name in OPERATOR_KEYS)
+            if key not in names:
+                names[key] = operator_from_row(row)
+            measured.append(names[key])
             time_ms = row["gpu_time_ms"] if _known(row.get("gpu_time_ms")) else row["iteration_time_ms"]
-            gpu.setdefault((operator, float(row["batch_size"])), []).append(float(time_ms))
-            if _known(row.get("host_time_ms")):
-                host.setdefault(operator, []).append(float(row["host_time_ms"]))
-        if not gpu:
+            host_ms = row["host_time_ms"] if _known(row.get("host_time_ms")) else np.nan
+            times.append((float(row["batch_size"]), float(time_ms), float(host_ms)))
+        return cls.of_times(mode, measured, np.array(times).reshape(-1, 3), machines)
+
+    @classmethod
+    def of_times(
+        cls, mode: LibraryMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
+    ) -> OperatorLibrary:
+        """Library of operators, each measured once or more; `times` has batch size, GPU ms and host ms of each.
+
+        Raises
+        ------
+        SchemaError
+            If there is none.
+        """
+        if not len(measured):
             raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
-        operators = tuple(
-            sorted({operator for operator, _ in gpu}, key=lambda each: (each.name, each.kind or ""))
-        )
-        sizes = sorted({size for _, size in gpu})
-        log_ms = np.full((len(operators), len(sizes)), np.nan)
+        operators = tuple(sorted(set(measured), key=lambda each: (each.name, each.kind or "")))
         place = {operator: i for i, operator in enumerate(operators)}
-        for (operator, size), times in gpu.items():
-            log_ms[place[operator], sizes.index(size)] = float(np.log(times).mean())
-        host_ms = [float(np.median(host[each])) if each in host else np.nan for each in operators]
-        return cls(mode, operators, np.array(sizes), log_ms, np.array(host_ms), _only(machines))
+        row = np.array([place[operator] for operator in measured])
+        sizes, column = np.unique(times[:, 0], return_inverse=True)
+        cell = row * sizes.size + column
+        total, count = (
+            np.bincount(cell, weights, len(operators) * sizes.size)
+            for weights in (np.log(times[:, 1]), np.ones(len(times)))
+        )
+        log_ms = np.where(count > 0, total / np.maximum(count, 1.0), np.nan).reshape(-1, sizes.size)
+        return cls(
+            mode, operators, sizes, log_ms, _medians(times[:, 2], row, len(operators)), _only(set(machines))
+        )
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -201,14 +220,7 @@ class OperatorLibrary:
         """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
         chosen = [self.operators[int(i)] for i in rows]
         ratio = self.log_ms[rows] - np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
-        log_sizes, asked = np.log(self.batch_sizes), np.log(batches)
-        curves, beyond = np.empty((rows.size, batches.size)), np.empty((rows.size, batches.size), dtype=bool)
-        patterns, member = np.unique(np.isfinite(ratio), axis=0, return_inverse=True)
-        for number, pattern in enumerate(patterns):
-            alike = np.flatnonzero(member.ravel() == number)
-            at = log_sizes[pattern]
-            curves[alike] = _interpolation(at, asked, ratio[np.ix_(alike, np.flatnonzero(pattern))])
-            beyond[alike] = (asked < at[0] - 1e-9) | (asked > at[-1] + 1e-9)
+        curves, beyond = _along(np.log(self.batch_sizes), np.log(batches), ratio)
         beyond[[i for i, operator in enumerate(chosen) if operator.type in _BATCH_FREE]] = False
         return curves, beyond
 
@@ -233,7 +245,7 @@ class OperatorLibrary:
         near = replace(near, rows=at.reshape(near.rows.shape))
         efficiency, beyond = self._curves(used, batches)
         usual = _median(self.host_ms)
-        log_ratio, surprise = near.mean(efficiency), self._surprise(used, efficiency, batches)
+        log_ratio, surprise = near.mean(efficiency), self._surprise(used, batches)
         for i, general in self._by_trees(asked, batches).items():
             log_ratio[i] = general + near.shrunk(i, surprise)
         host = near.mean(np.where(np.isfinite(self.host_ms), self.host_ms, usual)[used])
@@ -251,7 +263,8 @@ class OperatorLibrary:
             new = [i for i in rows if asked[i] not in self.hidden]
             if new:
                 sizes = self._usual_sizes(name)
-                features = forest_features([asked[i] for i in new], sizes, self._rates())
+                sm_count = device_sm_count(self.mode.gpu)
+                features = forest_features([asked[i] for i in new], sizes, self._rates(), sm_count)
                 answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
                 found |= dict(zip(new, _interpolation(np.log(sizes), np.log(batches), answers), strict=True))
             found |= {i: self._held_out(asked[i], batches) for i in rows if asked[i] in self.hidden}
@@ -270,16 +283,16 @@ class OperatorLibrary:
         curve: Array = _interpolation(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
         return curve
 
-    def _surprise(self, rows: NDArray[np.intp], efficiency: Array, batches: Array) -> Array:
+    def _surprise(self, rows: NDArray[np.intp], batches: Array) -> Array:
         """How far measured operators lie from what trees expected that had not seen them; 0 without trees."""
         if self.expected is None:
-            return np.zeros(efficiency.shape)
-        chosen = self.expected[rows]
-        known = np.isfinite(chosen)
-        surprise = np.zeros(efficiency.shape)
-        for i in np.flatnonzero(known.any(axis=1)):
-            at = np.log(self.batch_sizes[known[i]])
-            surprise[i] = efficiency[i] - _interpolation(at, np.log(batches), chosen[i, known[i]][None])[0]
+            return np.zeros((rows.size, batches.size))
+        chosen = [self.operators[int(i)] for i in rows]
+        ratio = self.log_ms[rows] - np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
+        missed = ratio - self.expected[rows]
+        surprise = np.zeros((rows.size, batches.size))
+        told = np.flatnonzero(np.isfinite(missed).any(axis=1))
+        surprise[told] = _along(np.log(self.batch_sizes), np.log(batches), missed[told])[0]
         clipped: Array = np.clip(surprise, -_CLIFF, _CLIFF)
         return clipped
 
@@ -292,6 +305,18 @@ class OperatorLibrary:
         efficiency, _ = self._curves(np.array(alike or range(len(self)), dtype=np.intp), batches)
         chosen: Array = np.median(efficiency, axis=0)
         return chosen
+
+
+def _along(at: Array, asked: Array, values: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Each row interpolated between what is known of it (not NaN), and whether that is beyond its ends."""
+    curves, beyond = np.empty((len(values), asked.size)), np.empty((len(values), asked.size), dtype=bool)
+    patterns, member = np.unique(np.isfinite(values), axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        alike = np.flatnonzero(member.ravel() == number)
+        own = at[pattern]
+        curves[alike] = _interpolation(own, asked, values[np.ix_(alike, np.flatnonzero(pattern))])
+        beyond[alike] = (asked < own[0] - 1e-9) | (asked > own[-1] + 1e-9)
+    return curves, beyond
 
 
 def _interpolation(at: Array, asked: Array, values: Array) -> Array:
@@ -311,6 +336,17 @@ def _only(machines: set[object]) -> str | None:
 
 def _known(value: Any) -> bool:
     return value is not None and value == value
+
+
+def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
+    """Median of the known values of each group, NaN where none is known."""
+    found = np.full(n_groups, np.nan)
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(group[known], kind="stable")]
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    for some in np.split(order, starts[1:]) if order.size else ():
+        found[group[some[0]]] = np.median(values[some])
+    return found
 
 
 def _median(values: Array) -> float:

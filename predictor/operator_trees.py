@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.layers import ACTIVATION_KINDS
+from predictor.operator_tiles import N_TILE_COLUMNS, tile_columns
 from predictor.operator_work import OPERATOR_CLASSES, operator_work, roofline_ms, shape_columns
 from predictor.operators import Operator
 from predictor.roofline.rates import Rates
@@ -52,17 +53,38 @@ class Forest:
 
     def predict(self, rows: Array) -> Array:
         """Answers of shape (n_rows,) for features of shape (n_rows, n_features)."""
-        at = np.repeat(self.roots[None, :], len(rows), axis=0)
-        row = np.arange(len(rows))[:, None]
-        while True:
-            feature = self.feature[at]
-            inner = feature != _LEAF
-            if not inner.any():
-                break
-            goes_left = rows[row, np.maximum(feature, 0)] <= self.threshold[at]
-            at = np.where(inner, np.where(goes_left, self.left[at], self.right[at]), at)
-        total: Array = self.start + self.value[at].sum(axis=1)
+        at = np.tile(self.roots, len(rows))
+        row = np.repeat(np.arange(len(rows)), self.roots.size)
+        going = np.flatnonzero(self.feature[at] != _LEAF)
+        while going.size:
+            node = at[going]
+            goes_left = rows[row[going], self.feature[node]] <= self.threshold[node]
+            at[going] = node = np.where(goes_left, self.left[node], self.right[node])
+            going = going[self.feature[node] != _LEAF]
+        total: Array = self.start + self.value[at].reshape(len(rows), -1).sum(axis=1)
         return total
+
+    @classmethod
+    def mean(cls, forests: Sequence[Forest]) -> Forest:
+        """One forest that answers the mean of several."""
+        n = len(forests)
+        sizes = [forest.feature.size for forest in forests]
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        moved = {
+            name: np.concatenate(
+                [getattr(forest, name) + offset for forest, offset in zip(forests, offsets, strict=True)]
+            ).astype(np.int32)
+            for name in ("roots", "left", "right")
+        }
+        return cls(
+            float(np.mean([forest.start for forest in forests])),
+            moved["roots"],
+            np.concatenate([forest.feature for forest in forests]),
+            np.concatenate([forest.threshold for forest in forests]),
+            moved["left"],
+            moved["right"],
+            np.concatenate([forest.value for forest in forests]) / n,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers, rounded."""
@@ -107,7 +129,9 @@ class Forest:
         )
 
 
-def forest_features(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
+def forest_features(
+    operators: Sequence[Operator], batch_sizes: Array, rates: Rates, sm_count: int | None = None
+) -> Array:
     """Features of every operator at every batch size, of shape (n_operators, n_batches, N_FEATURES)."""
     n, m = len(operators), batch_sizes.size
     batch = np.log2(batch_sizes)
@@ -125,10 +149,15 @@ def forest_features(operators: Sequence[Operator], batch_sizes: Array, rates: Ra
     )
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
     by_shape = np.concatenate([shapes, flags], axis=1)
-    joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch], axis=2)
+    tiles = tile_columns(operators, batch_sizes, sm_count)
+    joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
     return joined
 
 
 N_FEATURES = (
-    len(shape_columns([Operator("loss", in_channels=1)])[0]) + len(_TYPES) + len(ACTIVATION_KINDS) + 5
+    len(shape_columns([Operator("loss", in_channels=1)])[0])
+    + len(_TYPES)
+    + len(ACTIVATION_KINDS)
+    + 5
+    + N_TILE_COLUMNS
 )

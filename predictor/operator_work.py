@@ -25,6 +25,7 @@ __all__ = [
     "OPERATOR_CLASSES",
     "SHAPE_COLUMNS",
     "device_rates",
+    "device_sm_count",
     "operator_class",
     "operator_work",
     "roofline_ms",
@@ -94,6 +95,11 @@ def operator_class(operator: Operator) -> str:
 def device_rates(gpu: str, precision: str) -> Rates:
     """Rates of a GPU of the catalogue; of a CPU (``cpu:<model>``), which has none, those of a usual one."""
     return _CPU_RATES if gpu.startswith("cpu:") else rates_of(find_gpu(gpu), precision)
+
+
+def device_sm_count(gpu: str) -> int | None:
+    """Multiprocessors of a GPU of the catalogue; None of a CPU."""
+    return None if gpu.startswith("cpu:") else find_gpu(gpu).sm_count
 
 
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:

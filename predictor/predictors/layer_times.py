@@ -7,6 +7,7 @@ shares with it, and layer_weights, which learns the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from statistics import NormalDist
 from typing import Any, ClassVar
 
@@ -19,10 +20,10 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.forecasts import Anchor
 from predictor.gpus import find_gpu
 from predictor.layer_law import LayerLaw, LayerSums, layer_sums
-from predictor.operator_library import LibraryMode, OperatorLibrary
-from predictor.operators import operator_from_row
+from predictor.operator_library import OPERATOR_KEYS, LibraryMode, OperatorLibrary
+from predictor.operators import Operator, operator_from_row
 from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
-from predictor.predictors.layer_weights import LayerRows, fit_laws, own_operators
+from predictor.predictors.layer_weights import LayerRows, fit_laws
 from predictor.predictors.operator_forests import with_forests
 from predictor.roofline.coefficients import join_host
 
@@ -32,6 +33,8 @@ _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table"
 Anchors = tuple[pd.DataFrame, ArrayLike]
 
 _Z = NormalDist().inv_cdf(0.95)
+_WHOLE_PASSES = ("forward_backward", "training")
+_OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
@@ -111,9 +114,8 @@ class LayerTimes(FeatureTablePredictor):
         rows: dict[LibraryMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
-        owned = {mode: own_operators(rows[mode]) if mode in rows else {} for mode in libraries}
         grown = {
-            mode: with_forests(library, owned[mode], self.random_state) if self.trees else library
+            mode: with_forests(library, self.random_state) if self.trees else library
             for mode, library in libraries.items()
         }
         return grown, fit_laws(grown, rows, known, self.pull, calibrate=self.calibrate)
@@ -229,11 +231,33 @@ class LayerTimes(FeatureTablePredictor):
 def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
     """One library per GPU and mode of a measurement table's operator rows."""
     operators = frame[_is_operator(frame)]
-    grouped: dict[LibraryMode, list[dict[Any, Any]]] = {}
-    for mode, row in zip(modes_of(operators), operators.to_dict("records"), strict=True):
-        if row.get("pass") in ("forward_backward", "training", None) or row.get("type") in ("add", "concat"):
-            grouped.setdefault(mode, []).append(row)
-    return {mode: OperatorLibrary.of_rows(mode, rows) for mode, rows in grouped.items()}
+    if "pass" in operators:
+        whole = operators["pass"].isna() | operators["pass"].isin(_WHOLE_PASSES)
+        operators = operators[whole | operators["type"].isin(("add", "concat"))]
+    if operators.empty:
+        return {}
+    measured = _operators_of_rows(operators)
+    busy, wall = _numbers(operators, "gpu_time_ms"), _numbers(operators, "iteration_time_ms")
+    batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
+    times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
+    machines = operators["host"].tolist() if "host" in operators else [None] * len(operators)
+    rows: dict[LibraryMode, list[int]] = {}
+    for i, mode in enumerate(modes_of(operators)):
+        rows.setdefault(mode, []).append(i)
+    return {
+        mode: OperatorLibrary.of_times(mode, [measured[i] for i in at], times[at], {machines[i] for i in at})
+        for mode, at in rows.items()
+    }
+
+
+def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
+    """Operator of every row, each read once however often it was measured."""
+    keys = [column for column in OPERATOR_KEYS if column in rows]
+    number = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    distinct, first = np.unique(number, return_index=True)
+    used = [column for column in rows if column in _OPERATOR_COLUMNS]
+    found = [operator_from_row(row) for row in rows[used].iloc[first].to_dict("records")]
+    return [found[i] for i in np.searchsorted(distinct, number)]
 
 
 def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +44,12 @@ class LayerRows:
 
     def groups(self) -> list[tuple[LayerTable, NDArray[np.intp]]]:
         """Rows of each CNN and image size."""
-        found: dict[LayerTable, list[int]] = {}
-        for i, table in enumerate(self.tables):
-            found.setdefault(table, []).append(i)
-        return [(table, np.array(rows)) for table, rows in found.items()]
+        found: dict[int, list[int]] = {}
+        for i, table in enumerate(
+            self.tables
+        ):  # rows share their CNN's table: comparing all its layers takes long
+            found.setdefault(id(table), []).append(i)
+        return [(self.tables[rows[0]], np.array(rows)) for rows in found.values()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,12 +100,18 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
     columns, host, counts, blind = np.zeros((n, len(_NAMES))), np.full(n, np.nan), np.zeros(n), np.zeros(n)
     for table, at in rows.groups():
-        sums = layer_sums(library, table, rows.batch_sizes[at])
+        sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()))
         columns[at], host[at], counts[at] = _columns(sums), sums.host_ms, sums.n_operators
         blind[at] = sum(sums.shares.values())
     names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
     whole = _Design(columns, rows.gpu_ms, host, counts, rows.host_ms, blind, names)
     return whole.rows(np.isfinite(rows.gpu_ms))
+
+
+@lru_cache(maxsize=2048)
+def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> LayerSums:
+    """As layer_sums, remembered: CNNs held out in turn ask the same library about the same CNNs."""
+    return layer_sums(library, table, np.array(batch_sizes))
 
 
 def _columns(sums: LayerSums) -> Array:
@@ -190,13 +199,14 @@ def _calibrated(
     known = LayerRows(*_finite(rows))
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
-        lesser = library.without(each for each, cnn in owner.items() if cnn == name)
+        own = {each for each, cnn in owner.items() if cnn == name}
+        lesser = library if own.isdisjoint(library.operators) else library.without(own)
         for table, at in known.groups():
             if table.cnn != name:
                 continue
             truth = np.log(known.gpu_ms[at])
             for found, knows in ((exact, library), (near, lesser)):
-                sums = layer_sums(knows, table, known.batch_sizes[at])
+                sums = _sums(knows, table, tuple(known.batch_sizes[at].tolist()))
                 found += list(np.abs(truth - np.log(left.gpu_ms(sums))))
     spread, spread_near = _quantile(exact), _quantile(near)
     return replace(law, spread=spread, spread_near=max(spread, spread_near))
@@ -210,7 +220,7 @@ def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
 def own_operators(rows: LayerRows) -> dict[Operator, str]:
     """Operators that one CNN alone has, with that CNN's name."""
     having: dict[Operator, set[str]] = {}
-    for table in set(rows.tables):
+    for table, _ in rows.groups():
         for operator in operators_of(table):
             having.setdefault(operator, set()).add(table.cnn)
     return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}

@@ -1,20 +1,24 @@
 """Grows the trees of an operator library, and says of each measured operator what they expect without having seen it.
 
-Called by the `layer-times` estimator and fitting; calls operator_library and scikit-learn. What a forest expects of an
-operator comes from trees grown without its group, so that neighbours' errors, and intervals, are honest.
+Called by the `layer-times` estimator and fitting; calls operator_library and scikit-learn. Operators are dealt into
+groups; each group is left out by the trees of one forest, whose mean is asked about shapes that nobody measured. So
+what is expected of a measured operator, and with it neighbours' errors and intervals, is honest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
 from dataclasses import replace
+from hashlib import blake2b
+from threading import Lock
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.operator_library import OperatorLibrary
 from predictor.operator_trees import FOREST_OF, Forest, forest_features
-from predictor.operator_work import device_rates, roofline_ms
+from predictor.operator_work import device_rates, device_sm_count, roofline_ms
 from predictor.operators import Operator
 
 __all__ = ["with_forests"]
@@ -23,47 +27,82 @@ Array = NDArray[np.float64]
 
 _LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
 _N_GROUPS = 3
-_N_TREES, _RATE, _LEAVES, _LEAST_ROWS = 300, 0.08, 64, 3
+_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.15, 128, 2, 0.5
+_REMEMBERED = 32  # libraries: CNNs held out in turn mostly leave the same operators
+
+_grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
+_lock = Lock()
 
 
-def with_forests(
-    library: OperatorLibrary, owners: Mapping[Operator, str] | None = None, seed: int = 0
-) -> OperatorLibrary:
+def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
     """The library with trees, one forest of convolutions and one of all else, where it has enough of them.
 
     Parameters
     ----------
     library : OperatorLibrary
-    owners : mapping of Operator to str, optional
-        Operators of one owner (the one CNN that has them) are left out together; others each by itself.
     seed : int
+        Draws what each tree sees.
     """
-    rates = device_rates(library.mode.gpu, library.mode.precision)
+    key = _fingerprint(library, seed)
+    with _lock:
+        if key in _grown_before:
+            _grown_before.move_to_end(key)
+            return _grown_before[key]
+    grown = _with_forests(library, seed)
+    with _lock:
+        _grown_before[key] = grown
+        while len(_grown_before) > _REMEMBERED:
+            _grown_before.popitem(last=False)
+    return grown
+
+
+def _fingerprint(library: OperatorLibrary, seed: int) -> bytes:
+    names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
+    numbers = (library.batch_sizes, library.log_ms, library.host_ms)
+    told = [f"{library.mode}|{library.host}|{seed}|{names}".encode(), *(each.tobytes() for each in numbers)]
+    return blake2b(b"|".join(told)).digest()
+
+
+def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
+    rates, sm_count = (
+        device_rates(library.mode.gpu, library.mode.precision),
+        device_sm_count(library.mode.gpu),
+    )
     ratio = library.log_ms - np.log(roofline_ms(library.operators, library.batch_sizes, rates))
-    features = forest_features(library.operators, library.batch_sizes, rates)
-    group = _groups(library.operators, owners or {}, seed)
+    features = forest_features(library.operators, library.batch_sizes, rates, sm_count)
+    group = _groups(library.operators)
     expected = np.full(ratio.shape, np.nan)
     forests: dict[str, Forest] = {}
     for name in sorted(set(FOREST_OF.values()) - {"none"}):
         rows = np.array([FOREST_OF[operator.type] == name for operator in library.operators], dtype=bool)
-        if rows.sum() < _LEAST_OPERATORS:
-            continue
-        forests[name] = _grown(features[rows], ratio[rows], seed)
-        for number in range(_N_GROUPS):
-            out = rows & (group == number)
-            if out.any():
-                forest = _grown(features[rows & ~out], ratio[rows & ~out], seed)
-                flat = forest.predict(features[out].reshape(-1, features.shape[2]))
-                expected[out] = flat.reshape(ratio[out].shape)
+        if rows.sum() >= _LEAST_OPERATORS:
+            forests[name], expected[rows] = _cross_fitted(features[rows], ratio[rows], group[rows], seed)
     return replace(library, forests=forests, expected=np.where(np.isfinite(ratio), expected, np.nan))
 
 
-def _groups(operators: tuple[Operator, ...], owners: Mapping[Operator, str], seed: int) -> NDArray[np.intp]:
-    names = [owners.get(operator, operator.name) for operator in operators]
-    distinct = sorted(set(names))
-    dealt = np.random.default_rng(seed).permutation(len(distinct)) % _N_GROUPS
-    number = dict(zip(distinct, dealt, strict=True))
-    return np.array([number[name] for name in names], dtype=np.intp)
+def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
+    """Group of each operator: those of one width are left out together, as a CNN's layers look alike."""
+    widths = [max(each.in_channels or 0, each.out_channels or 0) for each in operators]
+    return np.array([crc32(str(width).encode()) % _N_GROUPS for width in widths], dtype=np.intp)
+
+
+def _dealt(group: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Groups, each with something outside: operators of one width alone are dealt out one by one."""
+    return group if np.unique(group).size > 1 else np.arange(group.size) % _N_GROUPS
+
+
+def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
+    """Mean of forests that each leave a group out, and what the one that left it out expects of each operator."""
+    expected = np.full(ratio.shape, np.nan)
+    group = _dealt(group)
+    forests: list[Forest] = []
+    for number in range(_N_GROUPS):
+        out = group == number
+        forests.append(_grown(features[~out], ratio[~out], seed + number))
+        if out.any():
+            flat = forests[-1].predict(features[out].reshape(-1, features.shape[2]))
+            expected[out] = flat.reshape(ratio[out].shape)
+    return Forest.mean(forests), expected
 
 
 def _grown(features: Array, ratio: Array, seed: int) -> Forest:
@@ -77,7 +116,7 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
         learning_rate=_RATE,
         max_leaf_nodes=_LEAVES,
         min_samples_leaf=_LEAST_ROWS,
-        max_features=0.5,
+        max_features=_FEATURES,
         early_stopping=False,
         random_state=seed,
     )
