@@ -1,0 +1,94 @@
+"""Makes the pictures of the web page in docs/images: `python docs/screenshots.py`, where Chromium is installed.
+
+Called by whoever changed the page; starts a service of its own and stops it. Pictures are made at one pixel per dot and
+of the top of the page, so that they stay small; `--out` writes them elsewhere.
+"""
+
+import argparse
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+DESKTOP, PHONE = (1360, 900), (390, 844)
+LIMITS = "#budget_usd=60&deadline_h=48"
+PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
+    "web-desktop": (DESKTOP, "light", "en-US", LIMITS, ".top"),
+    "web-offers": (DESKTOP, "light", "en-US", LIMITS, "#cost-title"),
+    "web-explanation": (DESKTOP, "light", "en-US", LIMITS, "#why-title"),
+    "web-dark": (DESKTOP, "dark", "en-US", "#cnn=efficientnet_b0", ".top"),
+    "web-japanese": (DESKTOP, "light", "ja-JP", f"{LIMITS}&lang=ja", ".top"),
+    "web-phone": (PHONE, "light", "en-US", LIMITS, "#time-title"),
+    "web-phone-form": (PHONE, "light", "en-US", LIMITS, ".top"),
+    "web-phone-japanese": (PHONE, "dark", "ja-JP", f"{LIMITS}&lang=ja", "#cost-title"),
+}
+"""Of each picture: window, colours, language, question, and what stands at its top."""
+
+
+def main() -> None:
+    """Make every picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "images")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    from playwright.sync_api import sync_playwright
+
+    with _service() as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or None, args=["--no-sandbox"]
+        )
+        for name, (window, scheme, language, question, top) in PICTURES.items():
+            size = {"width": window[0], "height": window[1]}
+            page = browser.new_page(viewport=size, color_scheme=scheme, locale=language)
+            _take(page, f"{url}/{question}", top, out / f"{name}.png")
+            page.close()
+
+
+def _take(page: Any, address: str, top: str, path: Path) -> None:
+    page.goto(address)
+    page.wait_for_selector("#results:not(.empty, .busy) #cost-chart svg")
+    page.wait_for_selector("#why[aria-busy=false] #why-chart svg")
+    page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)
+    page.wait_for_timeout(300)  # charts follow the window's size a moment later
+    page.screenshot(path=path)
+    print(f"{path}: {path.stat().st_size:,} bytes")
+
+
+@contextmanager
+def _service() -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--log-level", "warning"]
+    process = subprocess.Popen(  # noqa: S603 - our own service
+        [*command, "--port", url.rpartition(":")[2]],
+        env=os.environ | {"EPOCHCAST_STORE": "", "EPOCHCAST_LOG_LEVEL": "warning"},
+    )
+    try:
+        _wait(url, process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait(url: str, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        try:
+            urllib.request.urlopen(f"{url}/readyz").close()  # noqa: S310 - our own
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise SystemExit("The service does not start: see its message above.")
+
+
+if __name__ == "__main__":
+    main()
