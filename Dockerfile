@@ -33,19 +33,19 @@ ARG CUDA=13
 ARG TORCH=torch==2.13.0
 ARG PIP_EXTRA_INDEX_URL=
 COPY --from=wheel /wheels /wheels
-# PyTorch brings CUDA and cuDNN, which CuPy and Chainer then use. Chainer takes two steps (docs/dependencies.md).
+# PyTorch brings CUDA and cuDNN, and [ctk] what CuPy wants of CUDA besides. Chainer takes two steps (docs/dependencies.md).
 RUN set -- /wheels/*.whl \
     && python -m venv /opt/epochcast \
-    && /opt/epochcast/bin/pip install --no-cache-dir "$1[cuda${CUDA},onnx]" "${TORCH}" 'setuptools>=70.1,<82' 'wheel>=0.45' \
+    && /opt/epochcast/bin/pip install --no-cache-dir "$1[cuda${CUDA},onnx]" "cupy-cuda${CUDA}x[ctk]" "${TORCH}" 'setuptools>=70.1,<82' 'wheel>=0.45' \
     && /opt/epochcast/bin/pip install --no-cache-dir --no-build-isolation chainer==7.8.1 \
     && rm -r /wheels \
     && useradd --no-create-home --uid 10001 epochcast \
     && install --directory --owner=10001 --group=10001 /data
-# What NVIDIA's container runtime is to bring in, and where CuPy keeps the kernels that it compiles.
+# What NVIDIA's container runtime is to bring in, and where CuPy may keep the kernels that it compiles.
 ENV PATH=/opt/epochcast/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
-    CUPY_CACHE_DIR=/tmp/cupy \
+    HOME=/tmp \
     PYTHONUNBUFFERED=1
 USER 10001
 WORKDIR /data
