@@ -58,6 +58,14 @@ export async function draw(id, spec, label) {
   return view;
 }
 
+/** Say that there is nothing to draw. @param {string} id @param {string} text */
+export function drawNothing(id, text) {
+  drawn.get(id)?.finalize();
+  drawn.delete(id);
+  byId(id).setAttribute("aria-label", text);
+  byId(id).replaceChildren(make("p", { class: "hint", text }));
+}
+
 /**
  * Ticks of a logarithmic axis of seconds at times that people think in.
  * @param {number[]} seconds values on the axis

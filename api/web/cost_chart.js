@@ -2,11 +2,16 @@
  * Cost against time of the whole training, a mark for each offer, a line along the Pareto front.
  * Called by main.js; calls charts, format and i18n.
  */
-import { decimalTicks, draw, timeAxis, timeTicks, tone } from "./charts.js";
-import { count, dollars, duration, durations, number, shortGpu } from "./format.js";
+import { decimalTicks, draw, drawNothing, timeAxis, timeTicks, tone } from "./charts.js";
+import { byId } from "./dom.js";
+import { count, dollars, duration, durations, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 const HOUR = 3600;
+const HEIGHT = 360;
+const AXIS = 75; // pixels, about, that the y axis takes
+const LETTER = 7.2; // pixels, about, of a letter of a label
+const PLACES = [["left", 9, -12], ["right", -9, -12], ["left", 9, 13], ["right", -9, 13], ["left", 12, 0], ["left", 9, -27], ["right", -9, -27]];
 
 /**
  * Draw an answer.
@@ -15,6 +20,7 @@ const HOUR = 3600;
  */
 export function drawCostChart(rows, limits) {
   const points = rows.filter((row) => row.total_cost_usd !== null && row.fits_in_memory).map(point);
+  if (!points.length) return drawNothing("cost-chart", t("cost_nothing"));
   const pareto = points.filter((each) => each.pareto).length;
   return draw("cost-chart", spec(points, limits, rows[0]?.epochs ?? 1), t("cost_label", { n: points.length, pareto }));
 }
@@ -49,15 +55,14 @@ function spec(points, limits, epochs) {
   const costs = points.map((each) => each.cost).concat(front.flatMap((each) => [each.cheap, each.dear]));
   if (limits.deadline) times.push(limits.deadline * HOUR);
   if (limits.budget) costs.push(limits.budget);
-  const [first, last] = range(times).map(Math.log);
-  for (const each of front) each.late = Math.log(each.time) > first + 0.55 * (last - first); // its label goes to the left
+  placeLabels(front, points, range(times), range(costs));
   const x = { field: "time", type: "quantitative", scale: { type: "log", nice: false, domain: range(times) },
     axis: timeAxis(timeTicks(times), t("time_total_axis", { epochs: count(epochs) }), { labelOverlap: true, grid: true }) };
   const y = { field: "cost", type: "quantitative", scale: { type: "log", nice: false, domain: range(costs) },
     axis: { title: t("cost_total_axis"), values: decimalTicks(costs), format: ",~r" } };
   const front_color = tone("accent");
   return {
-    height: 360,
+    height: HEIGHT,
     layer: [
       ...limitLines(limits, x, y),
       { data: { values: front }, mark: { type: "rule", color: front_color, opacity: 0.35, strokeWidth: 1.5 },
@@ -71,11 +76,36 @@ function spec(points, limits, epochs) {
           shape: { field: "provider", type: "nominal", legend: { title: t("provider"), orient: "top", direction: "horizontal", offset: 4 } } } },
       ...[{ stroke: tone("card"), strokeWidth: 4, strokeJoin: "round" }, {}].map((under) => ({
         data: { values: front },
-        mark: { type: "text", align: { expr: "datum.late ? 'right' : 'left'" }, baseline: "bottom", dx: { expr: "datum.late ? -6 : 8" }, dy: -6, fontWeight: 600, ...under },
+        mark: { type: "text", align: { expr: "datum.align" }, baseline: "middle", dx: { expr: "datum.dx" }, dy: { expr: "datum.dy" }, fontWeight: 600, ...under },
         encoding: { x, y, text: { field: "label" } },
       })),
     ],
   };
+}
+
+/** Give each label of the front the first place around its mark where it covers nothing; none where there is none. */
+function placeLabels(front, points, times, costs) {
+  const width = Math.max(150, byId("cost-chart").clientWidth - AXIS);
+  const at = (value, [low, high]) => Math.log(value / low) / Math.log(high / low);
+  const marks = points.map((each) => ({ each, x: at(each.time, times) * width, y: (1 - at(each.cost, costs)) * HEIGHT }));
+  const taken = marks.map(({ x, y }) => [x - 5, y - 5, x + 5, y + 5]);
+  for (const { each, x, y } of marks.filter((mark) => front.includes(mark.each))) {
+    const boxes = PLACES.map(([align, dx, dy]) => labelBox(align, x + dx, y + dy, each.label));
+    const free = boxes.findIndex((box) => box[0] >= 0 && box[2] <= width && box[1] >= 0 && !taken.some((other) => overlap(box, other)));
+    if (free < 0) each.label = ""; // the table and the mark's tooltip name it
+    [each.align, each.dx, each.dy] = PLACES[Math.max(0, free)];
+    if (free >= 0) taken.push(boxes[free]);
+  }
+}
+
+function labelBox(align, x, y, text) {
+  const width = text.length * LETTER;
+  const left = align === "left" ? x : x - width;
+  return [left, y - 8, left + width, y + 8];
+}
+
+function overlap(a, b) {
+  return a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];
 }
 
 function limitLines({ budget, deadline }, x, y) {
@@ -83,7 +113,7 @@ function limitLines({ budget, deadline }, x, y) {
   const words = { type: "text", color: tone("bad") };
   const found = [];
   if (budget) {
-    const data = { values: [{ cost: budget, text: `${t("budget_line")} $${number(budget, 6)}` }] };
+    const data = { values: [{ cost: budget, text: `${t("budget_line")} ${dollars(budget)}` }] };
     found.push({ data, mark: look, encoding: { y } });
     found.push({ data, mark: { ...words, align: "right", x: "width", dx: -4, dy: -8 }, encoding: { y, text: { field: "text" } } });
   }

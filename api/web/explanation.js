@@ -175,7 +175,9 @@ function spec(found) {
         encoding: { x, y, order: { field: "order" }, tooltip: { field: "tip" },
           color: { field: "name", type: "nominal", sort: names, scale: { domain: names, range: names.map((_, i) => look(i).color) },
             legend: { title: null, orient: "top", direction: "horizontal", columns: columnsFor(names), symbolType: "square", symbolStrokeWidth: 0, offset: 8 } } } },
-      { data: { values: host }, mark: { type: "tick", thickness: 3, color: tone("ink"), bandSize: 40 }, encoding: { x, y, tooltip: { field: "tip" } } },
+      ...[[7, "card"], [3, "ink"]].map(([thickness, color]) => ({
+        data: { values: host }, mark: { type: "tick", thickness, color: tone(color), opacity: 1 }, encoding: { x, y, tooltip: { field: "tip" } },
+      })),
     ],
   };
 }

@@ -13,13 +13,14 @@ const STEPS = [
 ];
 
 /**
- * A number with so many significant digits and no exponent.
+ * A number with so many significant digits and no exponent; a whole one as it is.
  * @param {?number} value
  * @param {number} [digits]
  */
 export function number(value, digits = 3) {
   if (value === null || value === undefined) return "–";
-  const options = value >= 10 ** digits ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: digits };
+  const exact = Number.isInteger(value) || value >= 10 ** digits;
+  const options = exact ? { maximumFractionDigits: 0 } : { minimumSignificantDigits: digits, maximumSignificantDigits: digits };
   return new Intl.NumberFormat(currentLanguage(), options).format(value);
 }
 

@@ -3,7 +3,7 @@
  * Called by main.js; calls dom, format and i18n.
  */
 import { byId, make } from "./dom.js";
-import { count, dollars, duration, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** @param {object[]} rows of comparisons @param {{budget: ?number, deadline: ?number}} limits */
@@ -32,7 +32,19 @@ function tile(title, row) {
     make("h2", { text: t(title) }),
     make("strong", { text: `${shortGpu(row.gpu)} · ${row.offer}` }),
     make("p", { text: t("tile_cost", values) }),
+    make("p", {}, `${t("interval")}: ${interval(row)} `, extrapolates(row)),
   );
+}
+
+/** The time of all epochs, as far off as that of one. */
+function interval(row) {
+  const seconds = row.total_time_h * 3600;
+  return durations((seconds * row.epoch_low_s) / row.epoch_time_s, (seconds * row.epoch_high_s) / row.epoch_time_s, seconds);
+}
+
+function extrapolates(row) {
+  const n = row.extrapolates.length;
+  return n ? make("span", { class: "badge warn", text: t("extrapolates", { n }), title: row.extrapolates.join("; ") }) : null;
 }
 
 function least(rows, value) {

@@ -2,7 +2,7 @@
  * Time of an epoch against batch size, a line and a band for each GPU; buttons above show and hide them.
  * Called by main.js; calls charts, format and i18n.
  */
-import { draw, look, timeAxis, timeTicks } from "./charts.js";
+import { draw, drawNothing, look, timeAxis, timeTicks } from "./charts.js";
 import { byId, make } from "./dom.js";
 import { count, duration, durations, number, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
@@ -36,6 +36,11 @@ export class TimeChart {
     if (!this.rows.length) return;
     this.#legend();
     const points = this.#points();
+    if (!points.length) {
+      this.view = null;
+      drawNothing("time-chart", t("time_nothing"));
+      return;
+    }
     this.view = await draw("time-chart", spec(points, this.gpus), this.#label(points));
   }
 
@@ -53,7 +58,6 @@ export class TimeChart {
   #label(points) {
     const fitting = points.filter((each) => each.fits);
     const best = [...(fitting.length ? fitting : points)].sort((a, b) => a.time - b.time)[0];
-    if (!best) return t("time_title");
     return t("time_label", { gpus: this.shown.size, best: duration(best.time), gpu: best.gpu, batch: best.batch });
   }
 

@@ -245,3 +245,19 @@ def test_it_turns_dark_with_the_system(page):
 def test_a_point_tells_its_numbers(first_visit):
     first_visit.locator("#time-chart .mark-symbol path").last.hover()
     assert re.search(r"H200.*Batch.*90 % interval", first_visit.inner_text("#tip").replace("\n", " "))
+
+
+def test_gpus_that_nobody_rents_out_have_times_and_no_costs(open_page):
+    page = open_page("#chosen_only=1&gpu=GeForce+GTX+1080&precision=fp32", wait="#cost-chart .hint")
+    assert "for rent" in page.inner_text("#cost-chart")
+    assert set(column(page, "#offers-table", "total_cost_usd")) == {"–"}
+    page.click("#time-legend button")
+    assert page.inner_text("#time-chart") == "No GPU is switched on above."
+    page.click("#time-legend button")
+    page.wait_for_selector("#time-chart svg")
+
+
+def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
+    page = open_page("#gpu=H200&batch_sizes=64&chosen_only=1&data_set=mnist&image_size=32&epochs=1")
+    assert len(text_rows(page, "#rows-table")) == 1
+    assert page.locator("#time-chart .mark-symbol path").count() == 1
