@@ -61,11 +61,12 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run_all.py
 
-# Refits the shipped default on the published measurements (docs/decisions/, datasets/README.md).
+# Refits the shipped default on the published measurements, and shows in docs/notebooks what it says then (docs/decisions/, datasets/README.md).
 model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
 	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
+	$(BIN)/python notebooks/render.py
 
 # Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
 notebooks: $(VENV)/.dev

@@ -173,6 +173,8 @@ class Image:
         _say("it predicts over HTTP", answer["rows"][0]["iteration_time_ms"] > 0)
         asked = {name: QUESTION[name] for name in ("gpus", "batch_sizes")} | {"onnx": _onnx()}
         _say("it reads an ONNX file", len(_ask("/v1/predictions", asked)["rows"]) == 1)
+        with urllib.request.urlopen(SERVICE, timeout=30) as page:
+            _say("it has its web page", b"<html" in page.read())
         _say("it is ready", _ask("/readyz")["store"] is True)
         shown = self.command(["predict", "resnet50", "--gpu", "T4", "--batch-size", "64"], settings)
         _say("it is the command, too", "Tesla T4" in shown.stdout, shown.stderr)

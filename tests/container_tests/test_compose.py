@@ -106,6 +106,15 @@ def test_it_is_yaml_without_doubled_keys():
     assert yaml.load((ROOT / "compose.yaml").read_text(encoding="utf-8"), Strict)  # noqa: S506 - a SafeLoader
 
 
+def test_the_process_that_reads_onnx_files_sees_nothing_of_them(compose, monkeypatch):
+    from api.onnx_reader import _environment
+
+    names = set(compose["services"]["service"]["environment"])
+    for name in names:
+        monkeypatch.setenv(name, "secret")
+    assert names & set(_environment()) == set()
+
+
 def _filled(environment):
     """As compose fills it in where nothing is set."""
     return {
