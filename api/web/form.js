@@ -14,7 +14,10 @@ import { readUpload } from "./upload.js";
 export class Form {
   constructor() {
     this.element = byId("question");
-    this.picker = new GpuPicker(() => clearError("gpus"));
+    this.picker = new GpuPicker(() => {
+      clearError("gpus");
+      byId("gpus").dispatchEvent(new Event("input", { bubbles: true }));
+    });
     this.upload = null;
     this.lists = { cnns: [], gpus: [], data_sets: [], offers: [], hosts: [] };
     this.wantedFile = "";

@@ -2,6 +2,7 @@
  * The page at /: form in, answers out. Loaded by index.html; calls every other module, none of which calls it.
  * The question stands in the link after #, so that it is never sent anywhere but to the service, when asked.
  */
+import { drawAsked } from "./asked.js";
 import { onThemeChange } from "./charts.js";
 import { offerColumns, predictionColumns } from "./columns.js";
 import { drawCostChart } from "./cost_chart.js";
@@ -55,6 +56,7 @@ function listen() {
     event.preventDefault();
     answer({});
   });
+  form.element.addEventListener("input", drawStale);
   addEventListener("hashchange", restore);
   addEventListener("resize", afterwards(drawCharts, 150));
   onThemeChange(drawCharts);
@@ -78,7 +80,7 @@ async function answer({ keepFocus = false, keepLink = false }) {
   const [state, upload] = [form.read(), form.upload];
   clearErrors();
   if (!keepLink && link(state) !== location.href) history.pushState(null, "", link(state));
-  if (state.source === "file" && !upload) return refuse([showError("file", t("file_none"), currentLanguage())], keepFocus);
+  if (state.source === "file" && !upload) return refuse([showError("file", t("file_none"), currentLanguage())]);
   running?.abort();
   running = new AbortController();
   busy(true);
@@ -119,13 +121,14 @@ function conclude(state, upload, asked, results, keepFocus) {
     if (!keepFocus) goToResults();
     explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
     say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
-  } else refuse(faults, keepFocus);
+  } else refuse(faults);
 }
 
-function refuse(faults, keepFocus) {
+function refuse(faults) {
+  drawStale();
   const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
   say(t("refused"));
-  if (!keepFocus) first.focus();
+  first.focus();
 }
 
 /** Where form and answer do not stand side by side, go on to the answer. */
@@ -140,10 +143,17 @@ function drawAnswer() {
   timeChart.load(predictions.rows);
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
+  drawStale();
   drawTiles(comparisons.rows, limits());
   drawCost();
   drawRequest();
   drawCovers(predictions);
+}
+
+/** Say what was asked, and whether the form has changed since. */
+function drawStale() {
+  if (!shown.state) return;
+  drawAsked(shown.state, shown.answers.predictions.rows[0].image_size, link(form.read()) !== link(shown.state));
 }
 
 function drawCharts() {

@@ -261,3 +261,14 @@ def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
     page = open_page("#gpu=H200&batch_sizes=64&chosen_only=1&data_set=mnist&image_size=32&epochs=1")
     assert len(text_rows(page, "#rows-table")) == 1
     assert page.locator("#time-chart .mark-symbol path").count() == 1
+
+
+def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
+    assert "resnet50 · 224 px · imagenet · AMP fp16 · channels last" in page.inner_text("#asked")
+    assert page.locator("#asked .badge").count() == 0
+    page.select_option("#cnn", "alexnet")
+    assert "press Predict" in page.inner_text("#asked")
+    predict(page)
+    assert page.inner_text("#asked").endswith("alexnet · 224 px · imagenet · AMP fp16 · channels last")
+    page.click("#chips button")
+    assert "press Predict" in page.inner_text("#asked")

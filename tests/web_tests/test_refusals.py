@@ -32,6 +32,7 @@ def test_a_refusal_stands_beside_its_field(first_visit, fragment, field, said):
     assert f"{field}-error" in first_visit.get_attribute(f"#{field}", "aria-describedby")
     assert first_visit.is_visible(f"#{field}-error")
     assert first_visit.is_hidden("#problem")
+    assert first_visit.evaluate("document.activeElement.id") == field
 
 
 def test_the_first_field_at_fault_gets_the_focus_and_mending_it_takes_the_message_away(page):
