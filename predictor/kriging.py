@@ -2,8 +2,9 @@
 
 Called by the `anchored` estimator and by serving, with numpy alone; calls the GPU catalogue. A model's residual
 ln(measured / model) is seen as a sum of independent parts, each shared by the measurements that are alike in one
-way: on the same GPU, of the same CNN, at the same image size, on a similar GPU, at a near batch size. Known residuals
-then predict unknown ones, with a variance (simple kriging; Matheron 1963, Rasmussen and Williams 2006, eq. 2.25).
+way: on the same GPU, of the same CNN, at the same image size, on a similar GPU, at a near batch size, of similar
+work. Known residuals then predict unknown ones, with a variance (simple kriging; Matheron 1963, Rasmussen and
+Williams 2006, eq. 2.25).
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ __all__ = ["PARTS", "RUN_NOISE", "Sites", "covariances", "is_outlier", "krige", 
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
-"""Parts of a residual; each has a variance, fitted by `predictor.predictors.variances`."""
+"""Parts of a residual; each has a variance, fitted by `predictor.predictors.variances`. Where sites tell their work
+there is one more, `work`."""
 
 RUN_NOISE = 1e-4
 """Variance of ln time between runs of one training: a hundredth, squared, as careful measurements repeat."""
@@ -35,21 +37,32 @@ _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sites:
-    """Where residuals are known or asked for; all of length n. `mode` is any text that differs between modes."""
+    """Where residuals are known or asked for; all of length n. `mode` is any text that differs between modes.
+
+    `work`, of shape (n, k) where given, says what kinds of work an iteration is made of, so that a distance of 1 is
+    far enough for two iterations on one GPU to miss the model in ways of their own.
+    """
 
     gpus: Sequence[Gpu]
     cnns: Sequence[str]
     image_sizes: Sequence[int]
     batch_sizes: Sequence[float]
     modes: Sequence[str]
+    work: Array | None = None
 
     def __len__(self) -> int:
         return len(self.gpus)
 
     def take(self, positions: NDArray[np.intp]) -> Sites:
         """The sites at some positions."""
-        columns = (self.gpus, self.cnns, self.image_sizes, self.batch_sizes, self.modes)
-        return Sites(*([column[i] for i in positions] for column in columns))
+        return Sites(
+            [self.gpus[i] for i in positions],
+            [self.cnns[i] for i in positions],
+            [self.image_sizes[i] for i in positions],
+            [self.batch_sizes[i] for i in positions],
+            [self.modes[i] for i in positions],
+            None if self.work is None else self.work[positions],
+        )
 
 
 def covariances(a: Sites, b: Sites) -> dict[str, Array]:
@@ -64,7 +77,7 @@ def covariances(a: Sites, b: Sites) -> dict[str, Array]:
     )
     near_gpu = _gpu_similarity(a.gpus, b.gpus)
     wide, narrow = np.exp(-0.5 * (steps / _WIDE_BATCH) ** 2), np.exp(-0.5 * (steps / _NARROW_BATCH) ** 2)
-    return {
+    parts = {
         "gpu": same_gpu,
         "cnn": cnn,
         "cnn_image": image * wide,
@@ -72,6 +85,9 @@ def covariances(a: Sites, b: Sites) -> dict[str, Array]:
         "cnn_image_near_gpu": image * near_gpu * wide,
         "series": image * same_gpu * narrow,
     }
+    if a.work is not None and b.work is not None:
+        parts["work"] = same_gpu * _likeness(a.work, b.work)
+    return parts
 
 
 def krige(
@@ -156,6 +172,13 @@ def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
     _, codes = np.unique(np.array([*a, *b], dtype=np.str_), return_inverse=True)
     equal: Array = (codes[: len(a), None] == codes[None, len(a) :]).astype(float)
     return equal
+
+
+def _likeness(a: Array, b: Array) -> Array:
+    """exp(-d^2 / 2), d being the distance between rows."""
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * a @ b.T
+    likeness: Array = np.exp(-0.5 * np.maximum(squares, 0.0))
+    return likeness
 
 
 def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:

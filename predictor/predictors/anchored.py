@@ -5,19 +5,25 @@ Called by evaluation and fitting; calls `roofline` and kriging. Serving does the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
+from predictor.kernels import KERNEL_CLASSES
 from predictor.kriging import Sites, krige
 from predictor.predictors.base import Floats, times_of
-from predictor.predictors.calibration import sites_of
 from predictor.predictors.roofline import Roofline
+from predictor.roofline.features import FAMILIES, FAMILY_OF
 from predictor.roofline.fitting import Problem
+from predictor.roofline.rows import rows_of
 
 __all__ = ["Anchored"]
+
+_SMALL_MS = 0.3  # a family of kernels that takes less matters little, and how much less not at all
+_APART_BY_TIME, _APART_BY_SIZE = 2.0, 1.0  # steps of a logarithm at which two iterations are no longer alike
 
 Anchors = tuple[pd.DataFrame, ArrayLike]
 
@@ -52,13 +58,16 @@ class Anchored(Roofline):
         return middle * np.exp(-width), middle * np.exp(width)
 
     def _keep(self, whole: pd.DataFrame, problem: Problem) -> None:
-        self.sites_ = sites_of(whole)
+        self.sites_ = self._sites(whole)
         self.residual_ = np.log(problem.time_ms / problem.times(self.fitted_))
+
+    def _sites(self, X: pd.DataFrame) -> Sites:
+        return replace(super()._sites(X), work=_work(X))
 
     def _kriged(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
         self._check_fitted("residual_")
         known, residual = self._with_anchors(anchors)
-        asked = sites_of(X)
+        asked = self._sites(X)
         mean, variance = np.empty(len(X)), np.empty(len(X))
         cells = np.array([f"{gpu}|{cnn}" for gpu, cnn in zip(X["gpu"], X["cnn"], strict=True)])
         for cell in sorted(set(cells)):
@@ -72,13 +81,22 @@ class Anchored(Roofline):
             return self.sites_, self.residual_
         frame, y = anchors
         times = times_of(y, len(frame), "iteration_time_ms")
-        own = sites_of(frame)
+        own = self._sites(frame)
         seen = {*zip(*_keys(self.sites_), strict=True)}
         new = np.flatnonzero([key not in seen for key in zip(*_keys(own), strict=True)])
         if not new.size:
             return self.sites_, self.residual_
         residual = np.log(times / super().predict(frame))[new]
         return _joined(self.sites_, own.take(new)), np.concatenate([self.residual_, residual])
+
+
+def _work(X: pd.DataFrame) -> Floats:
+    """What the rows' work is like: ln of each family's roofline time, of the batch size and of the image size."""
+    design = rows_of(X).design()
+    family = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[design.class_of]
+    ms = [design.sums() @ (np.exp(design.log_base) * (family == name)) for name in FAMILIES]
+    size = np.log(X[["batch_size", "image_size"]].to_numpy(dtype=float))
+    return np.hstack([np.log(np.stack(ms, axis=1) + _SMALL_MS) / _APART_BY_TIME, size / _APART_BY_SIZE])
 
 
 def _keys(sites: Sites) -> tuple[list[object], ...]:
@@ -98,4 +116,5 @@ def _joined(a: Sites, b: Sites) -> Sites:
         [*a.image_sizes, *b.image_sizes],
         [*a.batch_sizes, *b.batch_sizes],
         [*a.modes, *b.modes],
+        None if a.work is None or b.work is None else np.concatenate([a.work, b.work]),
     )

@@ -56,7 +56,7 @@ class Calibration:
             return new_cnn
         if cnn in self.cnns:
             return new_gpu
-        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
+        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {**new_cnn, **new_gpu}}
 
     def factor_for(self, gpu: str, coverage: float, *, anchored: bool) -> float:
         """Standard deviations from the middle to the end of the interval, interpolated between calibrated levels."""
@@ -82,21 +82,27 @@ def sites_of(X: pd.DataFrame) -> Sites:
     )
 
 
-def calibrate(X: pd.DataFrame, times: Array, predict: Predict, seed: int) -> Calibration:
-    """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits."""
+def calibrate(
+    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Sites | None = None
+) -> Calibration:
+    """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits.
+
+    `sites` are those of the rows of X, where they tell more than `sites_of(X)`.
+    """
+    everywhere = sites_of(X) if sites is None else sites
     chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
     held_out = {"cnn": _groups(X["cnn"].to_numpy(dtype=np.str_), seed), "gpu": _groups(chips, seed)}
     found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
     for kind, groups in held_out.items():
-        parts = tuple(part for part in PARTS if kind == "gpu" or part != "gpu")
+        parts = tuple(part for part in _parts(everywhere) if kind == "gpu" or part != "gpu")
         outcomes = [_outcome(X, times, predict, group) for group in groups]
         if not outcomes:
             continue
-        sites = sites_of(X.iloc[np.concatenate([o.held_out for o in outcomes])])
+        sites = everywhere.take(np.concatenate([o.held_out for o in outcomes]))
         variances = fit_variances(sites, np.concatenate([o.residual for o in outcomes]), parts, seed)
         found.variances[kind] = variances
         for name, anchored in ((kind, False), (f"anchored-{kind}", True)):
-            scores = [o.scores(X, variances, anchored=anchored) for o in outcomes]
+            scores = [o.scores(everywhere, variances, anchored=anchored) for o in outcomes]
             residual, variance = (np.concatenate(column) for column in zip(*scores, strict=True))
             found.factors[name] = {level: interval_factor(residual, variance, level) for level in _LEVELS}
     return _completed(found)
@@ -109,10 +115,10 @@ class _Outcome:
     kept_residual: Array
     residual: Array
 
-    def scores(self, X: pd.DataFrame, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
+    def scores(self, sites: Sites, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
         known = self.kept if anchored else self.kept[:0]
         residual = self.kept_residual if anchored else self.kept_residual[:0]
-        mean, variance = krige(sites_of(X.iloc[known]), residual, sites_of(X.iloc[self.held_out]), variances)
+        mean, variance = krige(sites.take(known), residual, sites.take(self.held_out), variances)
         return self.residual - mean, variance
 
 
@@ -120,6 +126,10 @@ def _outcome(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.
     kept = np.setdiff1d(np.arange(len(X)), group)
     residual = np.log(times / predict(group))
     return _Outcome(kept, group, residual[kept], residual[group])
+
+
+def _parts(sites: Sites) -> tuple[str, ...]:
+    return PARTS if sites.work is None else (*PARTS[:-1], "work", PARTS[-1])
 
 
 def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:

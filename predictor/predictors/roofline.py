@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.errors import SchemaError
 from predictor.gpus import find_gpu
-from predictor.kriging import prior_variance
+from predictor.kriging import Sites, prior_variance
 from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
-from predictor.predictors.calibration import Predict, calibrate
+from predictor.predictors.calibration import Predict, calibrate, sites_of
 from predictor.roofline.fitting import Fitted, Problem, Ridge, iteration_times
 from predictor.roofline.rows import Rows, device_times, operator_times, profile_times, rows_of, single_passes
 
@@ -88,7 +88,8 @@ class Roofline(FeatureTablePredictor):
         self.fitted_ = problem.solve(max_iterations=self.max_iterations)
         if self.calibrate:
             predict = self._refit(problem, whole, operator)
-            self.calibration_ = calibrate(whole, problem.time_ms, predict, self.random_state)
+            sites = self._sites(whole)
+            self.calibration_ = calibrate(whole, problem.time_ms, predict, self.random_state, sites)
         self._keep(whole, problem)
         return self
 
@@ -149,6 +150,10 @@ class Roofline(FeatureTablePredictor):
             return without.times(without.solve(self.fitted_, _REFIT_ITERATIONS))
 
         return refit
+
+    def _sites(self, X: pd.DataFrame) -> Sites:
+        """Where residuals are alike; `anchored`, which knows other CNNs of the GPU, adds what their work is like."""
+        return sites_of(X)
 
     def _keep(self, whole: pd.DataFrame, problem: Problem) -> None:
         """Nothing of the training rows outlives the fit; `anchored` keeps their residuals."""

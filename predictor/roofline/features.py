@@ -64,7 +64,7 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
         "is_strided_wide",
         "tensor_gain",
     ),
-    "depthwise": ("one", "side", "is_strided", "small_batch", "large_kernel"),
+    "depthwise": ("one", "issue_bound", "side", "is_strided", "small_batch", "large_kernel"),
     "matmul": ("one", "compute_bound", "narrow", "small_batch", "tensor_gain"),
     "element": ("one", "launch_bound", "few_positions"),
 }
@@ -106,6 +106,7 @@ def kernel_features(
     if family == "depthwise":
         return {
             "one": one,
+            "issue_bound": np.log(8 * compute * rates.flop_per_ms / (rates.fp32_flop_per_ms * memory)),
             "side": one * (np.log2(columns["positions"]) / 2 - 4),
             "is_strided": one * (columns["stride"] > 1),
             "small_batch": one * _above(6, np.log2(batch_size)),

@@ -6,7 +6,8 @@ Called by the `roofline` estimator; calls design. The model of one row is
     host = exp(host offset) * (h0 + h1 * kernels),    feed = a0 + a1 * megabytes of input (where data is fed),
 
 and the loss is Huber's on ln(model / measured), so that times of all magnitudes count alike and an outlier counts
-little, plus a ridge on every coefficient: weak on general laws, stronger on what differs under a tag.
+little, plus a ridge on every coefficient: weak on general laws, stronger on what differs under a tag. It draws to
+`situations.expected_of`, zero but for one law.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from scipy.optimize import minimize
 
 from predictor.roofline.coefficients import join_host
 from predictor.roofline.design import Design
-from predictor.roofline.situations import Term
+from predictor.roofline.situations import Term, expected_of
 
 __all__ = ["Fitted", "HostLayout", "KernelTimes", "Problem", "Ridge", "iteration_times"]
 
@@ -106,6 +107,7 @@ class Problem:
     kernel_times: Sequence[KernelTimes]
     terms: list[Term]
     strength: Array
+    expected: Array
     host_strength: float
     matrices: list[sp.csr_matrix]
     transposed: list[sp.csr_matrix]
@@ -136,6 +138,7 @@ class Problem:
             kernel_times,
             terms,
             scale * np.array([ridge.of(term) for term in terms]),
+            np.array([expected_of(term) for term in terms]),
             scale * ridge.host,
             matrices,
             [each.T.tocsr() for each in matrices],
@@ -178,14 +181,14 @@ class Problem:
     def _start(self, start: Fitted | None) -> Array:
         layout = self.layout
         if start is None:
-            zeros = np.zeros(len(self.terms)), np.zeros(len(layout.hosts))
             host = [np.log(_START_HOST_MS)] * len(layout.frameworks)
-            return np.concatenate([zeros[0], np.ravel(host), zeros[1], np.log(_START_FEED_MS)])
+            offset = np.zeros(len(layout.hosts))
+            return np.concatenate([self.expected, np.ravel(host), offset, np.log(_START_FEED_MS)])
         told = self._is_told()
         heard = np.bincount(layout.host, self.weight, len(layout.hosts)) > 0
         return np.concatenate(
             [
-                [start.terms[term] * told[number] for number, term in enumerate(self.terms)],
+                np.where(told, [start.terms[term] for term in self.terms], self.expected),
                 np.ravel([start.host[name] for name in layout.frameworks]),
                 [start.host_offset[name] * heard[number] for number, name in enumerate(layout.hosts)],
                 start.feed,
@@ -219,12 +222,13 @@ class Problem:
             part, slope = _huber(np.log(total) - times.log_ms, times.weight)
             value += part
             to_b += self.transposed[number + 1] @ ((times.groups.T @ (slope / total)) * ms)
-        value += 0.5 * float(self.strength @ b**2) + 0.5 * self.host_strength * float(offset @ offset)
+        off = b - self.expected
+        value += 0.5 * float(self.strength @ off**2) + 0.5 * self.host_strength * float(offset @ offset)
         value += 0.05 * (
             float(((host - np.log(_START_HOST_MS)) ** 2).sum())
             + float(((feed - np.log(_START_FEED_MS)) ** 2).sum())
         )
-        to_b += self.strength * b
+        to_b += self.strength * off
         to_offset += self.host_strength * offset
         to_host += 0.1 * (host - np.log(_START_HOST_MS))
         to_feed += 0.1 * (feed - np.log(_START_FEED_MS))

@@ -14,7 +14,7 @@ from predictor.gpus import Gpu, design_of
 from predictor.roofline.features import FAMILY_OF
 from predictor.roofline.rates import rates_of
 
-__all__ = ["Situation", "Term", "tags_of", "terms_of", "terms_under_tag"]
+__all__ = ["Situation", "Term", "expected_of", "tags_of", "terms_of", "terms_under_tag"]
 
 Term = tuple[str, str, str]
 
@@ -46,6 +46,11 @@ _VARIES: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # Tags whose level is shared by all kernel classes of a family, for want of data to tell them apart.
 _SHARED_BY_FAMILY = ("kepler", "generation", "xla", "channels_last")
+
+
+# A depthwise convolution's time went with the square root of the peak in experiments on PROFET's GPUs: halfway between
+# what bandwidth and what the issue of instructions would allow. One CNN on one GPU cannot tell such a law.
+_EXPECTED = {"issue_bound": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,11 @@ def tags_of(situation: Situation) -> list[str]:
     if situation.origin:
         tags.append(f"origin:{situation.origin}")
     return tags
+
+
+def expected_of(term: Term) -> float:
+    """The value that a fit draws a term's coefficient to, where the measurements do not tell it."""
+    return 0.0 if term[2] else _EXPECTED.get(term[1], 0.0)
 
 
 def terms_of(name: str, feature: str, tags: Sequence[str]) -> list[Term]:

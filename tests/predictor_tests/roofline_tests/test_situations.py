@@ -6,7 +6,7 @@ from predictor.gpus import find_gpu
 from predictor.kernels import KERNEL_CLASSES
 from predictor.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.roofline.fitting import Ridge
-from predictor.roofline.situations import Situation, tags_of, terms_of, terms_under_tag
+from predictor.roofline.situations import Situation, expected_of, tags_of, terms_of, terms_under_tag
 
 T4, K80, A100 = find_gpu("T4"), find_gpu("K80"), find_gpu("A100-SXM4-40GB")
 EVERYTHING = Situation(K80, "fp32", "pytorch", "channels_last", xla=True, origin="justus")
@@ -101,3 +101,14 @@ def test_levels_and_laws_are_pulled_to_zero_by_strengths_of_their_own():
 
 def test_every_tag_has_a_strength():
     assert all(Ridge().of(("matmul", "one", tag)) > 0 for tag in [*tags_of(EVERYTHING), "tensor:yes"])
+
+
+def test_only_the_law_of_depthwise_convolutions_is_expected_before_anything_is_measured():
+    terms = {(name, each, "") for name in KERNEL_CLASSES for each in FEATURES_OF_FAMILY[FAMILY_OF[name]]}
+    expected = {term[:2]: expected_of(term) for term in terms if expected_of(term)}
+    depthwise = [name for name in KERNEL_CLASSES if name.startswith("depthwise")]
+    assert expected == {(name, "issue_bound"): 0.5 for name in depthwise}
+
+
+def test_what_differs_by_tag_is_expected_to_differ_by_nothing():
+    assert expected_of(("depthwise_forward", "issue_bound", "gpu:any")) == 0.0
