@@ -24,7 +24,8 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     measurements : DataFrame
         A checked measurement table; its targets, CNNs of the zoo, pin the weights down.
     known : LayerModels, optional
-        What was known before: operators that the table lacks, and weights to start from.
+        What was known before: operators that the table lacks, and weights to start from; another GPU's or mode's
+        if need be.
     """
     from predictor.features import feature_table
     from predictor.predictors.layer_times import LayerTimes, libraries_of
@@ -33,7 +34,9 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
     targets = _of_one_instrument(targets, operators)
     libraries = libraries_of(operators)
-    before = {mode: found for mode in libraries if (found := (known or LayerModels()).find(mode))}
+    known = known or LayerModels()
+    before = {mode: found for mode in libraries if (found := known.find(mode))}
+    laws_before = {mode: law for mode in libraries if (law := known.nearest_law(mode))}
     libraries = {
         mode: before[mode].library.updated(library) if mode in before else library
         for mode, library in libraries.items()
@@ -42,7 +45,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
         return []
     estimator = LayerTimes()
     features = feature_table(targets) if len(targets) else None
-    libraries, laws = estimator.learn(libraries, features, {mode: each.law for mode, each in before.items()})
+    libraries, laws = estimator.learn(libraries, features, laws_before)
     return [LayerModel(library, laws[mode]) for mode, library in libraries.items()]
 
 

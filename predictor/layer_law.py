@@ -6,8 +6,9 @@ operators and operator_library. numpy alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,9 @@ Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
 """Classes of operators, each with a weight."""
+
+_BORROWED = 0.05
+"""Of ln time, how unsure weights of another mode are beside one's own: a few times what they differed by on an H200."""
 
 _UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
@@ -100,6 +104,13 @@ class LayerLaw:
         busy = self.spread + (self.spread_near - self.spread) * np.sqrt(unmeasured) + strange
         width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
+
+    def borrowed(self, lender: str) -> LayerLaw:
+        """These weights for another mode or GPU, where they are less sure; `lender` says whose they are."""
+        near, far = (math.hypot(spread, _BORROWED) for spread in (self.spread, self.spread_near))
+        return replace(
+            self, spread=near, spread_near=far, trained_on=f"weights of {lender} ({self.trained_on})"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers and text."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from predictor.atomic_files import replace_file
+from predictor.cpus import is_cpu
 from predictor.errors import ArtifactError
 from predictor.gpus import Gpu
 from predictor.layer_law import LayerLaw
@@ -108,6 +109,26 @@ class LayerModels:
             return None
         return _load(str(path), path.stat().st_mtime_ns)
 
+    def nearest_law(self, mode: LibraryMode) -> LayerLaw | None:
+        """The law of this mode, else one borrowed from the mode most like it; None if there is none.
+
+        Only modes of the same framework are like it, and CPUs are not like GPUs. How an operator alone differs from
+        one in a CNN is the framework's doing more than the GPU's: weights of another precision and memory format
+        came nearer to whole CNNs on an H200 than weights of 1 did.
+        """
+        found = self.find(mode)
+        if found is not None:
+            return found.law
+        files = (
+            sorted(self.folder.glob("*.json.gz")) if self.folder is not None and self.folder.is_dir() else []
+        )
+        models = [*self.given.values(), *(_load(str(path), path.stat().st_mtime_ns) for path in files)]
+        alike = [model for model in models if _alike(model.library.mode, mode) and model.law.weights]
+        if not alike:
+            return None
+        model = max(alike, key=lambda each: sum(a == b for a, b in zip(each.library.mode, mode, strict=True)))
+        return model.law.borrowed(" ".join(model.library.mode[:4]))
+
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
         """Those, and these before them."""
         return LayerModels(self.folder, self.given | {model.library.mode: model for model in models})
@@ -129,6 +150,10 @@ class LayerModels:
 def library_mode(gpu: Gpu, mode: Mode) -> LibraryMode:
     """Which library a question needs."""
     return LibraryMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
+
+
+def _alike(one: LibraryMode, other: LibraryMode) -> bool:
+    return one.framework == other.framework and is_cpu(one.gpu) == is_cpu(other.gpu)
 
 
 def _folder_of(model_file: Path) -> Path:

@@ -100,6 +100,32 @@ def test_a_model_saves_its_libraries_beside_itself_and_finds_them_again(model, t
     )
 
 
+@pytest.mark.parametrize("changed", [{"gpu": "Tesla T4"}, {"precision": "amp_bf16"}])
+def test_another_gpu_or_mode_borrows_weights_and_is_less_sure(layer_model, changed):
+    law = LayerModels().with_more([layer_model]).nearest_law(MODE._replace(**changed))
+    assert (law.weights, law.operator_ms) == (layer_model.law.weights, layer_model.law.operator_ms)
+    assert law.spread > layer_model.law.spread
+    assert law.spread_near > layer_model.law.spread_near
+    assert layer_model.library.mode.gpu in law.trained_on
+
+
+@pytest.mark.parametrize("changed", [{"framework": "chainer"}, {"gpu": "cpu:a desk"}])
+def test_another_framework_or_a_cpu_borrows_nothing(layer_model, changed):
+    assert LayerModels().with_more([layer_model]).nearest_law(MODE._replace(**changed)) is None
+
+
+def test_weights_are_borrowed_from_the_mode_most_alike(layer_model, tmp_path):
+    other = LayerModel(
+        replace(layer_model.library, mode=MODE._replace(precision="amp_bf16")),
+        LayerLaw(weights={"activation": 2.0}),
+    )
+    LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
+    models = LayerModels.beside(tmp_path / "model.json")
+    asked = MODE._replace(gpu="Tesla T4", precision="amp_bf16")
+    assert models.nearest_law(asked).weights == {"activation": 2.0}
+    assert models.nearest_law(MODE) == layer_model.law
+
+
 def test_auto_prefers_measured_layers_and_says_so(model):
     found = model.forecast(RESNET, H200, TF32, SIZES)
     assert found.method == "layer-times"
