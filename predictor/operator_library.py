@@ -18,7 +18,7 @@ from predictor.errors import SchemaError
 from predictor.operator_neighbours import FAR, neighbourhoods
 from predictor.operator_trees import FOREST_OF, Forest, forest_features
 from predictor.operator_work import device_rates, device_sm_count, operator_class, roofline_ms
-from predictor.operators import Operator, operator_from_row
+from predictor.operators import Operator, is_view, operator_from_row
 from predictor.roofline.rates import Rates
 
 __all__ = [
@@ -136,7 +136,9 @@ class OperatorLibrary:
         SchemaError
             If there is none.
         """
-        if not len(measured):
+        kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
+        measured, times = [measured[i] for i in np.flatnonzero(kept)], times[kept]
+        if not measured:
             raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
         operators = tuple(sorted(set(measured), key=lambda each: (each.name, each.kind or "")))
         place = {operator: i for i, operator in enumerate(operators)}
@@ -194,7 +196,8 @@ class OperatorLibrary:
 
         Notes
         -----
-        ln(time / roofline) is linear in ln(batch size) between measured ones and constant beyond them.
+        ln(time / roofline) is linear in ln(batch size) between measured ones; beyond them it changes as trees say that
+        it does for such operators. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
         place = {operator: i for i, operator in enumerate(self.operators)}
@@ -211,6 +214,8 @@ class OperatorLibrary:
             found = self._interpolated([operators[int(i)] for i in new], batches)
             log_ratio[new], host[new], sureness[new] = found
         least = roofline_ms(operators, batches, self._rates())
+        views = [i for i, operator in enumerate(operators) if is_view(operator, self.mode.framework)]
+        least[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
         return OperatorTimes(least * np.exp(log_ratio), host, sureness)
 
     def _rates(self) -> Rates:

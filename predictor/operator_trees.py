@@ -150,6 +150,7 @@ def forest_features(
     by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
     by_shape = np.concatenate([shapes, flags], axis=1)
     tiles = tile_columns(operators, batch_sizes, sm_count)
+    tiles[[i for i, each in enumerate(operators) if FOREST_OF[each.type] != "convolution"]] = 0.0
     joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
     return joined
 

@@ -19,6 +19,7 @@ from predictor.layers import IMAGE, Layer, LayerTable
 __all__ = [
     "Operator",
     "is_channel_shuffle",
+    "is_view",
     "layer_inputs",
     "layer_operators",
     "operator_from_row",
@@ -147,6 +148,17 @@ def is_channel_shuffle(table: LayerTable, position: int) -> bool:
     near = [table.layers[source].type for source in inputs[position] if source != IMAGE]
     near += [layer.type for layer, read in zip(table.layers, inputs, strict=True) if position in read]
     return not {"layer_norm", "linear"} & set(near)
+
+
+def is_view(operator: Operator, framework: str) -> bool:
+    """Whether an operator only looks at its tensor in another way: no kernel runs, so that there is nothing to time.
+
+    Notes
+    -----
+    PyTorch keeps maps between layer norms channels-last in memory, where a change of layout is a view; Chainer copies.
+    """
+    changes_layout = operator.type == "permute" and not operator.groups
+    return operator.type in _FREE or (changes_layout and framework == "pytorch")
 
 
 def operator_row(operator: Operator) -> dict[str, Any]:

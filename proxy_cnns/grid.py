@@ -10,7 +10,7 @@ from functools import partial
 
 from predictor.errors import SchemaError, nearest
 from predictor.modes import Mode
-from predictor.operators import Operator
+from predictor.operators import Operator, is_view
 from predictor.zoo import zoo_cnn, zoo_names
 from proxy_cnns.cost import estimated_memory_gib, estimated_ms, estimated_seconds
 from proxy_cnns.designed_library import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
@@ -128,7 +128,8 @@ def settings(
     """Configurations in the order to measure them in, and those left out as too long or too large.
 
     Mode by mode, in it batch size by batch size: a budget that ends early leaves whole batch sizes behind, and
-    of the last one shapes from everywhere. An optimizer step, which no batch size changes, comes once.
+    of the last one shapes from everywhere. An optimizer step, which no batch size changes, comes once; a view,
+    for which no kernel runs, not at all.
     """
     sizes = tuple(batch_sizes or chosen.batch_sizes)
     wanted = [
@@ -136,6 +137,7 @@ def settings(
         for mode in modes or chosen.modes
         for batch_size in sizes
         for work in chosen.works
+        if not (work.operator and is_view(work.operator, mode.framework))
         if batch_size == sizes[0] or not _same_at_any_batch_size(work)
     ]
     kept: list[Setting] = []

@@ -256,7 +256,8 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
     number = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     distinct, first = np.unique(number, return_index=True)
     used = [column for column in rows if column in _OPERATOR_COLUMNS]
-    found = [operator_from_row(row) for row in rows[used].iloc[first].to_dict("records")]
+    records: list[dict[Any, Any]] = rows[used].iloc[first].to_dict("records")
+    found = [operator_from_row(record) for record in records]
     return [found[i] for i in np.searchsorted(distinct, number)]
 
 

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 _LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
 _N_GROUPS = 3
-_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.15, 128, 2, 0.5
+_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.5
 _REMEMBERED = 32  # libraries: CNNs held out in turn mostly leave the same operators
 
 _grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
@@ -81,20 +81,13 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
 
 
 def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
-    """Group of each operator: those of one width are left out together, as a CNN's layers look alike."""
-    widths = [max(each.in_channels or 0, each.out_channels or 0) for each in operators]
-    return np.array([crc32(str(width).encode()) % _N_GROUPS for width in widths], dtype=np.intp)
-
-
-def _dealt(group: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Groups, each with something outside: operators of one width alone are dealt out one by one."""
-    return group if np.unique(group).size > 1 else np.arange(group.size) % _N_GROUPS
+    """Group of each operator, by its name: the same whatever else is in the library."""
+    return np.array([crc32(each.name.encode()) % _N_GROUPS for each in operators], dtype=np.intp)
 
 
 def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
     """Mean of forests that each leave a group out, and what the one that left it out expects of each operator."""
     expected = np.full(ratio.shape, np.nan)
-    group = _dealt(group)
     forests: list[Forest] = []
     for number in range(_N_GROUPS):
         out = group == number

@@ -114,3 +114,16 @@ def test_rows_of_no_operator_are_refused(made_up_gpu):
 def test_host_times_are_kept(library, made_up_gpu):
     host = library.times(list(RESNET), np.array([32.0])).host_ms
     np.testing.assert_allclose(host, made_up_gpu.host_ms_of_operator)
+
+
+def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
+    view = Operator("permute", None, 96, 56, 56, 96, 56, 56)
+    shuffle = replace(view, groups=2)
+    rows = made_up_gpu.operator_rows([view, shuffle], SIZES)
+    for row in rows:
+        if row["cnn"] == view.name:
+            row["gpu_time_ms"] = 1e-4  # an empty graph
+    library = OperatorLibrary.of_rows(MODE, rows)
+    assert library.operators == (shuffle,)
+    assert (_times(library, view, 16)[0] == 0.0).all()
+    assert (_times(library, replace(shuffle, in_height=55), 16)[0] > 1e-3).all()

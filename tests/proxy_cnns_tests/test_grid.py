@@ -116,6 +116,20 @@ def test_the_optimizer_step_is_measured_at_one_batch_size():
     assert [each.batch_size for each in planned if each.work.operator.type == "optimizer"] == [64]
 
 
+def test_changes_of_layout_are_views_in_pytorch_and_copies_in_chainer():
+    def permutes(framework):
+        planned, _ = settings(preset("cnn:convnext_tiny"), [16], [Mode(framework=framework)])
+        return [each for each in planned if each.work.operator.type == "permute"]
+
+    assert not permutes("pytorch")
+    assert permutes("chainer")
+
+
+def test_channel_shuffles_are_measured():
+    planned, _ = settings(preset("cnn:shufflenet_v2_x1_0"), [16], [Mode()])
+    assert any(each.work.operator.type == "permute" for each in planned)
+
+
 def test_the_first_fiftieth_of_a_preset_holds_most_types_of_operator():
     works = preset("library").works
     types = {work.operator.type for work in works}

@@ -70,21 +70,6 @@ def test_what_trees_expect_of_a_measured_operator_is_not_what_they_saw(plain, ma
     np.testing.assert_allclose(spoilt.expected[at], with_forests(plain).expected[at], atol=0.15)
 
 
-def test_operators_of_one_width_are_left_out_together(plain):
-    wide = [i for i, o in enumerate(plain.operators) if max(o.in_channels or 0, o.out_channels or 0) == 512]
-    log_ms = plain.log_ms.copy()
-    log_ms[wide] += 1.0
-    spoilt, honest = with_forests(replace(plain, log_ms=log_ms)), with_forests(plain)
-    np.testing.assert_allclose(spoilt.expected[wide], honest.expected[wide], atol=1e-9)
-
-
-def test_operators_of_one_width_alone_grow_trees_too(made_up_gpu):
-    sides = range(7, 77)
-    alike = [Operator("activation", "relu", 64, side, side, 64, side, side) for side in sides]
-    rows = made_up_gpu.operator_rows(alike, SIZES)
-    assert np.isfinite(with_forests(OperatorLibrary.of_rows(MODE, rows)).expected).all()
-
-
 def test_forests_put_together_answer_their_mean(grown):
     forest = next(iter(grown.forests.values()))
     other = replace(forest, start=forest.start + 2.0)
