@@ -17,7 +17,7 @@ from predictor.cpus import is_cpu
 from predictor.forecast_memo import TIMES, Grid
 from predictor.gpus import Gpu
 from predictor.layers import LayerTable
-from predictor.memory import MEMORY_ESTIMATE_VALIDATED
+from predictor.memory import memory_estimate_validated
 from predictor.modes import Mode
 from predictor.offers import Offer, cheapest_offer
 from predictor.predict import epoch_times_s
@@ -140,7 +140,7 @@ def grid_answer(
             "memory_format": mode.memory_format,
             "framework": mode.framework,
             "gpus_used": 1,
-            "memory_estimate_validated": MEMORY_ESTIMATE_VALIDATED,
+            "memory_estimate_validated": memory_estimate_validated(mode.framework),
         },
         by_gpu={
             "gpu": [gpu.name for gpu in gpus],

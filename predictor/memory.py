@@ -1,42 +1,50 @@
-"""Peak GPU memory of one training iteration, estimated from the layer table.
+"""Peak GPU memory of one training iteration, from the layer table.
 
-Called by predict and compare; calls layers and modes. The kept activations agree with what PyTorch itself
-saves (a test holds them to 2 %), but no whole peak has been compared with a measurement yet, so every answer
-that carries one says ``memory_estimate_validated: False``.
+Called by predict and compare; calls layers and modes. The backward pass is gone through layer by layer: what is alive
+at each is added up, and the largest sum is the peak. What is counted, after PyTorch's own rules
+(``tools/autograd/derivatives.yaml`` of PyTorch 2 says what each operator saves for its backward pass, the documentation
+of `torch.amp` what stays fp32):
 
-What is counted, after PyTorch's own rules (``tools/autograd/derivatives.yaml`` of PyTorch 2 says what each
-operator saves for its backward pass, the documentation of `torch.amp` what stays fp32):
+- weights, the optimizer's state (momentum 1 x, Adam 2 x the weights), and the weight gradients of layers gone through;
+- AMP's 16-bit copies of weights that are needed still;
+- activations that layers not gone through yet have kept; a tensor that several operators keep is counted once;
+- gradients of activations from their last reader to the layer that wrote them;
+- a workspace as large as a convolution's input and output, while it runs;
+- cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
-- weights, one gradient per weight, and the optimizer's state (momentum 1 x, Adam 2 x the weights);
-- AMP's 16-bit copies of the weights;
-- activations kept from forward to backward: a tensor that several operators keep is counted once;
-- the gradients of activations that are alive at once, the largest over all operators;
-- a workspace as large as the largest convolution's input and output;
-- the CUDA context with cuDNN's and cuBLAS's kernels.
+`benchmarks/bench_memory.py` compares it with measured peaks: nothing fits the constants but cuBLAS's 64 MiB. What it
+cannot know is the algorithm that cuDNN picks: some take gigabytes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from predictor.layers import IMAGE, Layer, LayerTable
 from predictor.modes import Mode
 
 __all__ = [
     "CONTEXT_GIB",
-    "MEMORY_ESTIMATE_VALIDATED",
+    "MEASURED_FRAMEWORKS",
     "MemoryEstimate",
+    "memory_estimate_validated",
     "peak_memories_gib",
     "peak_memory",
     "peak_memory_gib",
 ]
 
-MEMORY_ESTIMATE_VALIDATED = False
-"""Turns True when estimates have been compared with measured peaks."""
+MEASURED_FRAMEWORKS = ("pytorch",)
+"""Frameworks whose measured peaks the estimate was compared with."""
 
 CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
 
 _GIB = 2**30
+_CUBLAS_BYTES = 64 * 2**20
+"""Scratch memory of cuBLAS in PyTorch's own pool, on an H200: the least that LeNet-5 takes."""
+
 _OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 _KEEPS_INPUT = frozenset(
     {
@@ -56,9 +64,12 @@ _KEEPS_OUTPUT = frozenset({"relu", "leaky_relu", "sigmoid", "tanh", "softmax"})
 _VIEWS = frozenset({"flatten"})
 
 
+Bytes = NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Parts of the peak in bytes; `peak_gib` is their sum in GiB (2^30 bytes)."""
+    """Parts of the peak in bytes, as they are when it is reached; `peak_gib` is their sum in GiB (2^30 bytes)."""
 
     weights: float
     gradients: float
@@ -75,6 +86,11 @@ class MemoryEstimate:
         return (sum(parts) + self.activation_gradients + self.workspace + self.context) / _GIB
 
 
+def memory_estimate_validated(framework: str) -> bool:
+    """Whether the estimate was compared with peaks that this framework reached."""
+    return framework in MEASURED_FRAMEWORKS
+
+
 def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) -> MemoryEstimate:
     """Estimated peak memory of a training iteration, part by part.
 
@@ -89,22 +105,37 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     Returns
     -------
     MemoryEstimate
-        Bytes per part; not validated by measurements (`MEMORY_ESTIMATE_VALIDATED`).
+        Bytes per part.
 
     Notes
     -----
-    peak = P w (1 + 1 + s) + P c + b (A + G + W) + context, with P parameters, w bytes per weight, s optimizer
-    states, c bytes of AMP's copies, b the batch size, and A, G, W bytes per image of kept activations, of the
-    largest pair of activation gradients, and of the workspace. The sum is an upper estimate: weight gradients
-    appear while activations go.
+    peak = P w (1 + s) + max over layers l of (g_l + c_l + b (A_l + G_l + W_l)) + 64 MiB + context, with P parameters, w
+    bytes per weight, s optimizer states, b the batch size; while the backward pass is at layer l, g_l are bytes of
+    weight gradients (of l and the layers behind it), c_l of AMP's copies of weights (of l and the layers before it),
+    A_l bytes per image of kept activations, G_l of their gradients, W_l of the workspace. The weight update,
+    P w (2 + s), is the last of these steps.
     """
-    return _law(table, mode or Mode()).at(batch_size)
+    law = _law(table, mode or Mode())
+    at = int(np.argmax(law.fixed + batch_size * law.per_image))
+    kept, gradients, workspace = (batch_size * float(each[at]) for each in law.images)
+    return MemoryEstimate(
+        weights=law.weights + float(law.copies[at]),
+        gradients=float(law.gradients[at]),
+        optimizer_state=law.optimizer_state,
+        activations=kept,
+        activation_gradients=gradients,
+        workspace=workspace + _CUBLAS_BYTES,
+        context=CONTEXT_GIB * _GIB,
+    )
 
 
 def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode | None = None) -> list[float]:
     """`peak_memory_gib` at each of many batch sizes; the layers are gone through once."""
     law = _law(table, mode or Mode())
-    return [law.at(batch_size).peak_gib for batch_size in batch_sizes]
+    steps = law.fixed + np.asarray(batch_sizes, dtype=float)[:, None] * law.per_image
+    always = law.weights + law.optimizer_state + _CUBLAS_BYTES
+    peaks: list[float] = ((steps.max(axis=1) + always) / _GIB + CONTEXT_GIB).tolist()
+    return peaks
 
 
 def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
@@ -114,44 +145,81 @@ def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None
 
 @dataclass(frozen=True, slots=True)
 class _Law:
-    """Bytes that any batch size needs, and bytes for each image of a batch."""
+    """Bytes while the backward pass is at each layer, and during the update, which is the last step.
+
+    `gradients` and `copies` have shape (n_steps,), whatever the batch; `images` holds bytes per image of kept
+    activations, their gradients and the workspace, each (n_steps,).
+    """
 
     weights: float
-    gradients: float
     optimizer_state: float
-    activations_per_image: float
-    activation_gradients_per_image: float
-    workspace_per_image: float
+    gradients: Bytes
+    copies: Bytes
+    images: tuple[Bytes, Bytes, Bytes]
 
-    def at(self, batch_size: int) -> MemoryEstimate:
-        return MemoryEstimate(
-            weights=self.weights,
-            gradients=self.gradients,
-            optimizer_state=self.optimizer_state,
-            activations=batch_size * self.activations_per_image,
-            activation_gradients=batch_size * self.activation_gradients_per_image,
-            workspace=batch_size * self.workspace_per_image,
-            context=CONTEXT_GIB * _GIB,
-        )
+    @property
+    def fixed(self) -> Bytes:
+        return self.gradients + self.copies
+
+    @property
+    def per_image(self) -> Bytes:
+        kept, gradients, workspace = self.images
+        return kept + gradients + workspace
 
 
 def _law(table: LayerTable, mode: Mode) -> _Law:
-    element, weight = _element_bytes(mode.precision), _weight_bytes(mode.precision)
-    elements = [_input_elements(layer) + _output_elements(layer) for layer in table]
-    convolutions = [
-        _input_elements(layer) + _output_elements(layer) for layer in table if layer.type.startswith("conv")
-    ]
+    weight = _weight_bytes(mode.precision)
+    parameters = np.array([float(layer.parameters) for layer in table])
+    gone_through = np.cumsum(parameters[::-1])[::-1]
+    copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
-    parameters = table.parameters
-    copies = 2.0 * parameters if mode.precision.startswith("amp") else 0.0
-    return _Law(
-        weights=parameters * weight + buffers + copies,
-        gradients=parameters * weight,
-        optimizer_state=parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
-        activations_per_image=activation_bytes_per_image(table, mode.precision),
-        activation_gradients_per_image=element * max(elements, default=0.0),
-        workspace_per_image=element * max(convolutions, default=0.0),
+    images = (
+        _kept(table, mode.precision),
+        _gradients(table, mode.precision),
+        _workspace(table, mode.precision),
     )
+    kept, gradients, workspace = (np.append(each, 0.0) for each in images)
+    return _Law(
+        weights=table.parameters * weight + buffers,
+        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
+        gradients=weight * np.append(gone_through, table.parameters),
+        copies=np.append(copies, 0.0),
+        images=(kept, gradients, workspace),
+    )
+
+
+def _kept(table: LayerTable, precision: str) -> Bytes:
+    """Bytes per image of activations kept for a layer or those before it, (n_layers,)."""
+    sizes, element = _tensor_elements(table), _element_bytes(precision)
+    own = np.array([_extra_bytes(layer, precision) for layer in table])
+    for tensor, positions in _kept_tensors(table).items():
+        own[min(positions)] += element * sizes[tensor]
+    return np.cumsum(own)
+
+
+def _gradients(table: LayerTable, precision: str) -> Bytes:
+    """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer."""
+    by_index = {layer.index: layer for layer in table}
+    position = {layer.index: i for i, layer in enumerate(table)}
+    last_reader = {table.layers[-1].index: len(table) - 1} if len(table) else {}
+    for i in range(len(table)):
+        for source in _inputs(table, i):
+            tensor = _stored_as(by_index, source)
+            last_reader[tensor] = max(i, last_reader.get(tensor, i))
+    alive = np.zeros(len(table))
+    sizes = _tensor_elements(table)
+    for tensor, last in last_reader.items():
+        if tensor != IMAGE:
+            alive[position[tensor] : last + 1] += _element_bytes(precision) * sizes[tensor]
+    return alive
+
+
+def _workspace(table: LayerTable, precision: str) -> Bytes:
+    convolutions = [
+        _input_elements(layer) + _output_elements(layer) if layer.type.startswith("conv") else 0.0
+        for layer in table
+    ]
+    return _element_bytes(precision) * np.array(convolutions)
 
 
 def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> float:
@@ -166,16 +234,17 @@ def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> fl
     return extra + _element_bytes(precision) * sum(sizes[tensor] for tensor in _kept_tensors(table))
 
 
-def _kept_tensors(table: LayerTable) -> set[int]:
-    """Find the layers whose outputs are kept for the backward pass (IMAGE: the CNN's input)."""
+def _kept_tensors(table: LayerTable) -> dict[int, list[int]]:
+    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and positions that keep them."""
     by_index = {layer.index: layer for layer in table}
-    kept: set[int] = set()
+    kept: dict[int, list[int]] = {}
     for position, layer in enumerate(table):
         keeps_output = layer.type == "activation" and layer.kind in _KEEPS_OUTPUT
         if keeps_output or layer.type == "other":
-            kept.add(layer.index)
+            kept.setdefault(layer.index, []).append(position)
         if layer.type in _KEEPS_INPUT or (layer.type == "activation" and not keeps_output):
-            kept |= {_stored_as(by_index, source) for source in _inputs(table, position)}
+            for source in _inputs(table, position):
+                kept.setdefault(_stored_as(by_index, source), []).append(position)
     return kept
 
 

@@ -18,7 +18,7 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.gpus import Gpu
 from predictor.inputs import MAX_IMAGE_SIZE, batch_sizes_of, texts_of, whole_number
 from predictor.layers import LayerTable
-from predictor.memory import MEMORY_ESTIMATE_VALIDATED, peak_memories_gib
+from predictor.memory import memory_estimate_validated, peak_memories_gib
 from predictor.modes import Mode
 from predictor.offers import Offer, cheapest_offer, load_offers
 from predictor.prediction_rows import PredictionRow, mark_best
@@ -262,7 +262,7 @@ def _rows(
             priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
             peak_memory_gib=memory[i],
             fits_in_memory=gpu.memory_gib is not None and memory[i] <= gpu.memory_gib,
-            memory_estimate_validated=MEMORY_ESTIMATE_VALIDATED,
+            memory_estimate_validated=memory_estimate_validated(mode.framework),
             best_batch=False,
             host=forecast.host,
             method=forecast.method,

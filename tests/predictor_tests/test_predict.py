@@ -100,9 +100,10 @@ def test_a_row_names_its_method_its_training_data_and_why_it_extrapolates(fake_m
     )
 
 
-def test_memory_says_that_no_measurement_has_validated_it(fake_model, prices):
-    (row,) = predict("resnet18", "T4", 64, offers=prices, model=fake_model)
-    assert row.memory_estimate_validated is False
+@pytest.mark.parametrize(("framework", "validated"), [("pytorch", True), ("tensorflow", False)])
+def test_memory_says_whether_peaks_of_the_framework_were_measured(framework, validated, fake_model, prices):
+    (row,) = predict("resnet18", "T4", 64, framework=framework, offers=prices, model=fake_model)
+    assert row.memory_estimate_validated is validated
 
 
 def test_a_data_set_gives_samples_and_image_size(fake_model, prices):

@@ -1,0 +1,72 @@
+"""How far estimated peak memory lies from the peaks that PyTorch reached on our H200.
+
+Run it as `python benchmarks/bench_memory.py`. A peak is what PyTorch's allocator held at most, so the CUDA context is
+left out of the estimate here. Only CNNs above half a GiB are judged: nobody rents a GPU by the memory of a smaller one.
+"""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+from machine import machine
+
+from predictor.data_files import data_root
+from predictor.measurements import read_measurements
+from predictor.memory import CONTEXT_GIB, peak_memory_gib
+from predictor.modes import Mode
+from predictor.zoo import zoo_cnn
+
+LEAST_GIB = 0.5
+MODE = ["precision", "memory_format"]
+# Written by an earlier program: its peaks hold what CNNs before left behind (datasets/README.md).
+UNCLEAN = "h200_pytorch_targets.csv.gz"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--measurements", type=Path, help="folder of measurement tables [ours]")
+    folder = parser.parse_args().measurements or data_root() / "measurements"
+    paths = [path for path in sorted(folder.glob("h200_pytorch_*targets.csv.gz")) if path.name != UNCLEAN]
+    if not paths:
+        print(f"memory: not run: {folder} has no h200_pytorch_*targets.csv.gz")
+        return 0
+    print(f"memory | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    show(compared(pd.concat([read_measurements(path) for path in paths], ignore_index=True)))
+    return 0
+
+
+def compared(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a measured peak, each configuration once, and `error`: estimated / measured - 1."""
+    frame = frame[frame["peak_memory_mib"].notna()].drop_duplicates(
+        ["cnn", "image_size", "batch_size", *MODE]
+    )
+    frame = frame.assign(measured_gib=frame["peak_memory_mib"] / 1024)
+    frame = frame[frame["measured_gib"] > LEAST_GIB]
+    estimated = [
+        peak_memory_gib(
+            zoo_cnn(row.cnn, int(row.image_size)),
+            int(row.batch_size),
+            Mode(precision=row.precision, memory_format=row.memory_format),
+        )
+        - CONTEXT_GIB
+        for row in frame.itertuples()
+    ]
+    return frame.assign(error=estimated / frame["measured_gib"] - 1.0)
+
+
+def show(rows: pd.DataFrame) -> None:
+    print(f"{'mode':26}{'peaks':>7}{'median':>9}{'mean':>8}{'10 % low':>10}{'10 % high':>11}  lowest")
+    for mode, group in [(("all", ""), rows), *rows.groupby(MODE)]:
+        error, worst = group["error"], group.loc[group["error"].idxmin()]
+        print(
+            f"{' '.join(mode):26}{len(group):7}{error.abs().median():9.1%}{error.abs().mean():8.1%}"
+            f"{(error < -0.1).mean():10.1%}{(error > 0.1).mean():11.1%}  "
+            f"{worst['error']:+.0%}: {worst['cnn']}, {worst['image_size']:.0f} px, batch {worst['batch_size']:.0f}, "
+            f"{worst['measured_gib']:.1f} GiB"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
