@@ -26,6 +26,11 @@ def features() -> pd.DataFrame:
     return feature_table(check_measurements(pd.DataFrame(rows), "made up"))
 
 
+def test_a_step_that_does_more_than_train_counts_little(features):
+    burdened = features.assign(source=["pytorch/sia", "profet", "pytorch/sia", "profet"], gpu_time_ms=np.nan)
+    assert Roofline()._problem(burdened, burdened.iloc[:0]).weight.tolist() == [0.1, 1.0, 0.1, 1.0]
+
+
 def test_an_iteration_counts_once_however_many_of_its_times_were_measured(features):
     problem = Roofline()._problem(features, features.iloc[:0])
     (device,) = problem.kernel_times
