@@ -1,7 +1,7 @@
 """How far `layer-times` lies from our own H200 measurements: every scenario on measured layers, per mode and CNN.
 
-Run it as `python benchmarks/h200.py`; docs/evaluation.md says how to read the tables. Which preset an operator belongs
-to is looked up in the presets themselves, so that tables need no notes.
+Run it as `python benchmarks/h200.py`; docs/evaluation.md says how to read the tables. The name
+of a table's file says with which preset its operators were measured.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from predictor.evaluation.run import EvaluationResult, evaluate
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.features import feature_table
 from predictor.measurements import read_measurements
-from predictor.operators import operator_from_row
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 MODE = ["precision", "memory_format"]
@@ -58,25 +57,19 @@ def own_features(folder: Path | None = None, precisions: list[str] | None = None
     paths = [*sorted(root.glob("h200*_operators.csv.gz")), *sorted(root.glob("h200*_targets.csv.gz"))]
     if not any("operators" in path.name for path in paths):
         raise DataError(f"{root} has no h200*_operators.csv.gz. Measure them with `epochcast profile`.")
-    frame = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    frame = pd.concat([_with_library(path) for path in paths], ignore_index=True)
     frame = frame[(frame["framework"] == "pytorch") & (frame["source"] == INSTRUMENT)]
     if precisions:
         frame = frame[frame["precision"].isin(precisions)]
-    return feature_table(with_libraries(frame.assign(source="h200")).reset_index(drop=True))
+    return feature_table(frame.assign(source="h200").reset_index(drop=True))
 
 
-def with_libraries(frame: pd.DataFrame) -> pd.DataFrame:
-    """Say of each operator in which library it is, the smallest first."""
-    from proxy_cnns.grid import preset
-
-    members = {name: {work.operator for work in preset(name).works} for name in LIBRARIES}
+def _with_library(path: Path) -> pd.DataFrame:
+    """One table; its name says which preset measured it, and notes shall: the same operator may be in several."""
+    frame = read_measurements(path)
+    library = next((name for name in LIBRARIES if f"_{name}_" in path.name), "zoo")
     single = frame["kind"] == "operator"
-    operators = [operator_from_row(row) for row in frame[single].to_dict("records")]
-    notes = [
-        next((f"library={name}" for name in LIBRARIES if operator in members[name]), "library=zoo")
-        for operator in operators
-    ]
-    return frame.assign(notes=pd.Series(notes, index=frame.index[single], dtype=object))
+    return frame.assign(notes=frame["notes"].astype(object).where(~single, f"library={library}"))
 
 
 def by_mode_and_cnn(result: EvaluationResult, features: pd.DataFrame, scenario: str) -> str:

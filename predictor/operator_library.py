@@ -39,7 +39,7 @@ MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
 """How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
 sizes, from far shapes, of a type that was never measured."""
 
-_USUAL = 0.2  # of the share of operators that the commonest batch size has
+_USUAL = 0.15  # of the share of operators that the commonest batch size has
 _CLIFF = 0.3  # of ln time: a neighbour further off has a kernel of its own, which says nothing about others
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
@@ -137,7 +137,7 @@ class OperatorLibrary:
             If there is none.
         """
         kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
-        measured, times = [measured[i] for i in np.flatnonzero(kept)], times[kept]
+        measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
         if not measured:
             raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
         operators = tuple(sorted(set(measured), key=lambda each: (each.name, each.kind or "")))
@@ -267,7 +267,7 @@ class OperatorLibrary:
             rows = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
             new = [i for i in rows if asked[i] not in self.hidden]
             if new:
-                sizes = self._usual_sizes(name)
+                sizes = self.usual_sizes()
                 sm_count = device_sm_count(self.mode.gpu)
                 features = forest_features([asked[i] for i in new], sizes, self._rates(), sm_count)
                 answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
@@ -275,9 +275,9 @@ class OperatorLibrary:
             found |= {i: self._held_out(asked[i], batches) for i in rows if asked[i] in self.hidden}
         return found
 
-    def _usual_sizes(self, forest: str) -> Array:
-        """Batch sizes at which most operators were measured: trees are steps between them."""
-        rows = [FOREST_OF[o.type] == forest and o.type not in _BATCH_FREE for o in self.operators]
+    def usual_sizes(self) -> Array:
+        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
+        rows = [o.type not in _BATCH_FREE for o in self.operators]
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if any(rows) else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes

@@ -37,6 +37,7 @@ N_KNOWN_BATCH_SIZES = 5
 LIBRARIES = ("quick", "library")
 """Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
 
+_WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
 _FINE = 12  # batch sizes that make a grid fine
 _NOTHING = np.empty(0, dtype=np.intp)
 _FAMILY = re.compile(
@@ -47,10 +48,15 @@ _FAMILY = re.compile(
 def layers_measured(
     features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
 ) -> Iterator[Fold]:
-    """Hold out one CNN, or one family; all operators are known."""
+    """Hold out one CNN, or one family, whose operators were measured; all operators are known."""
     operators = _operators(features)
-    for name, test, rest in leave_one_out(_groups(features, family), _timed(features, rows)):
-        yield Fold(name, np.union1d(rest, operators), _NOTHING, test)
+    timed = _timed(features, rows)
+    whole = timed[_whole(features, timed, operators)]
+    if not whole.size:
+        raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
+    for name, test, rest in leave_one_out(_groups(features, family), timed):
+        if np.isin(test, whole).any():
+            yield Fold(name, np.union1d(rest, operators), _NOTHING, test[np.isin(test, whole)])
 
 
 def general_library(
@@ -127,6 +133,28 @@ def _timed(features: pd.DataFrame, rows: Positions) -> Positions:
     known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
     known &= np.array([mode in measured for mode in modes], dtype=bool)
     return rows[known[rows]]
+
+
+def _whole(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:
+    """Whether nearly all operators of a row's CNN were measured in its mode."""
+    from predictor.predictors.layer_times import modes_of
+
+    modes = modes_of(features)
+    names = features["cnn"].to_numpy()
+    measured: dict[object, set[str]] = {}
+    for i in operators:
+        measured.setdefault(modes[i], set()).add(str(names[i]))
+    shares: dict[tuple[object, ...], float] = {}
+    for i in rows:
+        table = features["layer_table"].iloc[i]
+        cell = (modes[i], id(table))
+        if cell not in shares:
+            counted = operators_of(table)
+            known = sum(n for operator, n in counted.items() if operator.name in measured[modes[i]])
+            shares[cell] = known / counted.total()
+    return np.array(
+        [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
+    )
 
 
 def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 _LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
 _N_GROUPS = 3
 _N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.5
-_REMEMBERED = 32  # libraries: CNNs held out in turn mostly leave the same operators
+_REMEMBERED = 48  # libraries: CNNs held out in turn mostly leave the same operators
 
 _grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
 _lock = Lock()
@@ -70,13 +70,15 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
     )
     ratio = library.log_ms - np.log(roofline_ms(library.operators, library.batch_sizes, rates))
     features = forest_features(library.operators, library.batch_sizes, rates, sm_count)
+    seldom = ~np.isin(library.batch_sizes, library.usual_sizes())
     group = _groups(library.operators)
     expected = np.full(ratio.shape, np.nan)
     forests: dict[str, Forest] = {}
     for name in sorted(set(FOREST_OF.values()) - {"none"}):
         rows = np.array([FOREST_OF[operator.type] == name for operator in library.operators], dtype=bool)
         if rows.sum() >= _LEAST_OPERATORS:
-            forests[name], expected[rows] = _cross_fitted(features[rows], ratio[rows], group[rows], seed)
+            learned = np.where(seldom, np.nan, ratio[rows])
+            forests[name], expected[rows] = _cross_fitted(features[rows], learned, group[rows], seed)
     return replace(library, forests=forests, expected=np.where(np.isfinite(ratio), expected, np.nan))
 
 
