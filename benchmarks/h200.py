@@ -31,19 +31,18 @@ INSTRUMENT = "epochcast"
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print(f"h200 | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
-    started = time.perf_counter()
     try:
         features = own_features(options.measurements, options.precision)
-        result = evaluate(features, options.scenario or OF_LAYERS, options.predictor, n_jobs=options.jobs)
+        for name in options.scenario or OF_LAYERS:
+            started = time.perf_counter()
+            result = evaluate(features, [name], options.predictor, n_jobs=options.jobs)
+            print(scenario_text(result, name), end="\n\n")
+            print(by_mode_and_cnn(result, features, name))
+            print(f"{time.perf_counter() - started:.0f} s\n", flush=True)
+            if options.out:
+                write_report(result, f"{options.out}/{name}", plots=False)
     except EpochcastError as error:
         print(f"h200: not run: {error}")
-        return 0
-    for name in result.scenarios():
-        print(scenario_text(result, name), end="\n\n")
-        print(by_mode_and_cnn(result, features, name), end="\n\n")
-    if options.out:
-        write_report(result, options.out, plots=False)
-    print(f"{time.perf_counter() - started:.0f} s")
     return 0
 
 

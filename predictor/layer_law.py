@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from predictor.layers import LayerTable
 from predictor.operator_library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
 from predictor.operator_work import OPERATOR_CLASSES, operator_class
-from predictor.operators import operators_of
+from predictor.operators import Operator, operators_of
 
 __all__ = ["CLASSES", "LayerLaw", "LayerSums", "layer_sums"]
 
@@ -47,6 +48,15 @@ class LayerSums:
     shares: dict[int, Array]
     named: dict[int, tuple[str, ...]]
 
+    def unmeasured(self) -> Array:
+        """Share of the time, (n_batches,), of operators that were not measured themselves."""
+        return sum(self.shares.values(), np.zeros(self.class_ms.shape[1]))
+
+    def strange(self) -> Array:
+        """Share of the time of operators like which nothing was measured; half of what lies beyond batch sizes."""
+        found: Array = self.shares[FARAWAY] + self.shares[BEYOND] / 2
+        return found
+
     def reasons(self) -> tuple[tuple[str, ...], ...]:
         """Why to be careful, for each batch size, in the words of `extrapolates`."""
         n = self.class_ms.shape[1]
@@ -62,7 +72,8 @@ class LayerLaw:
 
     Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`. `spread` and
     `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
-    were measured, and where those that it alone has were not; `host_spread` is that of the host's time.
+    were measured, and where none was; `spread_strange` is what operators add like which nothing was measured;
+    `host_spread` is the half width of the host's time.
     """
 
     weights: dict[str, float] = field(default_factory=dict)
@@ -73,6 +84,7 @@ class LayerLaw:
     host_iteration_ms: float = 0.0
     spread: float = 0.10
     spread_near: float = 0.20
+    spread_strange: float = 1.0
     host_spread: float = 0.40
     trained_on: str = "no CNN: weights of 1"
 
@@ -99,9 +111,8 @@ class LayerLaw:
 
         `host_share` is how much of a change of the host's time changes the iteration: 0 where the GPU is busy.
         """
-        unmeasured = sum(sums.shares.values(), np.zeros(sums.class_ms.shape[1]))
-        strange = sums.shares[FARAWAY] + sums.shares[UNKNOWN] + sums.shares[BEYOND] / 2
-        busy = self.spread + (self.spread_near - self.spread) * np.sqrt(unmeasured) + strange
+        near = (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
+        busy = self.spread + near + self.spread_strange * sums.strange() + sums.shares[UNKNOWN]
         width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
 
@@ -134,8 +145,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     SchemaError
         If an operator's time cannot even be estimated; the message names it.
     """
-    counted = operators_of(table)
-    operators, counts = list(counted), np.array(list(counted.values()), dtype=float)
+    operators, counts = _counted(table)
     times = library.times(operators, batch_sizes)
     weighted = counts[:, None] * times.gpu_ms
     class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators])
@@ -157,6 +167,12 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
             for kind in kinds
         },
     )
+
+
+@lru_cache(maxsize=256)
+def _counted(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
+    counted = operators_of(table)
+    return tuple(counted), np.array(list(counted.values()), dtype=float)
 
 
 def _reason(kind: int, names: tuple[str, ...]) -> str:

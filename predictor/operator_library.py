@@ -163,7 +163,8 @@ class OperatorLibrary:
         kept = np.array([operator not in gone for operator in self.operators], dtype=bool)
         hidden = dict(self.hidden)
         if self.expected is not None:
-            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept)}
+            told = np.isfinite(self.expected).any(axis=1)
+            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & told)}
         return replace(
             self,
             operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),

@@ -89,14 +89,24 @@ def neighbourhoods(asked: Sequence[Operator], known: Sequence[Operator]) -> Neig
         if not there.size:
             continue
         distance = _distances([asked[i] for i in at], [known[i] for i in there])
-        order = np.argsort(distance, axis=1, kind="stable")[:, :k]
-        near = np.take_along_axis(distance, order, axis=1)
+        order, near = _nearest(distance, k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
         rows[at, : order.shape[1]] = there[order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
     closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
     return Neighbourhood(rows, weights, nearest, closeness)
+
+
+def _nearest(distance: Array, k: int) -> tuple[NDArray[np.intp], Array]:
+    """Positions and distances of the k nearest, nearest first."""
+    if distance.shape[1] <= k:
+        some = np.broadcast_to(np.arange(distance.shape[1]), distance.shape)
+    else:
+        some = np.sort(np.argpartition(distance, k - 1, axis=1)[:, :k], axis=1)
+    near = np.take_along_axis(distance, some, axis=1)
+    order = np.argsort(near, axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1), np.take_along_axis(near, order, axis=1)
 
 
 def _distances(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:

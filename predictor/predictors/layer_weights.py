@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ Array = NDArray[np.float64]
 _COVERAGE = 0.9
 _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of operators interpolated
 _HUBER, _ROUNDS = 2.0, 8
+_LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
 _LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
 _OPERATOR_MS, _ITERATION_MS = (
     0.002,
@@ -194,8 +196,7 @@ def _calibrated(
     if len(names) < _LEAST_CNNS:
         return law
     owner = own_operators(rows)
-    exact: list[float] = []
-    near: list[float] = []
+    missed: list[Array] = []
     known = LayerRows(*_finite(rows))
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
@@ -205,11 +206,39 @@ def _calibrated(
             if table.cnn != name:
                 continue
             truth = np.log(known.gpu_ms[at])
-            for found, knows in ((exact, library), (near, lesser)):
+            for knows in (library, lesser):
                 sums = _sums(knows, table, tuple(known.batch_sizes[at].tolist()))
-                found += list(np.abs(truth - np.log(left.gpu_ms(sums))))
-    spread, spread_near = _quantile(exact), _quantile(near)
-    return replace(law, spread=spread, spread_near=max(spread, spread_near))
+                error = np.abs(truth - np.log(left.gpu_ms(sums)))
+                missed.append(np.column_stack([error, sums.unmeasured(), sums.strange()]))
+    spread, unmeasured, strange = _half_widths(np.concatenate(missed))
+    return replace(law, spread=spread, spread_near=spread + unmeasured, spread_strange=strange)
+
+
+def _half_widths(missed: Array) -> tuple[float, float, float]:
+    """Half width of the interval where all is measured, and what unmeasured and strange shares add to it.
+
+    `missed` has columns error, unmeasured share, strange share. Quantile regression, scaled so that the widths hold
+    their share of the errors as a conformal quantile does.
+    """
+    from scipy.optimize import linprog
+
+    error, unmeasured, strange = missed.T
+    columns = np.column_stack([np.ones(len(error)), np.sqrt(unmeasured), strange])
+    n, k = columns.shape
+    cost = np.concatenate([np.zeros(k), np.full(n, _COVERAGE), np.full(n, 1.0 - _COVERAGE)])
+    balance = _equations(columns)
+    solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
+    solved[0] = max(solved[0], _LEAST_SPREAD)
+    scale = _quantile(list(error / (columns @ solved)))
+    return tuple(float(value) for value in solved * scale)  # type: ignore[return-value]
+
+
+def _equations(columns: Array) -> Any:
+    """Equations width + missed above - missed below = error."""
+    from scipy.sparse import csr_array, eye_array, hstack
+
+    one = eye_array(len(columns))
+    return hstack([csr_array(columns), one, -one]).tocsr()
 
 
 def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:

@@ -94,9 +94,8 @@ def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: 
     for number in range(_N_GROUPS):
         out = group == number
         forests.append(_grown(features[~out], ratio[~out], seed + number))
-        if out.any():
-            flat = forests[-1].predict(features[out].reshape(-1, features.shape[2]))
-            expected[out] = flat.reshape(ratio[out].shape)
+        asked = out[:, None] & np.isfinite(ratio)
+        expected[asked] = forests[-1].predict(features[asked])
     return Forest.mean(forests), expected
 
 

@@ -49,6 +49,13 @@ def test_with_layers_measured_every_operator_is_known(table):
         assert _names(table, fold.train) == set(table.loc[table["kind"] == "operator", "cnn"])
 
 
+def test_a_cnn_whose_layers_were_not_measured_is_not_asked_about_as_if_they_were(table):
+    own = {o.name for o in operators_of(zoo_cnn("vgg11_bn"))}
+    lesser = table[~((table["kind"] == "operator") & table["cnn"].isin(own))].reset_index(drop=True)
+    folds = SCENARIOS["unseen-cnn-layers-measured"].folds(lesser)
+    assert {fold.name for fold in folds} == {*CNNS} - {"vgg11_bn"}
+
+
 @pytest.mark.parametrize("name", ["unseen-cnn-general-library", "unseen-cnn-quick-preset"])
 def test_operators_of_the_unseen_cnn_alone_are_hidden(name, table):
     for fold in SCENARIOS[name].folds(table):
