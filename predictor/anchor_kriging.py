@@ -17,11 +17,11 @@ from predictor.gpus import Gpu, find_gpu
 from predictor.kriging import Sites, is_outlier, krige
 from predictor.layers import LayerTable
 
-__all__ = ["LAYER_PARTS", "far_anchors", "is_of", "kriged"]
+__all__ = ["far_anchors", "is_of", "kriged", "layer_variances"]
 
 Array = NDArray[np.float64]
 
-LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
+_LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
 """Shares of the variance of what measured layers leave unexplained in one series, by part of `predictor.kriging`."""
 
 _ITSELF = "the CNN asked about"
@@ -30,6 +30,15 @@ _ITSELF = "the CNN asked about"
 def is_of(anchor: Anchor, gpu: Gpu) -> bool:
     """Whether an anchor was measured on this device."""
     return anchor.gpu == gpu.name or (not is_cpu(anchor.gpu) and find_gpu(anchor.gpu).name == gpu.name)
+
+
+def layer_variances(total: float, roughness: float) -> dict[str, float]:
+    """Variances of the parts of what measured layers leave unexplained, `total` together.
+
+    `roughness` is the standard deviation from one batch size to the next, which no neighbour tells.
+    """
+    variances = {part: share * total for part, share in _LAYER_PARTS.items()}
+    return variances | {"noise": max(variances["noise"], roughness**2)}
 
 
 def kriged(

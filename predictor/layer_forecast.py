@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.anchor_kriging import LAYER_PARTS, far_anchors, is_of, kriged
+from predictor.anchor_kriging import far_anchors, is_of, kriged, layer_variances
 from predictor.cpus import is_cpu
 from predictor.errors import OutOfRangeError
 from predictor.forecasts import COVERAGE, Anchor, IterationForecast
@@ -71,12 +71,12 @@ def forecast_by_layers(
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
     mean, width = np.zeros(batches.size), parts.half_width
     if own:
-        residual = _residual(model, table, mode, own, host_ms)
+        residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
         found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
-        mean, left = kriged(table, gpu, batches, own, residual, _variances(found))
+        mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
         width = _Z * np.sqrt(left)
-        far = far_anchors(own, residual, _variances(expected))
+        far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
     middle = parts.total_ms * np.exp(mean)
     return IterationForecast(
@@ -91,10 +91,6 @@ def forecast_by_layers(
         host or model.library.host or "the host on which the operators were measured",
         model.law.class_ms(parts.sums),
     )
-
-
-def _variances(total: float) -> dict[str, float]:
-    return {part: share * total for part, share in LAYER_PARTS.items()}
 
 
 def _parts(model: LayerModel, table: LayerTable, mode: Mode, batches: Array, host_ms: float | None) -> _Parts:

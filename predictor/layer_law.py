@@ -73,7 +73,8 @@ class LayerLaw:
     Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`. `spread` and
     `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
     were measured, and where none was; `spread_strange` is what operators add like which nothing was measured;
-    `host_spread` is the half width of the host's time.
+    `host_spread` is the half width of the host's time. `roughness` is the standard deviation of that logarithm from
+    one batch size to the next, which measurements of the CNN at others do not take away.
     """
 
     weights: dict[str, float] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class LayerLaw:
     spread: float = 0.10
     spread_near: float = 0.20
     spread_strange: float = 1.0
+    roughness: float = 0.01
     host_spread: float = 0.40
     trained_on: str = "no CNN: weights of 1"
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.anchor_kriging import LAYER_PARTS, kriged
+from predictor.anchor_kriging import kriged, layer_variances
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.forecasts import Anchor
 from predictor.gpus import find_gpu
@@ -71,7 +71,7 @@ class LayerTimes(FeatureTablePredictor):
     def __init__(
         self,
         answers: str = "iteration_time_ms",
-        pull: float = 0.1,
+        pull: float = 3.0,
         trees: bool = True,
         calibrate: bool = True,
         random_state: int = 0,
@@ -180,7 +180,8 @@ class LayerTimes(FeatureTablePredictor):
             here = np.array([i for i, each in enumerate(asked) if each == series])
             own = anchors[0].iloc[there]
             residual = np.log(times[there] / self._predicted(own)[0])
-            mean, left = _between(own, frame.iloc[here], residual, float(np.mean(width[here])) / _Z)
+            deviation, rough = float(np.mean(width[here])) / _Z, self._known(series[0])[1].roughness
+            mean, left = _between(own, frame.iloc[here], residual, deviation, rough)
             middle[here] *= np.exp(mean)
             width[here] = _Z * np.sqrt(left)
         return middle, width
@@ -274,14 +275,14 @@ def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
     return [LibraryMode(*row) for row in zip(*columns, strict=True)]
 
 
-def _series_of(frame: pd.DataFrame) -> list[tuple[object, ...]]:
+def _series_of(frame: pd.DataFrame) -> list[tuple[LibraryMode, object, object, object]]:
     """What the anchors of a row must share with it: all but the batch size."""
     captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
     return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
 
 
 def _between(
-    known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float
+    known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
 ) -> tuple[Floats, Floats]:
     """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
     device = str(known["gpu"].iloc[0])
@@ -289,7 +290,7 @@ def _between(
         "NVIDIA H200" if device.startswith("cpu:") else device
     )  # the same on both sides, whichever
     anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
-    variances = {part: share * deviation**2 for part, share in LAYER_PARTS.items()}
+    variances = layer_variances(deviation**2, roughness)
     batches = asked["batch_size"].to_numpy(dtype=float)
     return kriged(asked["layer_table"].iloc[0], gpu, batches, anchors, residual, variances)
 

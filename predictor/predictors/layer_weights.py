@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,10 @@ __all__ = ["LayerRows", "fit_laws", "own_operators"]
 Array = NDArray[np.float64]
 
 _COVERAGE = 0.9
+_Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
 _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of operators interpolated
 _HUBER, _ROUNDS = 2.0, 8
+_FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
 _LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
 _LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
 _OPERATOR_MS, _ITERATION_MS = (
@@ -197,6 +200,7 @@ def _calibrated(
         return law
     owner = own_operators(rows)
     missed: list[Array] = []
+    jumps: dict[bool, list[float]] = {True: [], False: []}
     known = LayerRows(*_finite(rows))
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
@@ -208,10 +212,27 @@ def _calibrated(
             truth = np.log(known.gpu_ms[at])
             for knows in (library, lesser):
                 sums = _sums(knows, table, tuple(known.batch_sizes[at].tolist()))
-                error = np.abs(truth - np.log(left.gpu_ms(sums)))
-                missed.append(np.column_stack([error, sums.unmeasured(), sums.strange()]))
+                error = truth - np.log(left.gpu_ms(sums))
+                missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
+                jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
-    return replace(law, spread=spread, spread_near=spread + unmeasured, spread_strange=strange)
+    telling = (
+        jumps[True] or jumps[False]
+    )  # interpolated operators are wrong alike at all batch sizes, or wildly
+    rough = _quantile(telling) / _Z if telling else law.roughness
+    near = spread + unmeasured
+    return replace(law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough)
+
+
+def _jumps(batch_sizes: Array, error: Array) -> list[float]:
+    """How far each batch size's error lies from a line between its neighbours', as if those were exact."""
+    sizes = np.log(np.unique(batch_sizes))
+    mean = np.array([error[batch_sizes == size].mean() for size in np.unique(batch_sizes)])
+    if sizes.size <= 2:
+        return []
+    share = (sizes[1:-1] - sizes[:-2]) / (sizes[2:] - sizes[:-2])
+    between = (1.0 - share) * mean[:-2] + share * mean[2:]
+    return list(np.abs(mean[1:-1] - between) / np.sqrt(1.0 + share**2 + (1.0 - share) ** 2))
 
 
 def _half_widths(missed: Array) -> tuple[float, float, float]:
