@@ -30,6 +30,7 @@ _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of
 _HUBER, _ROUNDS = 2.0, 8
 _FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
 _LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
+_HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
 _LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
 _OPERATOR_MS, _ITERATION_MS = (
     0.002,
@@ -139,7 +140,7 @@ def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
     solved = _robust(design, np.sqrt(pull) / sizes, expected)
     cnns = len(set(design.cnn))
     return replace(
-        _with_host(prior, design, pull),
+        _with_host(prior, design),
         weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
         operator_ms=float(solved[-2]),
         iteration_ms=float(solved[-1]),
@@ -169,7 +170,7 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     return np.asarray(solved, dtype=float)
 
 
-def _with_host(prior: LayerLaw, design: _Design, pull: float) -> LayerLaw:
+def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
     """Weight of the operators' own host times, what each takes besides, and what an iteration takes."""
     from scipy.optimize import nnls
 
@@ -180,7 +181,7 @@ def _with_host(prior: LayerLaw, design: _Design, pull: float) -> LayerLaw:
     sums = np.where(np.isfinite(design.host_sum), design.host_sum, 0.0)
     columns = np.column_stack([sums, design.n_operators, np.ones(len(sums))])[known]
     sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
-    held = np.diag(np.sqrt(pull) / sizes)
+    held = np.diag(np.sqrt(_HOST_PULL) / sizes)
     relative = columns / design.host_ms[known][:, None]
     solved, _ = nnls(np.vstack([relative, held]), np.concatenate([np.ones(len(relative)), held @ expected]))
     return replace(

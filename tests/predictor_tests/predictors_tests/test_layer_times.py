@@ -73,13 +73,13 @@ def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, 
     more = feature_table(
         pd.DataFrame(made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last"))
     )
-    fitted = _fitted(pd.concat([table, more], ignore_index=True))
+    fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
     weights = fitted.laws_[MODE._replace(memory_format="channels_last")].weights
     assert weights["activation"] > 1.1
 
 
 def test_a_captured_iteration_waits_for_no_host(table, targets):
-    fitted = _fitted(table)
+    fitted = _fitted(table, pull=0.1)
     eager, captured = fitted.predict(targets), fitted.predict(targets.assign(capture="graph"))
     assert (captured < eager).all()
     np.testing.assert_allclose(captured, targets["gpu_time_ms"], rtol=0.02)
