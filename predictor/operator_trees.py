@@ -53,15 +53,20 @@ class Forest:
 
     def predict(self, rows: Array) -> Array:
         """Answers of shape (n_rows,) for features of shape (n_rows, n_features)."""
-        at = np.tile(self.roots, len(rows))
-        row = np.repeat(np.arange(len(rows)), self.roots.size)
-        going = np.flatnonzero(self.feature[at] != _LEAF)
+        flat, n_features = np.ascontiguousarray(rows).ravel(), rows.shape[1]
+        children = np.concatenate([self.right, self.left])  # the left one lies n_nodes further
+        n_nodes = self.feature.size
+        at = np.tile(self.roots, len(rows)).astype(np.intp)
+        going = np.flatnonzero(self.feature.take(at) != _LEAF)
+        cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)[going]
+        node = at[going]
         while going.size:
-            node = at[going]
-            goes_left = rows[row[going], self.feature[node]] <= self.threshold[node]
-            at[going] = node = np.where(goes_left, self.left[node], self.right[node])
-            going = going[self.feature[node] != _LEAF]
-        total: Array = self.start + self.value[at].reshape(len(rows), -1).sum(axis=1)
+            goes_left = flat.take(cell + self.feature.take(node)) <= self.threshold.take(node)
+            node = children.take(node + n_nodes * goes_left).astype(np.intp)
+            at[going] = node
+            inner = np.flatnonzero(self.feature.take(node) != _LEAF)
+            going, cell, node = going.take(inner), cell.take(inner), node.take(inner)
+        total: Array = self.start + self.value.take(at).reshape(len(rows), -1).sum(axis=1)
         return total
 
     @classmethod
