@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 _LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
 _N_GROUPS = 3
-_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.5
+_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
 _REMEMBERED = 48  # libraries: CNNs held out in turn mostly leave the same operators
 
 _grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
@@ -104,7 +104,8 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     known = np.isfinite(ratio)
-    rows, answers = features[known], ratio[known]
+    told = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
+    rows, answers = features[known][:, told], ratio[known]
     empty = HistGradientBoostingRegressor(
         max_iter=_N_TREES,
         learning_rate=_RATE,
@@ -117,7 +118,10 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     with threadpool_limits(limits=1):  # threads that wait for each other take longer than one that works
         boosted = empty.fit(rows, answers)
     trees = _as_arrays([predictors[0].nodes for predictors in boosted._predictors])
-    return replace(trees, start=float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0]))
+    start = float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0])
+    return replace(
+        trees, start=start, feature=np.where(trees.feature < 0, -1, told[trees.feature]).astype(np.int32)
+    )
 
 
 def _as_arrays(trees: list[NDArray[np.void]]) -> Forest:

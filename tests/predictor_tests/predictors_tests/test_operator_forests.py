@@ -137,7 +137,8 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
     features = forest_features(plain.operators, plain.batch_sizes, H200)
     forest = operator_forests._grown(features, plain.log_ms, 0)
     rows = features.reshape(-1, N_FEATURES)[::7]
-    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows), atol=1e-9)
+    told = np.ptp(features.reshape(-1, N_FEATURES), axis=0) > 0
+    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
 
 
 def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):
