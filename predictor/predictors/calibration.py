@@ -56,7 +56,7 @@ class Calibration:
             return new_cnn
         if cnn in self.cnns:
             return new_gpu
-        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {**new_cnn, **new_gpu}}
+        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
 
     def factor_for(self, gpu: str, coverage: float, *, anchored: bool) -> float:
         """Standard deviations from the middle to the end of the interval, interpolated between calibrated levels."""
@@ -94,7 +94,7 @@ def calibrate(
     held_out = {"cnn": _groups(X["cnn"].to_numpy(dtype=np.str_), seed), "gpu": _groups(chips, seed)}
     found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
     for kind, groups in held_out.items():
-        parts = tuple(part for part in _parts(everywhere) if kind == "gpu" or part != "gpu")
+        parts = _parts(kind, everywhere)
         outcomes = [_outcome(X, times, predict, group) for group in groups]
         if not outcomes:
             continue
@@ -128,8 +128,14 @@ def _outcome(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.
     return _Outcome(kept, group, residual[kept], residual[group])
 
 
-def _parts(sites: Sites) -> tuple[str, ...]:
-    return PARTS if sites.work is None else (*PARTS[:-1], "work", PARTS[-1])
+def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
+    """Parts that residuals of new GPUs, or of new CNNs, are made of.
+
+    What like work misses on one GPU it misses on others, too, so that on a new GPU it is the CNN's and not the GPU's.
+    """
+    if kind == "gpu":
+        return PARTS
+    return PARTS[1:] if sites.work is None else (*PARTS[1:-1], "work", PARTS[-1])
 
 
 def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:

@@ -1,5 +1,7 @@
 """From a measurement table to a served model, and what calibration may see."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from predictor.measurements import check_measurements
 from predictor.model import Model
 from predictor.modes import Mode
 from predictor.operators import operators_of
-from predictor.predictors.calibration import calibrate
+from predictor.predictors.calibration import calibrate, sites_of
 from predictor.roofline.coefficients import join_host
 from predictor.zoo import zoo_cnn
 
@@ -103,6 +105,16 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
         shares = [set(table.iloc[group][column]) & set(rest[column]) for column in ("cnn", "gpu")]
         assert set() in shares
     assert sorted(np.concatenate(left_out)) == sorted([*range(len(table))] * 2)
+
+
+def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
+    table = made_up()
+    times = table["iteration_time_ms"].to_numpy()
+    sites = replace(sites_of(table), work=np.log(times)[:, None])
+    found = calibrate(table, times, lambda _: times * 1.1, seed=0, sites=sites)
+    assert "work" in found.variances_for("Tesla T4", "unheard-of")
+    assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
+    assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")
 
 
 def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
