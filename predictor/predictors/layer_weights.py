@@ -252,7 +252,8 @@ def _half_widths(missed: Array) -> tuple[float, float, float]:
     solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
     solved[0] = max(solved[0], _LEAST_SPREAD)
     scale = _quantile(list(error / (columns @ solved)))
-    return tuple(float(value) for value in solved * scale)  # type: ignore[return-value]
+    spread, near, far = (float(value) for value in solved * scale)
+    return max(spread, _LEAST_SPREAD), near, far
 
 
 def _equations(columns: Array) -> Any:
