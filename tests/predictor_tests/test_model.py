@@ -192,7 +192,7 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
         ("resnet50", "H200", Mode(precision="fp16"), 64, "precision: fp16 was never measured on NVIDIA H200"),
         ("resnet50", "T4", Mode(), 60_000, "batch: measured from"),
         ("dcgan_generator", "T4", Mode(), 64, "operator: conv_transpose2d never measured"),
-        ("lenet5", "T4", Mode(), 64, "shape: convolutions with"),
+        ("efficientnet_b5", "T4", Mode(), 64, "shape: convolutions with"),
     ],
 )
 def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
