@@ -122,14 +122,14 @@ def _operators(features: pd.DataFrame) -> Positions:
     return np.flatnonzero(found)
 
 
-def _timed(features: pd.DataFrame, rows: Positions) -> Positions:
-    """Rows whose GPU time and layers are known, in a mode whose operators were measured."""
+def _timed(features: pd.DataFrame, rows: Positions, operators: Positions | None = None) -> Positions:
+    """Rows whose GPU time and layers are known, in a mode in which (these) operators were measured."""
     from predictor.predictors.layer_times import modes_of
 
     if "gpu_time_ms" not in features:
         raise DataError("no row has gpu_time_ms, which measured layers add up to.")
     modes = modes_of(features)
-    measured = {modes[i] for i in _operators(features)}
+    measured = {modes[i] for i in (_operators(features) if operators is None else operators)}
     known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
     known &= np.array([mode in measured for mode in modes], dtype=bool)
     return rows[known[rows]]
@@ -170,7 +170,7 @@ def _family(cnn: str) -> str:
 def _without_own(
     features: pd.DataFrame, rows: Positions, operators: Positions, groups: NDArray[np.str_]
 ) -> Iterator[Fold]:
-    rows = _timed(features, rows)
+    rows = _timed(features, rows, operators)
     records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
     names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)
     having = _names_by_group(features, rows, groups)

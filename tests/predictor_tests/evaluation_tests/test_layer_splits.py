@@ -70,6 +70,13 @@ def test_the_quick_preset_knows_nothing_else(table):
         assert _names(table, fold.train) <= quick
 
 
+def test_a_mode_in_which_the_preset_was_not_measured_is_not_asked_about(table):
+    other = table[table["notes"].astype(str) != "library=quick"].assign(precision="amp_bf16")
+    both = pd.concat([table, other], ignore_index=True)
+    folds = SCENARIOS["unseen-cnn-quick-preset"].folds(both)
+    assert {precision for fold in folds for precision in both.iloc[fold.test]["precision"]} == {"tf32"}
+
+
 def test_a_family_is_held_out_whole(table):
     folds = {fold.name: fold for fold in SCENARIOS["unseen-family-layers-measured"].folds(table)}
     assert set(folds) == {"resnet", "vgg", "squeezenet"}
