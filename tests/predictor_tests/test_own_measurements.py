@@ -1,11 +1,15 @@
 """A user's own measurement table answers at once: `predict(..., measurements=...)`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from predictor.errors import DataError, OutOfRangeError, SchemaError
+from predictor.layer_models import LayerModels
 from predictor.measurements import write_measurements
+from predictor.model import Model
 from predictor.operators import operators_of
 from predictor.predict import predict
 from predictor.zoo import zoo_cnn
@@ -30,12 +34,26 @@ def with_target(operators, made_up_gpu):
     return pd.concat([operators, pd.DataFrame(rows)], ignore_index=True)
 
 
-def test_operators_answer_without_a_fit(operators, made_up_gpu):
-    found = _predict("resnet18", operators)
+@pytest.fixture(scope="module")
+def nobodys():
+    """The shipped model without measured layers, so that no weights can be borrowed."""
+    return replace(Model.load(), layers=LayerModels())
+
+
+def test_operators_answer_without_a_fit(operators, made_up_gpu, nobodys):
+    found = _predict("resnet18", operators, model=nobodys)
     assert found.method == "layer-times"
     assert found.gpu_time_ms == pytest.approx(
         made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6
     )
+
+
+def test_a_gpu_without_measured_cnns_borrows_the_weights_of_another(operators, nobodys):
+    borrowing, plain = (_predict("resnet18", operators, model=each) for each in (Model.load(), nobodys))
+    assert "weights of NVIDIA H200" in borrowing.trained_on
+    assert "weights of 1" in plain.trained_on
+    assert borrowing.gpu_time_ms == pytest.approx(plain.gpu_time_ms, rel=0.1)
+    assert borrowing.gpu_time_ms != plain.gpu_time_ms
 
 
 def test_a_file_is_as_good_as_a_table(operators, tmp_path):
@@ -96,11 +114,10 @@ def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
         _predict("resnet18", pd.DataFrame({"gpu": ["T4"]}))
 
 
-def test_more_operators_are_laid_over_the_shipped_ones(operators, made_up_gpu):
+def test_times_twice_as_long_give_an_iteration_twice_as_long(operators, nobodys):
     slower = operators.assign(gpu_time_ms=2 * operators["gpu_time_ms"])
-    assert _predict("resnet18", slower).gpu_time_ms == pytest.approx(
-        2 * _predict("resnet18", operators).gpu_time_ms, rel=1e-6
-    )
+    once, twice = (_predict("resnet18", table, model=nobodys) for table in (operators, slower))
+    assert twice.gpu_time_ms == pytest.approx(2 * once.gpu_time_ms, rel=1e-6)
 
 
 def test_times_are_finite_for_every_batch_size(operators):
