@@ -61,7 +61,12 @@ def test_a_bomb_is_stopped_at_the_limit():
 
 
 @pytest.mark.parametrize(
-    "body", [b"no gzip", gzip.compress(b"a" * 1000)[:-4], gzip.compress(b"a" * 1000)[:20] + b"x" * 40]
+    "body",
+    [
+        b"no gzip",
+        gzip.compress(b"a" * 1000, mtime=0)[:-4],
+        gzip.compress(b"a" * 1000, mtime=0)[:20] + b"x" * 40,
+    ],
 )
 def test_damaged_gzip_is_refused(body):
     assert refused(body, content_encoding="gzip") == 400

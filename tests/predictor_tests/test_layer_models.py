@@ -57,9 +57,9 @@ def test_the_same_model_gives_the_same_bytes(layer_model, tmp_path):
     [
         b"",
         b"not gzip",
-        gzip.compress(b"not json"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"format_version": 1}'),
+        gzip.compress(b"not json", mtime=0),
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b'{"format_version": 1}', mtime=0),
     ],
 )
 def test_a_damaged_file_is_refused(layer_model, tmp_path, content):
