@@ -142,20 +142,23 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
     They are a thousand rows of one GPU. Beside as many published rows of thirty they would say alone how wrong an
     answer for an unknown GPU is: intervals there grew from a factor of 2 to one of 3 to 4.
     """
-    operators = (own["kind"] == "operator") & own["n_tensors"].notna()
-    return own[~own["source"].isin(own.loc[operators, "source"].unique())].reset_index(drop=True)
+    measured = own.loc[_of_libraries(own), "source"].unique()
+    return own[~own["source"].isin(measured)].reset_index(drop=True)
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
     """Leave out operator libraries, and CPUs: roofline learns from whole CNNs on GPUs, and from single passes."""
-    operators = (frame["kind"] == "operator") & frame["n_tensors"].notna()
-    kept = frame[~operators & (frame["device_kind"] != "cpu")]
+    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
     if kept.empty:
         raise DataError(
             "the table holds no CNN on a GPU, which a model starts from. Operators alone need no fit: "
             "`epochcast predict --measurements FILE` uses them at once."
         )
     return kept.reset_index(drop=True)
+
+
+def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
+    return (frame["kind"] == "operator") & frame["n_tensors"].notna()
 
 
 def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:

@@ -13,6 +13,7 @@ from predictor.layer_models import LayerModel, LayerModels
 
 if TYPE_CHECKING:
     import pandas as pd
+
 __all__ = ["fit_layer_models"]
 
 

@@ -119,10 +119,8 @@ class LayerModels:
         found = self.find(mode)
         if found is not None:
             return found.law
-        files = (
-            sorted(self.folder.glob("*.json.gz")) if self.folder is not None and self.folder.is_dir() else []
-        )
-        models = [*self.given.values(), *(_load(str(path), path.stat().st_mtime_ns) for path in files)]
+        filed = (_load(str(path), path.stat().st_mtime_ns) for path in self._files())
+        models = [*self.given.values(), *filed]
         alike = [model for model in models if _alike(model.library.mode, mode) and model.law.weights]
         if not alike:
             return None
@@ -142,9 +140,13 @@ class LayerModels:
 
     def modes(self) -> list[str]:
         """File names, without endings, of what there is: for messages."""
-        files = self.folder.glob("*.json.gz") if self.folder is not None and self.folder.is_dir() else ()
-        names = {_file_name(mode) for mode in self.given} | {path.name for path in files}
+        names = {_file_name(mode) for mode in self.given} | {path.name for path in self._files()}
         return sorted(name.removesuffix(".json.gz") for name in names)
+
+    def _files(self) -> list[Path]:
+        return (
+            sorted(self.folder.glob("*.json.gz")) if self.folder is not None and self.folder.is_dir() else []
+        )
 
 
 def library_mode(gpu: Gpu, mode: Mode) -> LibraryMode:

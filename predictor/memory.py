@@ -192,8 +192,8 @@ def _kept(table: LayerTable, precision: str) -> Bytes:
     """Bytes per image of activations kept for a layer or those before it, (n_layers,)."""
     sizes, element = _tensor_elements(table), _element_bytes(precision)
     own = np.array([_extra_bytes(layer, precision) for layer in table])
-    for tensor, positions in _kept_tensors(table).items():
-        own[min(positions)] += element * sizes[tensor]
+    for tensor, first in _kept_tensors(table).items():
+        own[first] += element * sizes[tensor]
     return np.cumsum(own)
 
 
@@ -234,17 +234,17 @@ def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> fl
     return extra + _element_bytes(precision) * sum(sizes[tensor] for tensor in _kept_tensors(table))
 
 
-def _kept_tensors(table: LayerTable) -> dict[int, list[int]]:
-    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and positions that keep them."""
+def _kept_tensors(table: LayerTable) -> dict[int, int]:
+    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and the first that keeps each."""
     by_index = {layer.index: layer for layer in table}
-    kept: dict[int, list[int]] = {}
+    kept: dict[int, int] = {}
     for position, layer in enumerate(table):
         keeps_output = layer.type == "activation" and layer.kind in _KEEPS_OUTPUT
         if keeps_output or layer.type == "other":
-            kept.setdefault(layer.index, []).append(position)
+            kept.setdefault(layer.index, position)
         if layer.type in _KEEPS_INPUT or (layer.type == "activation" and not keeps_output):
             for source in _inputs(table, position):
-                kept.setdefault(_stored_as(by_index, source), []).append(position)
+                kept.setdefault(_stored_as(by_index, source), position)
     return kept
 
 

@@ -4,17 +4,16 @@ Included by the application; calls the core's `compare`, whose answers these are
 """
 
 from dataclasses import asdict
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from api.answering import Answering
 from api.answers import ComparisonAnswer
+from api.kept_answers import NO_OPTIONS, kept_or_answered
 from api.measured import measured
 from api.openapi import question_body
-from api.questions import body_of, question_of
 from api.schemas import ComparisonQuestion
-from api.workers import run_apart
 from predictor.compare import compare
 from predictor.coverage import coverage_of
 from predictor.layers import LayerTable
@@ -24,8 +23,6 @@ from predictor.offers import Offer
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
-
-_APART = ("cnn", "layer_table", "onnx", "image_size", "gpus", "batch_sizes", "anchors", "measurements")
 
 
 @router.post(
@@ -40,24 +37,14 @@ async def comparisons(request: Request) -> Response:
     Each GPU keeps its best batch size. Budget and deadline mark rows, they drop none; what does not fit in memory comes
     last. `pareto` marks what nothing else beats in both time and cost.
     """
-    state = request.app.state
-    answering: Answering = state.answering.of(state.served.current)
-    state.answering = answering
-    body = await body_of(request)
-    asked = ("comparison", body.content)
-    known = answering.answers.find(asked) if body.is_json else None
-    if known is None:
-        question, table = await question_of(body, ComparisonQuestion)
-        known = await run_apart(request, _answer, question, table, answering.model, state.offers)
-        if body.is_json:
-            answering.answers.keep(asked, known, len(body.content) + len(known))
-    return Response(known, media_type="application/json")
+    answer = partial(_answer, offers=request.app.state.offers)
+    return await kept_or_answered(request, "comparison", ComparisonQuestion, answer)
 
 
 def _answer(
     question: ComparisonQuestion, table: LayerTable, model: Model, offers: tuple[Offer, ...]
 ) -> bytes:
-    options = question.model_dump(exclude=set(_APART))
+    options = question.model_dump(exclude=NO_OPTIONS)
     rows = compare(
         table,
         question.batch_sizes,

@@ -8,13 +8,11 @@ from dataclasses import asdict
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from api.answering import Answering
 from api.answers import ExplanationAnswer
+from api.kept_answers import NO_OPTIONS, kept_or_answered
 from api.measured import measured
 from api.openapi import question_body
-from api.questions import body_of, question_of
 from api.schemas import MAX_EXPLAINED_GPUS, ExplanationQuestion
-from api.workers import run_apart
 from predictor.coverage import coverage_of
 from predictor.errors import OutOfRangeError
 from predictor.explain import explain
@@ -25,8 +23,6 @@ from predictor.questions import gpus_of
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
-
-_APART = ("cnn", "layer_table", "onnx", "image_size", "gpus", "batch_sizes", "anchors", "measurements")
 
 _MOST_WORK = 400_000
 """Layers x GPUs x batch sizes: some seconds of work, since every mode of the GPU is answered."""
@@ -44,18 +40,7 @@ async def explanations(request: Request) -> Response:
     Time by class of operators, what bounds the iteration, the law of small batches, where measured algorithms switch,
     and every other precision and memory format that the GPU has. Times are those of `/v1/predictions`.
     """
-    state = request.app.state
-    answering: Answering = state.answering.of(state.served.current)
-    state.answering = answering
-    body = await body_of(request)
-    asked = ("explanation", body.content)
-    known = answering.answers.find(asked) if body.is_json else None
-    if known is None:
-        question, table = await question_of(body, ExplanationQuestion)
-        known = await run_apart(request, _answer, question, table, answering.model)
-        if body.is_json:
-            answering.answers.keep(asked, known, len(body.content) + len(known))
-    return Response(known, media_type="application/json")
+    return await kept_or_answered(request, "explanation", ExplanationQuestion, _answer)
 
 
 def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> bytes:
@@ -71,7 +56,7 @@ def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> b
             f"{len(table):,} layers x {len(gpus)} GPUs x {len(sizes)} batch sizes are {work:,}; at most {_MOST_WORK:,} "
             "are explained at once. Ask in several parts."
         )
-    options = question.model_dump(exclude=set(_APART))
+    options = question.model_dump(exclude=NO_OPTIONS)
     found = explain(
         table,
         gpus,
