@@ -52,12 +52,16 @@ _RATIOS_1X1 = (1 / 12, 8)
 CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
     "1x1": ConvolutionFamily(240, ((1, 1),), spans=(400, 60_000), ratios=_RATIOS_1X1, bias=0.12),
     "1x1 small maps": ConvolutionFamily(16, ((1, 1),), (1,), (2, 6), (128, 4096), _RATIOS_1X1),
+    "1x1 single positions": ConvolutionFamily(8, ((1, 1),), (1,), (1, 1), (64, 2500), _RATIOS_1X1),
     "1x1 stride 2": ConvolutionFamily(28, ((1, 1),), (2,), (7, 130), (1200, 40_000), (0.8, 10)),
+    "1x1 stride 2 small maps": ConvolutionFamily(3, ((1, 1),), (2,), (2, 6), (500, 5000), (0.8, 4)),
     "1x1 vectors": ConvolutionFamily(50, ((1, 1),), (1,), (1, 1), (4, 7500), (1 / 70, 70), bias=1),
     "3x3": ConvolutionFamily(
         110, ((3, 3),), (1,), (4, 230), (300, 16_000), (0.2, 5), bias=0.25, unpadded=0.1
     ),
     "3x3 small maps": ConvolutionFamily(12, ((3, 3),), (1,), (2, 4), (256, 2048), (0.5, 2)),
+    "3x3 single positions": ConvolutionFamily(5, ((3, 3),), (1,), (1, 1), (64, 1024), (0.25, 2)),
+    "3x3 stride 2 small maps": ConvolutionFamily(5, ((3, 3),), (2,), (2, 6), (400, 3000), (0.5, 2)),
     "3x3 stride 2": ConvolutionFamily(
         44, ((3, 3),), (2,), (7, 230), (600, 16_000), (0.5, 5), bias=0.1, unpadded=0.2
     ),
@@ -72,6 +76,16 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
     "7x7 depthwise": ConvolutionFamily(
         22, ((7, 7),), (1,), (7, 64), (3000, 16_000), group_widths=(1,), bias=0.8, wide=0.7
     ),
+    "3x3 depthwise small maps": ConvolutionFamily(
+        10, ((3, 3),), (1,), (1, 6), (300, 3000), group_widths=(1,)
+    ),
+    "3x3 depthwise stride 2 small maps": ConvolutionFamily(
+        6, ((3, 3),), (2,), (2, 8), (500, 4000), group_widths=(1,)
+    ),
+    "5x5 depthwise small maps": ConvolutionFamily(8, ((5, 5),), (1,), (1, 6), (600, 4000), group_widths=(1,)),
+    "5x5 depthwise stride 2 small maps": ConvolutionFamily(
+        4, ((5, 5),), (2,), (2, 10), (800, 4000), group_widths=(1,)
+    ),
     "large depthwise": ConvolutionFamily(
         6, ((9, 9), (11, 11)), (1,), (7, 56), (2000, 12_000), group_widths=(1,)
     ),
@@ -80,6 +94,9 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
     ),
     "3x3 grouped stride 2": ConvolutionFamily(
         52, ((3, 3),), (2,), (12, 200), (2500, 180_000), group_widths=_GROUP_WIDTHS
+    ),
+    "3x3 grouped small maps": ConvolutionFamily(
+        6, ((3, 3),), (1, 1, 2), (1, 6), (700, 6000), group_widths=_GROUP_WIDTHS
     ),
     "asymmetric 7": ConvolutionFamily(20, ((1, 7), (7, 1)), (1,), (7, 40), (1200, 6000), (0.6, 2)),
     "asymmetric 3": ConvolutionFamily(14, ((1, 3), (3, 1)), (1,), (7, 40), (1200, 8000), (0.6, 2)),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from predictor.operators import Operator
-from proxy_cnns.operator_shapes import linear, optimizer, pool, same_shape
+from proxy_cnns.operator_shapes import adaptive_pool, linear, optimizer, pool, same_shape
 from proxy_cnns.spread import Draw, draws
 
 __all__ = ["LAYER_FAMILIES", "layers"]
@@ -35,6 +35,13 @@ def _shuffle(draw: Draw) -> Operator:
     """A channel shuffle of two groups; a mere change of layout moves nothing."""
     channels, side = _size(draw, 7, 64)
     return same_shape("permute", channels + channels % 2, side, groups=2)
+
+
+def _small_map(draw: Draw, type_: str, even: bool = False, **more: Any) -> Operator:
+    """On the last maps of a CNN for images of 32 pixels: one to six positions a side."""
+    side = draw.side(1, 6)
+    channels = draw.channels(draw.between(300, 3000) / side)
+    return same_shape(type_, channels + channels % 2 * even, side, **more)
 
 
 def _vector(draw: Draw, type_: str, low: float, high: float, **more: Any) -> Operator:
@@ -71,6 +78,12 @@ def _concat(draw: Draw) -> Operator:
     return same_shape("concat", n_tensors * each, side, n_tensors=n_tensors)
 
 
+def _concat_small(draw: Draw) -> Operator:
+    """As dense blocks join them on small maps: many narrow tensors."""
+    side, n_tensors = draw.side(1, 6), round(draw.between(2, 26))
+    return same_shape("concat", n_tensors * draw.channels(draw.between(16, 96)), side, n_tensors=n_tensors)
+
+
 def _concat_forward(draw: Draw) -> Operator:
     channels, side = _size(draw, 7, 60)
     return same_shape("concat", channels // 2 * 2 or 2, side, n_tensors=2, passes="forward")
@@ -96,8 +109,14 @@ def _pool(type_: str, kernel: int, stride: int, padding: int = 0, low: int = 8, 
     return make
 
 
-def _global_pool(draw: Draw) -> Operator:
-    channels, side = _size(draw, 4, 300)
+def _pool_up(draw: Draw) -> Operator:
+    """An adaptive pool that widens: a classifier made for larger images reads a small map."""
+    side, out = round(draw.between(1, 3.4)), draw.one_of((6, 7))
+    return adaptive_pool(draw.channels(draw.between(128, 1024)), side, out)
+
+
+def _global_pool(draw: Draw, low: int = 4, high: int = 300) -> Operator:
+    channels, side = _size(draw, low, high)
     return replace(pool("avg_pool", channels, side, side, side), wide_input=draw.happens(0.1))
 
 
@@ -114,14 +133,17 @@ def _loss(draw: Draw) -> Operator:
 
 LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "batch norm": (72, partial(_plain, type_="batch_norm", low=2, high=300)),
+    "batch norm, small maps": (10, partial(_small_map, type_="batch_norm")),
     "batch norm, vectors": (4, partial(_vector, type_="batch_norm", low=64, high=4096)),
     "relu in place": (44, _activation("relu", in_place=True)),
     "relu in place, vectors": (9, _activation("relu", in_place=True, vectors=1)),
+    "relu in place, small maps": (4, partial(_small_map, type_="activation", kind="relu", in_place=True)),
     "relu": (12, _activation("relu")),
     "silu in place": (24, _activation("silu", in_place=True)),
     "silu in place, vectors": (8, _activation("silu", in_place=True, vectors=1)),
     "silu": (5, _activation("silu")),
     "relu6 in place": (8, _activation("relu6", in_place=True)),
+    "relu6 in place, small maps": (2, partial(_small_map, type_="activation", kind="relu6", in_place=True)),
     "leaky relu in place": (6, _activation("leaky_relu", in_place=True)),
     "hardswish in place": (11, _activation("hardswish", in_place=True, vectors=0.3)),
     "hardsigmoid": (7, _activation("hardsigmoid", vectors=0.85)),
@@ -131,9 +153,17 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "softmax": (3, _activation("softmax", vectors=1)),
     "add": (32, partial(_plain, type_="add", low=4, wide=0.2)),
     "add of gradients": (32, partial(_plain, type_="add", low=4, passes="forward")),
+    "add, small maps": (4, partial(_small_map, type_="add")),
+    "add of gradients, small maps": (4, partial(_small_map, type_="add", passes="forward")),
+    "multiply, small maps": (4, partial(_small_map, type_="multiply")),
     "multiply": (32, partial(_plain, type_="multiply", low=7)),
     "layer scale": (10, _layer_scale),
     "concat": (60, _concat),
+    "concat, small maps": (6, _concat_small),
+    "concat of gradients, small maps": (
+        2,
+        partial(_small_map, type_="concat", even=True, n_tensors=2, passes="forward"),
+    ),
     "concat of gradients": (8, _concat_forward),
     "copy": (4, partial(_plain, type_="concat", low=7, high=64)),
     "layer norm": (16, partial(_plain, type_="layer_norm", low=7, high=64, wide=0.5)),
@@ -143,16 +173,23 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "dropout": (6, partial(_plain, type_="dropout", low=2, high=40)),
     "dropout, vectors": (6, partial(_vector, type_="dropout", low=64, high=10_000)),
     "stochastic depth": (24, partial(_plain, type_="stochastic_depth", low=7, wide=0.3)),
+    "stochastic depth, small maps": (3, partial(_small_map, type_="stochastic_depth")),
+    "channel shuffle, small maps": (4, partial(_small_map, type_="permute", even=True, groups=2)),
     "channel shuffle": (16, _shuffle),
     "permute": (6, partial(_plain, type_="permute", low=7, high=64, wide=0.5)),
     "permute, vectors": (2, partial(_vector, type_="permute", low=512, high=2048, wide_input=True)),
     "max pool 2/2": (14, _pool("max_pool", 2, 2, low=2)),
     "max pool 3/2": (14, _pool("max_pool", 3, 2)),
     "max pool 3/2 padded": (9, _pool("max_pool", 3, 2, 1, 14, 240)),
+    "max pool 3/2, small maps": (3, _pool("max_pool", 3, 2, 0, 3, 7)),
+    "max pool 3/2 padded, small maps": (3, _pool("max_pool", 3, 2, 1, 2, 12)),
     "max pool 3/1": (9, _pool("max_pool", 3, 1, 1, 7, 60)),
     "average pool 2/2": (9, _pool("avg_pool", 2, 2)),
+    "average pool 2/2, small maps": (2, _pool("avg_pool", 2, 2, 0, 2, 7)),
     "average pool 3/1": (7, _pool("avg_pool", 3, 1, 1, 7, 60)),
     "pool to the same size": (3, _pool("avg_pool", 1, 1, 0, 7, 14)),
+    "pool to a larger size": (4, _pool_up),
+    "global pool, small maps": (6, partial(_global_pool, low=1, high=3)),
     "global pool": (34, _global_pool),
     "loss": (6, _loss),
     "optimizer": (28, _optimizer),

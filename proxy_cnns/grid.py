@@ -179,13 +179,13 @@ def _founding() -> Preset:
 
 def _quick() -> Preset:
     about = "operators of all kinds and sizes, one mode, at most three minutes on an H200"
-    works = operator_works(designed_operators(0.9) + common_operators(COMMON_CNNS))
+    works = operator_works(designed_operators(0.85) + common_operators(COMMON_CNNS))
     return Preset("quick", about, works, (64, 16, 128, 512, 4, 32), (_TF32,), limit_ms=3, limit_gib=12)
 
 
 def _library() -> Preset:
     about = "the same, finer: more shapes, more batch sizes, six modes"
-    works = operator_works(designed_operators(2.0) + common_operators(LIBRARY_CNNS))
+    works = operator_works(designed_operators(3.0) + common_operators(LIBRARY_CNNS))
     sizes = (64, 16, 256, 4, 128, 32, 512, 8, 1024)
     return Preset("library", about, works, sizes, _SIX_MODES, limit_ms=15, limit_gib=30)
 

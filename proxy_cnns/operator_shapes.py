@@ -8,7 +8,7 @@ from typing import Any
 
 from predictor.operators import Operator
 
-__all__ = ["conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
+__all__ = ["adaptive_pool", "conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
 
 
 def conv(
@@ -80,12 +80,13 @@ def linear(in_channels: int, out_channels: int, side: int = 1, wide: bool = Fals
 
 def pool(type_: str, channels: int, side: int, kernel: int, stride: int, padding: int = 0) -> Operator:
     """``max_pool`` or ``avg_pool``; a global one has kernel = stride = side."""
-    return Operator(
-        type_,
-        **_map("in", channels, side),
-        **_map("out", channels, (side + 2 * padding - kernel) // stride + 1),
-        **_window((kernel, kernel), stride, (padding, padding)),
-    )
+    out = (side + 2 * padding - kernel) // stride + 1
+    return _pool(type_, channels, side, out, kernel, stride, padding)
+
+
+def adaptive_pool(channels: int, side: int, out: int) -> Operator:
+    """``avg_pool`` to a fixed size, which may be larger than its input; kernel and stride as in layer tables."""
+    return _pool("avg_pool", channels, side, out, -(-side // out), side // out, 0)
 
 
 def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
@@ -98,6 +99,15 @@ def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
 def optimizer(n_tensors: int, parameters: int) -> Operator:
     """Update of `n_tensors` tensors with `parameters` numbers in all."""
     return Operator("optimizer", n_tensors=n_tensors, parameters=parameters)
+
+
+def _pool(type_: str, channels: int, side: int, out: int, kernel: int, stride: int, padding: int) -> Operator:
+    return Operator(
+        type_,
+        **_map("in", channels, side),
+        **_map("out", channels, out),
+        **_window((kernel, kernel), stride, (padding, padding)),
+    )
 
 
 def _map(side_of: str, channels: int, side: int) -> dict[str, Any]:
