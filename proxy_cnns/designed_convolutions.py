@@ -77,10 +77,10 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
         22, ((7, 7),), (1,), (7, 64), (3000, 16_000), group_widths=(1,), bias=0.8, wide=0.7
     ),
     "3x3 depthwise small maps": ConvolutionFamily(
-        10, ((3, 3),), (1,), (1, 6), (300, 3000), group_widths=(1,)
+        10, ((3, 3),), (1,), (1, 6), (100, 3000), group_widths=(1,)
     ),
     "3x3 depthwise stride 2 small maps": ConvolutionFamily(
-        6, ((3, 3),), (2,), (2, 8), (500, 4000), group_widths=(1,)
+        6, ((3, 3),), (2,), (2, 8), (150, 4000), group_widths=(1,)
     ),
     "5x5 depthwise small maps": ConvolutionFamily(8, ((5, 5),), (1,), (1, 6), (600, 4000), group_widths=(1,)),
     "5x5 depthwise stride 2 small maps": ConvolutionFamily(

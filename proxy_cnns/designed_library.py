@@ -34,11 +34,9 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
         1 for the smallest library; a larger one holds the shapes of every smaller one.
     """
     real = _real_shapes()
-    return tuple(
-        operator
-        for _, count, shapes in chain(convolutions(), layers())
-        for operator in islice(_new(shapes, real), round(count * scale))
-    )
+    families = chain(convolutions(), layers())
+    shapes = (islice(_new(shapes, real), round(count * scale)) for _, count, shapes in families)
+    return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
 
 def common_operators(cnns: tuple[str, ...] = COMMON_CNNS) -> tuple[Operator, ...]:
