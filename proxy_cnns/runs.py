@@ -38,6 +38,7 @@ _IDENTITY = (
     "cudnn",
     "driver",
     "convolutions",
+    "batch_norm_and_pooling",
     "workspace_mib",
 )
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")

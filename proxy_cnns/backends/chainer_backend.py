@@ -1,10 +1,10 @@
 """Chainer as the instrument's framework: builds configurations on one device, and describes it.
 
 Called by the campaign through `backends.load_backend`; calls `chainer_training` for whole CNNs, `chainer_operators`
-for operators, `chainer_cudnn` for convolutions on a GPU, `chainer_prepared` for what runs and times them. On a CPU
-NumPy computes, on a GPU CuPy, with cuDNN where it is installed (`EPOCHCAST_CUDNN=off` leaves it out; then a
-convolution is im2col and a matrix product). `EPOCHCAST_WORKSPACE_MIB` limits the workspace of an algorithm, 8 MiB
-unless given, as in Chainer.
+for operators, `chainer_cudnn` for what runs on cuDNN, `chainer_prepared` for what runs and times them. On a CPU NumPy
+computes, on a GPU CuPy, with cuDNN where it is installed (`EPOCHCAST_CUDNN=off` leaves it out; then a convolution is
+im2col and a matrix product, batch norm and pooling are CuPy's kernels). `EPOCHCAST_WORKSPACE_MIB` limits the workspace
+of an algorithm, 8 MiB unless given, as in Chainer.
 """
 
 import io
@@ -66,7 +66,7 @@ class ChainerBackend:
             enable(CudnnConvolutions(self._plans))
 
     def environment(self) -> dict[str, object]:
-        """Versions of what computes, how convolutions run, and the device's name."""
+        """Versions of what computes, how convolutions, batch norm and pooling run, and the device's name."""
         import numpy
 
         about: dict[str, object] = {
@@ -75,6 +75,7 @@ class ChainerBackend:
             "python": platform.python_version(),
             "cpu": cpu_model(),
             "convolutions": "im2col",
+            "batch_norm_and_pooling": "numpy" if self._gpu is None else "cupy",
         }
         if self._gpu is None:
             return about | {"gpu": f"cpu:{cpu_model()}"}
@@ -84,6 +85,7 @@ class ChainerBackend:
         cudnn = self._plans.cudnn
         return about | {
             "convolutions": f"cudnn {cudnn.release}",
+            "batch_norm_and_pooling": f"cudnn {cudnn.release}",
             "cudnn": str(cudnn.version),
             "cudnn_path": cudnn.path,
             "workspace_mib": self._workspace_bytes / 2**20,
@@ -166,7 +168,7 @@ class ChainerBackend:
 
 
 def _cudnn_plans(workspace_bytes: int) -> tuple[CudnnPlans | None, str]:
-    """Convolutions with cuDNN; None and the reason where it is missing or not wanted."""
+    """What runs with cuDNN; None and the reason where it is missing or not wanted."""
     if os.environ.get("EPOCHCAST_CUDNN", "").casefold() in ("off", "0", "no"):
         return None, "EPOCHCAST_CUDNN says so"
     try:

@@ -1,8 +1,8 @@
-"""Chainer's convolutions on cuDNN 9: the three functions that Chainer used to call in CuPy, which dropped them.
+"""Chainer on cuDNN 9: the functions that Chainer used to call in CuPy, which dropped them.
 
 Called by `chainer_backend` (`enable`), and by Chainer for every 2-D convolution, transposed convolution and their
-gradients; calls `chainer_cudnn_plans`. Everything else in Chainer (batch norm, pooling, activations) runs on
-CuPy's own kernels, as without cuDNN.
+gradients; calls `chainer_cudnn_plans`. Batch norm and pooling are those of `chainer_cudnn_maps`. Everything else in
+Chainer (activations, dropout, softmax, sums) runs on CuPy's own kernels, as without cuDNN.
 
 Chainer's own switches keep their meaning: `chainer.config.use_cudnn` ("never": im2col and GEMM),
 `chainer.config.autotune` (False: the heuristic, True: every algorithm is tried once for each shape),
@@ -11,16 +11,26 @@ Chainer's own switches keep their meaning: `chainer.config.use_cudnn` ("never": 
 """
 
 from collections.abc import Sequence
-from types import ModuleType
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer_cudnn_choice import Convolution
+from proxy_cnns.backends.chainer_cudnn_maps import CONSTANTS, CudnnBatchNorm, CudnnPooling
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
 
 __all__ = ["CudnnConvolutions", "enable"]
 
 _LAYOUT_NCHW = 0
+_POOLING = ("pooling.max_pooling_nd", "pooling.average_pooling_nd", "pooling.average_pooling_2d")
+_ASKING = (
+    "connection.convolution_2d",
+    "connection.deconvolution_2d",
+    "normalization.batch_normalization",
+    *_POOLING,
+)
+"""Modules of Chainer's functions that find cuDNN."""
 
 
 class CudnnConvolutions:
@@ -111,38 +121,54 @@ class CudnnConvolutions:
 
 
 def enable(convolutions: CudnnConvolutions) -> None:
-    """Let Chainer's 2-D convolutions and transposed convolutions run here; call it again to exchange `convolutions`.
+    """Let Chainer's 2-D convolutions, batch norm and pooling run here; call it again to exchange `convolutions`.
 
     Chainer's other functions keep finding no cuDNN, so that they do not ask for what is not here.
     """
     import chainer
     from chainer.backends import cuda
-    from chainer.functions.connection import convolution_2d, deconvolution_2d
 
     cuda.cudnn = convolutions
     cuda.get_max_workspace_size = convolutions.get_max_workspace_size
     cuda.set_max_workspace_size = convolutions.set_max_workspace_size
     cuda.check_cuda_available._already_warned = True  # that there is no cuDNN
     cuda._get_cudnn_tensor_layout_x = cuda._get_cudnn_tensor_layout_w = _layout
-    for module in (convolution_2d, deconvolution_2d):
-        module._cudnn_version = convolutions.plans.cudnn.version
-        module.chainer = _ChainerWithCudnn(chainer)
+    with_cudnn = _Overlaid(chainer, should_use_cudnn=_should_use_cudnn)
+    for name in _ASKING:
+        module = import_module(f"chainer.functions.{name}")
+        vars(module).update(chainer=with_cudnn, _cudnn_version=convolutions.plans.cudnn.version)
+    _enable_maps(convolutions.plans, cuda)
 
 
-class _ChainerWithCudnn(ModuleType):
-    """chainer as its convolutions see it: cuDNN is to be used unless the configuration says never."""
+def _enable_maps(plans: CudnnPlans, cuda: ModuleType) -> None:
+    """Give Chainer's batch norm and pooling the functions and numbers that they read in CuPy's modules."""
+    from chainer.functions.normalization import batch_normalization
+    from chainer.functions.pooling import pooling_2d, pooling_nd
 
-    def __init__(self, chainer: ModuleType) -> None:
-        super().__init__("chainer")
-        vars(self)["_chainer"] = chainer
+    batch_normalization.cudnn, batch_normalization.libcudnn = CudnnBatchNorm(plans), CONSTANTS
+    pooling_2d.cudnn = pooling_nd.cudnn = CudnnPooling(plans)
+    with_numbers = _Overlaid(cuda, cuda=SimpleNamespace(cudnn=CONSTANTS))
+    for name in _POOLING:
+        import_module(f"chainer.functions.{name}").cuda = with_numbers  # type: ignore[attr-defined]
+
+
+class _Overlaid(ModuleType):
+    """A module as others of Chainer's see it: its own names, but for some that are given."""
+
+    def __init__(self, below: ModuleType, **names: Any) -> None:
+        super().__init__(below.__name__)
+        vars(self).update(names, _below=below)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_chainer"], name)
+        return getattr(vars(self)["_below"], name)
 
-    def should_use_cudnn(self, level: str, lowest_version: int = 0) -> bool:  # noqa: ARG002 - Chainer's signature
-        """Answer as Chainer's function of this name does where CuPy has cuDNN."""
-        wanted = self.config.use_cudnn
-        return bool(wanted == "always" or (wanted == "auto" and level == ">=auto"))
+
+def _should_use_cudnn(level: str, lowest_version: int = 0) -> bool:  # noqa: ARG001 - Chainer's signature
+    """Answer as Chainer's function of this name does where CuPy has cuDNN."""
+    import chainer
+
+    wanted = chainer.config.use_cudnn
+    return bool(wanted == "always" or (wanted == "auto" and level == ">=auto"))
 
 
 def _asked(

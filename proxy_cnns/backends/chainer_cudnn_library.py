@@ -1,15 +1,16 @@
-"""cuDNN's legacy convolution interface over ctypes: the library, its error texts, handles and descriptors.
+"""cuDNN's legacy interface over ctypes: the library, its error texts, handles and descriptors.
 
-CuPy 14 has no cuDNN module any more, but cuDNN 9 still exports the functions that Chainer's convolutions were
-written for. Called by `chainer_cudnn_choice` and `chainer_cudnn`; calls nothing of ours but the error tree, and
-nothing of a framework. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h and cudnn_ops.h (cuDNN 9).
+CuPy 14 has no cuDNN module any more, but cuDNN 9 still exports the functions that Chainer's convolutions, batch norm
+and pooling were written for. Called by the other `chainer_cudnn` modules; calls nothing of ours but the error tree,
+and nothing of a framework. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h and cudnn_ops.h (cuDNN 9).
 """
 
 import ctypes
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ MOST_RESULTS = 16
 """More than any pass has algorithms and math types."""
 
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2}
-_NCHW, _CROSS_CORRELATION = 0, 1
+_NCHW, _CROSS_CORRELATION, _NAN_IS_NOT_PROPAGATED = 0, 1, 0
+_N_MAP_DIMENSIONS = 4
 _PATH_VARIABLE = "EPOCHCAST_CUDNN"
 _NO_STATUS_TEXT = 512
 
@@ -80,7 +82,7 @@ class Performance(ctypes.Structure):
     )
 
 
-_P, _I, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+_P, _I, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_double
 _RESULTS = [_I, ctypes.POINTER(_I), ctypes.POINTER(Performance)]
 _PROTOTYPES: dict[str, list[Any]] = {
     "cudnnCreate": [_P],
@@ -90,9 +92,17 @@ _PROTOTYPES: dict[str, list[Any]] = {
     "cudnnSetConvolution2dDescriptor": [_P, *[_I] * 8],
     "cudnnSetConvolutionMathType": [_P, _I],
     "cudnnSetConvolutionGroupCount": [_P, _I],
+    "cudnnSetTensorNdDescriptor": [_P, _I, _I, _P, _P],
+    "cudnnSetPoolingNdDescriptor": [_P, *[_I] * 3, _P, _P, _P],
     "cudnnAddTensor": [_P] * 7,
+    "cudnnDeriveBNTensorDescriptor": [_P, _P, _I],
+    "cudnnBatchNormalizationForwardTraining": [_P, _I, *[_P] * 9, _DOUBLE, _P, _P, _DOUBLE, _P, _P],
+    "cudnnBatchNormalizationForwardInference": [_P, _I, *[_P] * 11, _DOUBLE],
+    "cudnnBatchNormalizationBackward": [_P, _I, *[_P] * 14, _DOUBLE, _P, _P],
+    "cudnnPoolingForward": [_P] * 8,
+    "cudnnPoolingBackward": [_P] * 12,
 }
-for _kind in ("Tensor", "Filter", "Convolution"):
+for _kind in ("Tensor", "Filter", "Convolution", "Pooling"):
     _PROTOTYPES |= {f"cudnnCreate{_kind}Descriptor": [_P], f"cudnnDestroy{_kind}Descriptor": [_P]}
 for _pass in DIRECTIONS.values():
     _PROTOTYPES |= {
@@ -166,8 +176,25 @@ class Cudnn:
         return self._handles[device]
 
     def tensor(self, shape: tuple[int, ...], dtype: str) -> Descriptor:
-        """Describe an array of (batch, channels, height, width) that lies in this order."""
-        return Descriptor(self, "Tensor", ("cudnnSetTensor4dDescriptor", _NCHW, _data_type(dtype), *shape))
+        """Describe an array of (batch, channels, height, width), or more sides, that lies in this order."""
+        kind = _data_type(dtype)
+        if len(shape) == _N_MAP_DIMENSIONS:
+            return Descriptor(self, "Tensor", ("cudnnSetTensor4dDescriptor", _NCHW, kind, *shape))
+        steps = [prod(shape[place + 1 :]) for place in range(len(shape))]
+        sizes = (kind, len(shape), _numbers(shape), _numbers(steps))
+        return Descriptor(self, "Tensor", ("cudnnSetTensorNdDescriptor", *sizes))
+
+    def batch_norm(self, maps: Descriptor, mode: int) -> Descriptor:
+        """Describe the parameters that batch norm has for `maps`: float32 where these are float16."""
+        return Descriptor(self, "Tensor", ("cudnnDeriveBNTensorDescriptor", maps.pointer, mode))
+
+    def pooling(
+        self, mode: int, window: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+    ) -> Descriptor:
+        """Describe a pooling; a maximum passes over what is no number, as it did in CuPy."""
+        numbers = [_numbers(each) for each in (window, padding, stride)]
+        settings = (mode, _NAN_IS_NOT_PROPAGATED, len(window), *numbers)
+        return Descriptor(self, "Pooling", ("cudnnSetPoolingNdDescriptor", *settings))
 
     def filter(self, shape: tuple[int, ...], dtype: str) -> Descriptor:
         """Describe weights of (output channels, input channels / groups, height, width)."""
@@ -203,10 +230,16 @@ class Cudnn:
         return text.value.decode(errors="replace")
 
 
+def _numbers(values: Iterable[int]) -> Any:
+    """Lay numbers out as cuDNN reads them."""
+    listed = [int(each) for each in values]
+    return (_I * len(listed))(*listed)
+
+
 def _data_type(dtype: str) -> int:
     """Number that cuDNN gives a type; ProfilingError if it has none."""
     if dtype not in _DATA_TYPES:
-        raise ProfilingError(f"cuDNN convolves {', '.join(_DATA_TYPES)}, not {dtype}.")
+        raise ProfilingError(f"cuDNN computes with {', '.join(_DATA_TYPES)}, not {dtype}.")
     return _DATA_TYPES[dtype]
 
 

@@ -1,10 +1,11 @@
 """Convolutions run with cuDNN: each is chosen for once, and its descriptors are kept while the choice is.
 
-Called by `chainer_cudnn`; calls `chainer_cudnn_choice` and `chainer_cudnn_library`. CuPy is asked for addresses,
-the stream and workspace alone, through `Memory`.
+Called by `chainer_cudnn` and, for the descriptors that it keeps, by `chainer_cudnn_maps`; calls `chainer_cudnn_choice`
+and `chainer_cudnn_library`. CuPy is asked for addresses, the stream, results and workspace alone, through `Memory`.
 """
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,12 +13,12 @@ from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer_cudnn_choice import Choice, Convolution, Operands, choose
 from proxy_cnns.backends.chainer_cudnn_library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
 
-__all__ = ["DEFAULT_WORKSPACE_BYTES", "CudnnPlans", "CupyMemory", "Memory"]
+__all__ = ["DEFAULT_WORKSPACE_BYTES", "SCALARS", "CudnnPlans", "CupyMemory", "Memory"]
 
 DEFAULT_WORKSPACE_BYTES = 8 * 2**20
 """Workspace that CuPy and Chainer allowed an algorithm unless told otherwise."""
 
-_SCALARS = {
+SCALARS = {
     kind: tuple(ctypes.pointer(number(value)) for value in (1, 0))
     for kind, number in {
         "float16": ctypes.c_float,
@@ -25,6 +26,7 @@ _SCALARS = {
         "float64": ctypes.c_double,
     }.items()
 }
+"""Addresses of 1 and of 0, in the type that cuDNN wants them in, by the type of the maps."""
 
 
 class Memory(Protocol):
@@ -41,6 +43,9 @@ class Memory(Protocol):
 
     def address(self, array: Any) -> int:
         """Where it begins."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make an array in C's order whose numbers are arbitrary."""
 
     def allocate(self, size: int) -> Any:
         """Allocate `size` bytes for as long as the result lives; it has an attribute ``ptr``."""
@@ -70,6 +75,12 @@ class CupyMemory:
     def address(self, array: Any) -> int:
         """Where it begins."""
         return int(array.data.ptr)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make an array in C's order whose numbers are arbitrary."""
+        import cupy
+
+        return cupy.empty(shape, dtype)
 
     def allocate(self, size: int) -> Any:
         """Allocate from the pool; cupy.cuda.memory.OutOfMemoryError if there is no room."""
@@ -104,10 +115,10 @@ class CudnnPlans:
     def __init__(self, cudnn: Cudnn, memory: Memory) -> None:
         self.cudnn = cudnn
         self.allow_tf32 = True
-        self._memory = memory
+        self.memory = memory
         self._workspace_bytes = DEFAULT_WORKSPACE_BYTES
         self._plans: dict[Any, _Plan] = {}
-        self._biases: dict[Any, tuple[Descriptor, Descriptor]] = {}
+        self._kept: dict[Any, tuple[Descriptor, ...]] = {}
 
     def get_max_workspace_size(self) -> int:
         """Most bytes of workspace that an algorithm may need."""
@@ -126,7 +137,17 @@ class CudnnPlans:
     def forget(self) -> None:
         """Forget all choices and free their descriptors: each convolution is chosen for anew."""
         self._plans.clear()
-        self._biases.clear()
+        self._kept.clear()
+
+    def kept(self, key: Any, make: Callable[[], tuple[Descriptor, ...]]) -> tuple[Descriptor, ...]:
+        """Descriptors of `key`, made when they are first asked for and kept until `forget`."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def handle(self) -> ctypes.c_void_p:
+        """Context of cuDNN on the current device and stream."""
+        return self.cudnn.handle(self.memory.device(), self.memory.stream())
 
     def run(
         self,
@@ -156,8 +177,8 @@ class CudnnPlans:
         ProfilingError
             If cuDNN fails.
         """
-        memory, device = self._memory, self._memory.device()
-        handle = self.cudnn.handle(device, memory.stream())
+        memory, device = self.memory, self.memory.device()
+        handle = self.handle()
         first, second, result = memory.contiguous(arrays[0]), memory.contiguous(arrays[1]), arrays[2]
         addresses = (memory.address(first), memory.address(second), memory.address(result))
         plain = not tensor_core or (asked.dtype == "float32" and not self.allow_tf32)
@@ -166,7 +187,7 @@ class CudnnPlans:
         if key not in self._plans:
             self._plans[key] = self._plan(handle, asked, addresses, plain, tried, deterministic)
         plan = self._plans[key]
-        one, zero = _SCALARS[asked.dtype]
+        one, zero = SCALARS[asked.dtype]
         size = plan.choice.workspace_bytes
         workspace = memory.allocate(size) if size else None
         descriptors = [each.pointer for each in plan.descriptors]
@@ -190,7 +211,7 @@ class CudnnPlans:
         """Choose an algorithm; where only plain arithmetic is allowed, it runs so, whatever cuDNN proposes."""
         described = self._described(asked, FMA_MATH if plain else DEFAULT_MATH)
         operands = Operands(self._descriptors(asked), addresses)
-        workspace = self._memory.allocate(self._workspace_bytes) if tried else None
+        workspace = self.memory.allocate(self._workspace_bytes) if tried else None
         choice = choose(
             self.cudnn,
             handle,
@@ -219,14 +240,11 @@ class CudnnPlans:
 
     def add_bias(self, b: Any, y: Any) -> None:
         """Add one number for each channel to `y`."""
-        memory, dtype = self._memory, y.dtype.name
-        b = memory.contiguous(b)
-        key = (y.shape, dtype)
-        if key not in self._biases:
-            shape = (1, y.shape[1], 1, 1)
-            self._biases[key] = (self.cudnn.tensor(shape, dtype), self.cudnn.tensor(y.shape, dtype))
-        bias, output = (each.pointer for each in self._biases[key])
-        one, handle = _SCALARS[dtype][0], self.cudnn.handle(memory.device(), memory.stream())
-        self.cudnn.call(
-            "cudnnAddTensor", handle, one, bias, memory.address(b), one, output, memory.address(y)
+        memory, dtype, shapes = self.memory, y.dtype.name, ((1, y.shape[1], 1, 1), y.shape)
+        b, one = memory.contiguous(b), SCALARS[dtype][0]
+        kept = self.kept(
+            ("bias", y.shape, dtype), lambda: tuple(self.cudnn.tensor(shape, dtype) for shape in shapes)
         )
+        bias, output = (each.pointer for each in kept)
+        addresses = (memory.address(b), memory.address(y))
+        self.cudnn.call("cudnnAddTensor", self.handle(), one, bias, addresses[0], one, output, addresses[1])

@@ -1,8 +1,35 @@
-"""The frameworks, or a skip that says that one is missing."""
+"""The frameworks, or a skip that says that one is missing; a pretended cuDNN, alone and enabled in Chainer."""
 
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
+from pretended_cudnn import Numbers, PretendedCudnn
+
+from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer_cudnn_library import Cudnn
+from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+
+_CHANGED = {
+    "backends.cuda": (
+        "cudnn",
+        "get_max_workspace_size",
+        "set_max_workspace_size",
+        "_get_cudnn_tensor_layout_x",
+        "_get_cudnn_tensor_layout_w",
+    ),
+    "functions.connection.convolution_2d": ("chainer", "_cudnn_version"),
+    "functions.connection.deconvolution_2d": ("chainer", "_cudnn_version"),
+    "functions.normalization.batch_normalization": ("chainer", "_cudnn_version", "cudnn", "libcudnn"),
+    "functions.pooling.max_pooling_nd": ("chainer", "_cudnn_version", "cuda"),
+    "functions.pooling.average_pooling_nd": ("chainer", "_cudnn_version", "cuda"),
+    "functions.pooling.average_pooling_2d": ("chainer", "_cudnn_version", "cuda"),
+    "functions.pooling.pooling_nd": ("cudnn",),
+    "functions.pooling.pooling_2d": ("cudnn",),
+}
+"""What `enable` writes into Chainer's modules."""
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +42,38 @@ def chainer() -> ModuleType:
         return install()
     except BackendUnavailableError as error:
         pytest.skip(f"Chainer is not installed here ({error})")
+
+
+@pytest.fixture
+def cudnn() -> PretendedCudnn:
+    return PretendedCudnn()
+
+
+@pytest.fixture
+def memory() -> Numbers:
+    return Numbers()
+
+
+@pytest.fixture
+def plans(cudnn: PretendedCudnn, memory: Numbers) -> CudnnPlans:
+    return CudnnPlans(Cudnn(cudnn, "pretended"), memory)
+
+
+@pytest.fixture
+def enabled(plans: CudnnPlans, chainer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Chainer with the pretended cuDNN, and NumPy as its CuPy: its path for a GPU runs here, for one test."""
+    for module, names in _CHANGED.items():
+        for name in names:
+            changed = import_module(f"chainer.{module}")
+            monkeypatch.setattr(changed, name, getattr(changed, name, None), raising=False)
+    cuda = import_module("chainer.backends.cuda")
+    monkeypatch.setattr(cuda.check_cuda_available, "_already_warned", False, raising=False)
+    enable(CudnnConvolutions(plans))
+    monkeypatch.setattr(cuda, "cupy", np)
+    return chainer
+
+
+@pytest.fixture
+def convolution_2d(enabled: ModuleType) -> Any:
+    """Chainer's module of convolutions with the pretended cuDNN."""
+    return enabled.functions.connection.convolution_2d

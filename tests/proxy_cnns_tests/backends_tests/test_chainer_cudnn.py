@@ -1,103 +1,22 @@
 """cuDNN's interface for Chainer, asked by a pretended cuDNN: descriptors, choices under a limit, records, errors."""
 
-import ctypes
 import gc
 import json
-from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from pretended_cudnn import Numbers, PretendedCudnn
 
 from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
-from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions
 from proxy_cnns.backends.chainer_cudnn_choice import Choice, Convolution, algorithms_json
-from proxy_cnns.backends.chainer_cudnn_library import FMA_MATH, Cudnn, Performance, open_cudnn
+from proxy_cnns.backends.chainer_cudnn_library import FMA_MATH, Cudnn, open_cudnn
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
 
 MIB = 2**20
 KEEP_GOING = {"auto_tune": False, "tensor_core": "auto"}
-
-
-class PretendedCudnn:
-    """Answers as cuDNN's functions do, and notes every call; offers are (algorithm, status, bytes, deterministic)."""
-
-    def __init__(self) -> None:
-        self.offers: list[tuple[int, int, int, bool]] = [(1, 0, 0, True)]
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-        self.fails_in = ""
-        self._n_created = 0
-
-    def cudnnGetVersion(self) -> int:  # noqa: N802
-        return 91900
-
-    def cudnnGetErrorString(self, status: int) -> bytes:  # noqa: N802
-        return b"CUDNN_STATUS_NOT_SUPPORTED" if status else b"CUDNN_STATUS_SUCCESS"
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("cudnn") or name == "cudnnGetLastErrorString":
-            raise AttributeError(name)
-
-        def function(*arguments: Any) -> int:
-            self.calls.append((name, arguments))
-            if name == self.fails_in:
-                return 3000
-            if name.startswith("cudnnCreate"):
-                self._n_created += 1
-                arguments[0]._obj.value = self._n_created
-            if "Algorithm" in name:
-                self._offer(*[each for each in arguments if isinstance(each, ctypes.Array)], arguments)
-            return 0
-
-        return function
-
-    def _offer(self, results: Any, arguments: tuple[Any, ...]) -> None:
-        count = arguments[list(map(id, arguments)).index(id(results)) - 1]
-        count._obj.value = len(self.offers)
-        for place, (algorithm, status, memory, deterministic) in enumerate(self.offers):
-            results[place] = Performance(algorithm, status, 0.5, memory, deterministic, 1)
-
-    def arguments_of(self, name: str) -> list[tuple[Any, ...]]:
-        return [arguments for called, arguments in self.calls if called == name]
-
-
-class Numbers:
-    """NumPy's arrays in the place of CuPy's."""
-
-    def __init__(self) -> None:
-        self.allocated: list[int] = []
-
-    def device(self) -> int:
-        return 0
-
-    def stream(self) -> int:
-        return 0
-
-    def contiguous(self, array: Any) -> Any:
-        return np.ascontiguousarray(array)
-
-    def address(self, array: Any) -> int:
-        return int(array.ctypes.data)
-
-    def allocate(self, size: int) -> Any:
-        self.allocated.append(size)
-        return SimpleNamespace(ptr=64)
-
-
-@pytest.fixture
-def cudnn() -> PretendedCudnn:
-    return PretendedCudnn()
-
-
-@pytest.fixture
-def memory() -> Numbers:
-    return Numbers()
-
-
-@pytest.fixture
-def plans(cudnn: PretendedCudnn, memory: Numbers) -> CudnnPlans:
-    return CudnnPlans(Cudnn(cudnn, "pretended"), memory)
 
 
 def _forward(
@@ -290,40 +209,16 @@ def test_a_missing_cudnn_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         open_cudnn()
 
 
-@pytest.fixture
-def enabled(plans: CudnnPlans, chainer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Enable the pretended cuDNN in Chainer, for one test."""
-    from chainer.backends import cuda
-    from chainer.functions.connection import convolution_2d, deconvolution_2d
-
-    for name in (
-        "get_max_workspace_size",
-        "set_max_workspace_size",
-        "_get_cudnn_tensor_layout_x",
-        "_get_cudnn_tensor_layout_w",
-    ):
-        monkeypatch.setattr(cuda, name, getattr(cuda, name))
-    monkeypatch.setattr(cuda, "cudnn", None, raising=False)
-    monkeypatch.setattr(cuda.check_cuda_available, "_already_warned", False, raising=False)
-    for module in (convolution_2d, deconvolution_2d):
-        monkeypatch.setattr(module, "chainer", chainer)
-        monkeypatch.setattr(module, "_cudnn_version", 0, raising=False)
-    enable(CudnnConvolutions(plans))
-    # NumPy stands in for CuPy, so that the path for a GPU runs here.
-    monkeypatch.setattr(cuda, "cupy", np)
-    return convolution_2d
-
-
 def test_chainers_gpu_path_reaches_all_three_functions(
-    enabled: Any, chainer: ModuleType, cudnn: PretendedCudnn
+    convolution_2d: Any, chainer: ModuleType, cudnn: PretendedCudnn
 ) -> None:
     x, w, gy = (np.ones(shape, np.float32) for shape in ((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4)))
-    node = enabled.Convolution2DFunction(2, 1, groups=2)
+    node = convolution_2d.Convolution2DFunction(2, 1, groups=2)
     node.inputs = ()
     node.retain_inputs = lambda _: None
     node._input_layouts = (None, None)
     node.forward_gpu((x, w))
-    gradient = enabled.Convolution2DGradW(node, w.shape, w.dtype, None)
+    gradient = convolution_2d.Convolution2DGradW(node, w.shape, w.dtype, None)
     gradient.retain_inputs = lambda _: None
     gradient._input_layouts = (None, None)
     gradient.forward_gpu((x, gy))
@@ -337,16 +232,18 @@ def test_chainers_gpu_path_reaches_all_three_functions(
         assert len(cudnn.arguments_of(f"cudnnConvolution{name}")) == 1, name
 
 
-def test_never_in_chainers_configuration_means_no_cudnn(enabled: Any, chainer: ModuleType) -> None:
+def test_never_in_chainers_configuration_means_no_cudnn(convolution_2d: Any, chainer: ModuleType) -> None:
     with chainer.using_config("use_cudnn", "never"):
-        assert not enabled.chainer.should_use_cudnn(">=auto")
-    assert enabled.chainer.should_use_cudnn(">=auto")
+        assert not convolution_2d.chainer.should_use_cudnn(">=auto")
+    assert convolution_2d.chainer.should_use_cudnn(">=auto")
 
 
-def test_chainers_workspace_limit_is_ours(enabled: Any, chainer: ModuleType, plans: CudnnPlans) -> None:
+def test_chainers_workspace_limit_is_ours(
+    convolution_2d: Any, chainer: ModuleType, plans: CudnnPlans
+) -> None:
     chainer.backends.cuda.set_max_workspace_size(3 * MIB)
     assert plans.get_max_workspace_size() == chainer.backends.cuda.get_max_workspace_size() == 3 * MIB
 
 
-def test_chainers_other_functions_find_no_cudnn(enabled: Any, chainer: ModuleType) -> None:
+def test_chainers_other_functions_find_no_cudnn(convolution_2d: Any, chainer: ModuleType) -> None:
     assert not chainer.should_use_cudnn(">=auto")
