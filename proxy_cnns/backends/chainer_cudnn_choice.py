@@ -11,14 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer_cudnn_library import (
-    ALGORITHMS,
-    DIRECTIONS,
-    MOST_RESULTS,
-    Cudnn,
-    Descriptor,
-    Performance,
-)
+from proxy_cnns.backends.chainer_cudnn_library import ALGORITHMS, Cudnn, Descriptor
+from proxy_cnns.backends.chainer_cudnn_prototypes import DIRECTIONS, MOST_RESULTS, Performance
 
 __all__ = ["Choice", "Convolution", "Operands", "algorithms_json", "choose"]
 

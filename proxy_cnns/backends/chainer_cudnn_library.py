@@ -1,8 +1,9 @@
 """cuDNN's legacy interface over ctypes: the library, its error texts, handles and descriptors.
 
 CuPy 14 has no cuDNN module any more, but cuDNN 9 still exports the functions that Chainer's convolutions, batch norm
-and pooling were written for. Called by the other `chainer_cudnn` modules; calls nothing of ours but the error tree,
-and nothing of a framework. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h and cudnn_ops.h (cuDNN 9).
+and pooling were written for. Called by the other `chainer_cudnn` modules; calls nothing of ours but the error tree and
+`chainer_cudnn_prototypes`, and nothing of a framework. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h
+and cudnn_ops.h (cuDNN 9).
 """
 
 import ctypes
@@ -15,21 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import BackendUnavailableError, ProfilingError
+from proxy_cnns.backends.chainer_cudnn_prototypes import PROTOTYPES
 
 __all__ = [
     "ALGORITHMS",
     "DEFAULT_MATH",
-    "DIRECTIONS",
     "FMA_MATH",
-    "MOST_RESULTS",
     "Cudnn",
     "Descriptor",
-    "Performance",
     "open_cudnn",
 ]
-
-DIRECTIONS = {"forward": "Forward", "backward_data": "BackwardData", "backward_filter": "BackwardFilter"}
-"""Our word for each of a convolution's three passes, and cuDNN's."""
 
 ALGORITHMS = {
     "forward": (
@@ -58,58 +54,11 @@ ALGORITHMS = {
 DEFAULT_MATH, FMA_MATH = 0, 3
 """cuDNN's math types: tensor cores where the GPU has them (TF32 for float32), and plain fused multiply-add."""
 
-MOST_RESULTS = 16
-"""More than any pass has algorithms and math types."""
-
 _DATA_TYPES = {"float32": 0, "float64": 1, "float16": 2}
 _NCHW, _CROSS_CORRELATION, _NAN_IS_NOT_PROPAGATED = 0, 1, 0
 _N_MAP_DIMENSIONS = 4
 _PATH_VARIABLE = "EPOCHCAST_CUDNN"
 _NO_STATUS_TEXT = 512
-
-
-class Performance(ctypes.Structure):
-    """What cuDNN says of one algorithm: ``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``."""
-
-    _fields_ = (
-        ("algorithm", ctypes.c_int),
-        ("status", ctypes.c_int),
-        ("time_ms", ctypes.c_float),
-        ("memory", ctypes.c_size_t),
-        ("deterministic", ctypes.c_int),
-        ("math", ctypes.c_int),
-        ("reserved", ctypes.c_int * 3),
-    )
-
-
-_P, _I, _SIZE, _DOUBLE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_double
-_RESULTS = [_I, ctypes.POINTER(_I), ctypes.POINTER(Performance)]
-_PROTOTYPES: dict[str, list[Any]] = {
-    "cudnnCreate": [_P],
-    "cudnnSetStream": [_P, _P],
-    "cudnnSetTensor4dDescriptor": [_P, *[_I] * 6],
-    "cudnnSetFilter4dDescriptor": [_P, *[_I] * 6],
-    "cudnnSetConvolution2dDescriptor": [_P, *[_I] * 8],
-    "cudnnSetConvolutionMathType": [_P, _I],
-    "cudnnSetConvolutionGroupCount": [_P, _I],
-    "cudnnSetTensorNdDescriptor": [_P, _I, _I, _P, _P],
-    "cudnnSetPoolingNdDescriptor": [_P, *[_I] * 3, _P, _P, _P],
-    "cudnnAddTensor": [_P] * 7,
-    "cudnnDeriveBNTensorDescriptor": [_P, _P, _I],
-    "cudnnBatchNormalizationForwardTraining": [_P, _I, *[_P] * 9, _DOUBLE, _P, _P, _DOUBLE, _P, _P],
-    "cudnnBatchNormalizationForwardInference": [_P, _I, *[_P] * 11, _DOUBLE],
-    "cudnnBatchNormalizationBackward": [_P, _I, *[_P] * 14, _DOUBLE, _P, _P],
-    "cudnnPoolingForward": [_P] * 8,
-    "cudnnPoolingBackward": [_P] * 12,
-}
-for _kind in ("Tensor", "Filter", "Convolution", "Pooling"):
-    _PROTOTYPES |= {f"cudnnCreate{_kind}Descriptor": [_P], f"cudnnDestroy{_kind}Descriptor": [_P]}
-for _pass in DIRECTIONS.values():
-    _PROTOTYPES |= {
-        f"cudnnConvolution{_pass}": [*[_P] * 7, _I, _P, _SIZE, _P, _P, _P],
-        f"cudnnGetConvolution{_pass}Algorithm_v7": [*[_P] * 5, *_RESULTS],
-        f"cudnnFindConvolution{_pass}AlgorithmEx": [*[_P] * 8, *_RESULTS, _P, _SIZE],
-    }
 
 
 class Descriptor:
@@ -233,7 +182,7 @@ class Cudnn:
 def _numbers(values: Iterable[int]) -> Any:
     """Lay numbers out as cuDNN reads them."""
     listed = [int(each) for each in values]
-    return (_I * len(listed))(*listed)
+    return (ctypes.c_int * len(listed))(*listed)
 
 
 def _data_type(dtype: str) -> int:
@@ -282,9 +231,9 @@ def _places() -> Iterator[str]:
 
 def _declare(functions: ctypes.CDLL) -> None:
     """Give every function its types; AttributeError if one is missing."""
-    functions.cudnnGetVersion.restype = _SIZE
+    functions.cudnnGetVersion.restype = ctypes.c_size_t
     functions.cudnnGetErrorString.restype = ctypes.c_char_p
-    functions.cudnnGetErrorString.argtypes = [_I]
-    for name, types in _PROTOTYPES.items():
+    functions.cudnnGetErrorString.argtypes = [ctypes.c_int]
+    for name, types in PROTOTYPES.items():
         function = getattr(functions, name)
-        function.restype, function.argtypes = _I, types
+        function.restype, function.argtypes = ctypes.c_int, types

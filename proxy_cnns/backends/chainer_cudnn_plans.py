@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from predictor.errors import SchemaError
 from proxy_cnns.backends.chainer_cudnn_choice import Choice, Convolution, Operands, choose
-from proxy_cnns.backends.chainer_cudnn_library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
+from proxy_cnns.backends.chainer_cudnn_library import DEFAULT_MATH, FMA_MATH, Cudnn, Descriptor
+from proxy_cnns.backends.chainer_cudnn_prototypes import DIRECTIONS
 
 __all__ = ["DEFAULT_WORKSPACE_BYTES", "SCALARS", "CudnnPlans", "CupyMemory", "Memory"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from proxy_cnns.backends.chainer_cudnn_library import Performance
+from proxy_cnns.backends.chainer_cudnn_prototypes import Performance
 
 
 class PretendedCudnn:

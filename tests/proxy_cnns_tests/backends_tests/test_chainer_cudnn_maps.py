@@ -9,9 +9,9 @@ import pytest
 from pretended_cudnn import PretendedCudnn
 
 from predictor.errors import ProfilingError, SchemaError
-from proxy_cnns.backends.chainer_cudnn_library import _PROTOTYPES
 from proxy_cnns.backends.chainer_cudnn_maps import CudnnBatchNorm, CudnnPooling
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+from proxy_cnns.backends.chainer_cudnn_prototypes import PROTOTYPES
 
 SPATIAL, PER_ACTIVATION = 1, 0
 HEADER = {  # parameters in the order of cudnn_ops.h
@@ -56,7 +56,7 @@ def _parameters(channels: int, dtype: str = "float32") -> list[Any]:
 def test_prototypes_have_a_type_for_each_parameter(name: str) -> None:
     kinds = {"mode": "c_int", "factor": "c_double", "epsilon": "c_double"}
     wanted = [kinds.get(parameter, "c_void_p") for parameter in HEADER[name].split()]
-    assert [each.__name__ for each in _PROTOTYPES[name]] == wanted
+    assert [each.__name__ for each in PROTOTYPES[name]] == wanted
 
 
 def test_batch_norm_hands_over_maps_parameters_and_running_statistics(
