@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from api.answering import Answering
 from api.questions import body_of, question_of
 from api.schemas import ComparisonQuestion, ExplanationQuestion
-from api.workers import run_apart
+from api.workers import answer_gate, run_apart
 from predictor.layers import LayerTable
 from predictor.model import Model
 
@@ -37,6 +37,7 @@ async def kept_or_answered(
     asked = (word, body.content)
     known = answering.answers.find(asked) if body.is_json else None
     if known is None:
+        answer_gate(request).check()  # before the question is taken apart
         question, table = await question_of(body, kind)
         known = await run_apart(request, answer, question, table, answering.model)
         if body.is_json:

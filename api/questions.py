@@ -25,7 +25,7 @@ from api.schemas import (
     ExplanationQuestion,
     PredictionQuestion,
 )
-from api.workers import read_apart
+from api.workers import onnx_gate, read_apart
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 
@@ -95,6 +95,8 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
 
 
 async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
+    onnx_gate(body.request).check()  # before 24 MiB are taken apart
+
     async def whole() -> AsyncGenerator[bytes, None]:
         yield body.content
 

@@ -110,10 +110,13 @@ async def overload(target: Target, rate: float, seconds: float) -> list[Answer]:
     async def one(due: float) -> None:
         nonlocal opened
         source, content = target.request()
+        connection: Connection | None = None
         try:
-            if idle:
-                connection = idle.pop()
-            else:
+            while idle and (connection := idle.pop())[0].at_eof():  # the service closed what was not used
+                connection[1].close()
+                opened -= 1
+                connection = None
+            if connection is None:
                 opened += 1
                 connection = await asyncio.open_connection("127.0.0.1", target.port)
             answers.append(Answer(source, await asked(connection, content), time.perf_counter() - due))

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -21,12 +22,14 @@ from api.intake_gate import Gate
 from api.store.intake import rows_of
 from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
 from api.store.upload_tables import Table, csv_table, json_table
+from api.workers import shared_turn
 from predictor.measurement_columns import COLUMNS
 from predictor.measurements import canonical_gpu_name
 
 __all__ = ["MAX_BODY_BYTES", "UploadReceipt", "gate_of", "router"]
 
 MAX_BODY_BYTES = 16 * 2**20
+_SMALL_BYTES = 100_000  # checked in some 0.05 s, for which predictions can wait
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
@@ -121,8 +124,11 @@ async def upload(request: Request, key: Uploader) -> UploadReceipt:
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
+    gate = gate_of(request)
+    gate.check()  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
-    receipt = await gate_of(request).run(_store, store_of(request), _FORMS[form], body, key.id)
+    turn = shared_turn(request) if len(body) <= _SMALL_BYTES else nullcontext()
+    receipt = await gate.run_in(turn, _store, store_of(request), _FORMS[form], body, key.id)
     return UploadReceipt(
         upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
     )

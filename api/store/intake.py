@@ -28,6 +28,7 @@ MAX_NUMBER = 10.0**12
 MAX_TEXT = 300
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
+_FILLED = ("format_version", "device_kind")  # by the check, where they are missing
 _FORMULA = ("=", "+", "-", "@")
 
 
@@ -65,9 +66,9 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
         pd.DataFrame(table.columns, dtype=object), "the upload", table.place, table.numbers
     )
     for entry in COLUMNS:
-        if entry.form in ("count", "amount", "time"):
+        if entry.name in table.columns and entry.form in ("count", "amount", "time"):
             _check_size(entry, frame, table)
-    return frame, _stored(frame)
+    return frame, _stored(frame, {*table.columns, *_FILLED})
 
 
 def _check_text(name: str, cells: list[str], table: Table) -> None:
@@ -91,7 +92,7 @@ def _harmless(cell: str) -> bool:
 
 def _check_size(entry: Column, frame: pd.DataFrame, table: Table) -> None:
     limit = _AT_MOST.get(entry.name, MAX_NUMBER)
-    above = (frame[entry.name] > limit).to_numpy()
+    above = frame[entry.name].to_numpy() > limit
     if above.any():
         i = int(above.argmax())
         _refuse(
@@ -103,10 +104,10 @@ def _refuse(table: Table, position: int, name: str, value: str, valid: str) -> N
     raise SchemaError(f"{table.name(position)}: {name} is {shortened(value)}. Valid: {valid}.")
 
 
-def _stored(frame: pd.DataFrame) -> list[Row]:
+def _stored(frame: pd.DataFrame, names: set[str]) -> list[Row]:
     """Write each row as canonical JSON: keys sorted, what is missing left out, whole numbers whole."""
     rows: list[dict[str, Any]] = [{} for _ in range(len(frame))]
-    for entry in COLUMNS:
+    for entry in (each for each in COLUMNS if each.name in names):
         convert: Callable[[Any], Any] = (
             int if entry.form == "count" else bool if entry.form == "flag" else _same
         )

@@ -8,6 +8,8 @@ import typer
 
 __all__ = ["serve_command"]
 
+_KEEP_ALIVE_S = 75  # proxies keep connections for 60 s: whoever closes first must not be the one who is asked
+
 
 def serve_command(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
@@ -52,6 +54,7 @@ def serve_command(
         access_log=False,
         server_header=False,
         date_header=True,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
 
 
