@@ -4,7 +4,8 @@ Called by the routes; calls the zoo and the checks of layer tables. A name is a 
 core's `resolve_cnn`, which takes paths, is never called with what a client sends.
 """
 
-from dataclasses import fields
+from dataclasses import asdict, fields
+from typing import Any
 
 from api.schemas import LayerIn, LayerTableIn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
@@ -13,7 +14,7 @@ from predictor.questions import data_image_size
 from predictor.sources.shape_checks import layer_complaint
 from predictor.zoo import ZOO, zoo_cnn
 
-__all__ = ["inline_table", "of_size", "zoo_table"]
+__all__ = ["as_sent", "inline_table", "of_size", "zoo_table"]
 
 _WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
 _AS_SENT = tuple(f.name for f in fields(Layer) if f.name not in ("index", "inputs", "parameters"))
@@ -34,6 +35,13 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
     return LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
+
+
+def as_sent(table: LayerTable) -> dict[str, Any]:
+    """The table as `inline_table` takes it, to send with other questions; what is unknown is left out."""
+    layers = [{name: value for name, value in asdict(layer).items() if value is not None} for layer in table]
+    found = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
 
 
 def of_size(table: LayerTable, image_size: int | None) -> LayerTable:

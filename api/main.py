@@ -23,7 +23,16 @@ from api.openapi import document
 from api.packing import Packing
 from api.predicting import warm_up
 from api.problems import add_problem_handlers
-from api.routes import calibrations, catalogue, comparisons, explanations, health, measurements, predictions
+from api.routes import (
+    calibrations,
+    catalogue,
+    cnns,
+    comparisons,
+    explanations,
+    health,
+    measurements,
+    predictions,
+)
 from api.served_model import ServedModel
 from api.settings import Settings
 from predictor.offers import load_offers
@@ -37,6 +46,7 @@ ROUTERS: dict[str, APIRouter] = {
     "calibrations": calibrations.router,
     "measurements": measurements.router,
     "catalogue": catalogue.router,
+    "cnns": cnns.router,
     "health": health.router,
     "metrics": metrics.router,
     "docs": docs_page.router,

@@ -12,7 +12,13 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.problems import PROBLEM_JSON, TITLES, Problem
-from api.schemas import CalibrationQuestion, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
+from api.schemas import (
+    CalibrationQuestion,
+    ComparisonQuestion,
+    ExplanationQuestion,
+    OwnCnn,
+    PredictionQuestion,
+)
 
 __all__ = ["document", "question_body"]
 
@@ -22,6 +28,7 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ComparisonQuestion,
     CalibrationQuestion,
     ExplanationQuestion,
+    OwnCnn,
     Problem,
 )
 _ALWAYS = (429, 500, 503, 504)
@@ -41,7 +48,7 @@ def question_body(model: type[BaseModel]) -> dict[str, Any]:
     )
     form = {
         "type": "object",
-        "required": ["question", "onnx"],
+        "required": ["onnx"] if getattr(model, "form_without_question", False) else ["question", "onnx"],
         "additionalProperties": False,
         "properties": {
             "question": {"type": "string", "contentMediaType": "application/json", "contentSchema": ref},

@@ -23,6 +23,7 @@ from api.schemas import (
     CalibrationQuestion,
     ComparisonQuestion,
     ExplanationQuestion,
+    OwnCnn,
     PredictionQuestion,
 )
 from api.workers import onnx_gate, read_apart
@@ -40,7 +41,7 @@ MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
 _MOST_VALUES = 100_000
 _MOST_ERRORS = 100
 _FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
-Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion)
+Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, OwnCnn)
 
 
 class _InMemory(MultiPartParser):
@@ -107,6 +108,8 @@ async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
         raise HTTPException(400, f"the form is damaged ({error}). Send question and onnx.") from None
     file = _field(form, "onnx", UploadFile)
     text = _field(form, "question", str)
+    if text is None and kind.form_without_question:
+        text = "{}"
     if text is None:
         raise SchemaError(
             "the form has no question. Send it as JSON in the field question, the file as onnx."
@@ -132,19 +135,17 @@ def _field(form: FormData, name: str, kind: type[F]) -> F | None:
 
 async def _table(
     request: Request,
-    question: PredictionQuestion | ComparisonQuestion | ExplanationQuestion,
+    question: PredictionQuestion | ComparisonQuestion | ExplanationQuestion | OwnCnn,
     file: bytes | None,
     name: str,
 ) -> LayerTable:
-    given = {
-        "cnn": question.cnn,
-        "layer_table": question.layer_table,
-        "onnx": file if file is not None else question.onnx,
-    }
-    if sum(value is not None for value in given.values()) != 1:
-        raise SchemaError("Give one CNN: as cnn (a name), as layer_table or as onnx.")
-    if question.cnn is not None:
-        return zoo_table(question.cnn, question.image_size, question.data_set)
+    named = None if isinstance(question, OwnCnn) else (question.cnn, question.data_set)
+    onnx = file if file is not None else question.onnx
+    if sum(value is not None for value in (named and named[0], question.layer_table, onnx)) != 1:
+        ways = "as layer_table or as onnx" if named is None else "as cnn (a name), as layer_table or as onnx"
+        raise SchemaError(f"Give one CNN: {ways}.")
+    if named is not None and named[0] is not None:
+        return zoo_table(named[0], question.image_size, named[1])
     if question.layer_table is not None:
         return of_size(inline_table(question.layer_table), question.image_size)
     content = file if file is not None else _decoded(question.onnx or "")

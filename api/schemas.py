@@ -27,6 +27,7 @@ __all__ = [
     "ExplanationQuestion",
     "LayerIn",
     "LayerTableIn",
+    "OwnCnn",
     "PredictionQuestion",
     "StoredRows",
 ]
@@ -131,24 +132,69 @@ class AnchorIn(BaseModel):
     throughput_samples_per_s: _Time | None = None
 
 
-class _CnnQuestion(BaseModel):
-    """What every question about a CNN says alike."""
+class _GivenCnn(BaseModel):
+    """A CNN that is brought along."""
 
     model_config = _IN
 
     most_keys: ClassVar[int] = 150_000
     """Keys of a body: naming a wrong one takes microseconds, a million would stop the service for seconds."""
 
-    cnn: _Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
+    form_without_question: ClassVar[bool] = False
+    """Whether a form with a file says enough."""
+
     layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
     onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
         None,
         description="An ONNX file in base64, instead of `cnn`; or send it as a file, multipart/form-data.",
     )
-    batch_sizes: Annotated[list[_BatchSize], Field(min_length=1, max_length=MAX_BATCHES)]
     image_size: _ImageSize | None = Field(
         None, description="Pixels of a side; the data set's or usual one if null."
     )
+
+
+class OwnCnn(_GivenCnn):
+    """A CNN of one's own: an ONNX file or a layer table, to be read."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "layer_table": {
+                        "name": "mine",
+                        "image_size": 8,
+                        "layers": [
+                            {
+                                "type": "linear",
+                                "in_channels": 192,
+                                "in_height": 1,
+                                "in_width": 1,
+                                "out_channels": 10,
+                                "out_height": 1,
+                                "out_width": 1,
+                                "parameters": 1930,
+                            }
+                        ],
+                    }
+                },
+            ]
+        }
+    )
+
+    form_without_question: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "OwnCnn":
+        if self.layer_table is not None and self.onnx is not None:
+            raise ValueError("layer_table and onnx are given. Give one of them.")
+        return self
+
+
+class _CnnQuestion(_GivenCnn):
+    """What every question about a CNN says alike."""
+
+    cnn: _Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
+    batch_sizes: Annotated[list[_BatchSize], Field(min_length=1, max_length=MAX_BATCHES)]
     samples: _Samples | None = Field(None, description="Training samples of an epoch.")
     data_set: _Name | None = Field(
         None, description="A known data set, such as imagenet, instead of `samples`."

@@ -11,6 +11,9 @@ from pathlib import Path
 
 Request = tuple[str, str, dict[str, str], bytes]
 
+PREDICTIONS, EXPLANATIONS, CNNS = "/v1/predictions", "/v1/explanations", "/v1/cnns"
+_ALSO_EXPLAINED = ("packed", "deep", "numbers", "forms", "long")  # files are read alike, each takes a second
+
 JSON, CSV = {"Content-Type": "application/json"}, {"Content-Type": "text/csv"}
 QUESTION = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [32]}
 COMPARISON = {"cnn": "resnet50", "batch_sizes": [32], "data_set": "imagenet"}
@@ -55,14 +58,24 @@ def hostile_requests(trace: Path, onnx_file: bytes) -> Iterator[tuple[str, Reque
         ("forms", _forms()),
         ("tables", _tables()),
         ("long", _long()),
+        ("own", _own(onnx_file)),
+        ("explained", _explained()),
     ):
         for number, request in enumerate(made):
             yield f"{kind} {number}", request
+            if kind in _ALSO_EXPLAINED and request[1] == PREDICTIONS:
+                yield f"{kind} {number}, explained", _at(EXPLANATIONS, request)
 
 
 def _predict(body: bytes | dict[str, object], headers: dict[str, str] = JSON) -> Request:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return "POST", "/v1/predictions", headers, content
+    return "POST", PREDICTIONS, headers, content
+
+
+def _at(path: str, request: Request) -> Request:
+    """The same request elsewhere."""
+    method, _, headers, body = request
+    return method, path, headers, body
 
 
 def _upload(body: bytes | str, headers: dict[str, str] = CSV) -> Request:
@@ -290,3 +303,54 @@ def _long() -> Iterator[Request]:
     yield _predict(b" " * (9 * 2**20))
     yield _predict(bytes(40 * 2**20))
     yield _upload(b"a" * (17 * 2**20))
+
+
+def _own(good: bytes) -> Iterator[Request]:
+    """CNNs of one's own to be read: `/v1/cnns`."""
+    bomb = gzip.compress(bytes(2**28))
+    asked = (
+        _predict(bomb, JSON | {"Content-Encoding": "gzip"}),
+        _predict(b"[" * 200_000),
+        _predict(b'{"layer_table":' * 200_000),
+        _predict(b'{"layer_table":{"layers":[' + b"{}," * 200_000 + b"{}]}}"),
+        _predict({"layer_table": {"layers": [{"type": "add"}] * 10_001}}),
+        _predict({"layer_table": {"layers": [{"type": "conv2d", "in_channels": 10**30, "parameters": 1}]}}),
+        _predict(b'{"layer_table":{"layers":[{"type":"add","in_channels":NaN}]}}'),
+        _predict({"layer_table": {"layers": [{"type": "add", "inputs": [0]}]}}),
+        _predict({"layer_table": {"name": "x" * 1_000_000, "layers": [{"type": "add"}]}}),
+        _predict({"onnx": "A" * 1_000_001}),
+        _predict({"onnx": base64.b64encode(pickle.dumps(Bomb(Path("x")))).decode()}),
+        _predict({"cnn": "/etc/passwd"}),
+        _predict({"image_size": 2**70, "onnx": "AAAA"}),
+        _form(good[: len(good) // 2], question="{}"),
+        _form(b"\xff" * 1_000_000, question="{}"),
+        _form(good, question='{"cnn":"resnet50"}'),
+        _form(good, question='{"image_size":99999999999}'),
+        _form(good, question="{" * 100_000),
+        _form(bytes(17 * 2**20), question="{}"),
+        _predict(bytes(40 * 2**20)),
+    )
+    for request in asked:
+        yield _at(CNNS, request)
+
+
+def _explained() -> Iterator[Request]:
+    """Explanations that cost too much, or make no sense."""
+    large = {"type": "linear", "in_channels": 1, "out_channels": 1, "parameters": 2}
+    for change in (
+        {"gpus": ["all"]},
+        {"gpus": ["T4"] * 9},
+        {"gpus": []},
+        {"cnn": "densenet201", "gpus": ["T4", "H200", "L4", "A10"], "batch_sizes": list(range(1, 201))},
+        {"cnn": None, "layer_table": {"layers": [large] * 10_000}, "batch_sizes": list(range(1, 200))},
+        {"precision": "fp8"},
+        {"precision": ["fp32"]},
+        {"measurements": [ROW] * 5_001},
+        {"measurements": [ROW | {"iteration_time_ms": -1}]},
+        {"measurements": [ROW | {"gpu": "Robert'); DROP TABLE measurements;--"}]},
+        {"cnn": "../../etc/passwd"},
+        {"data_set": "/etc/passwd"},
+        {"host": "/etc/hostname"},
+        {"samples": 10**400},
+    ):
+        yield _at(EXPLANATIONS, _predict(QUESTION | change))

@@ -1,0 +1,110 @@
+"""`POST /v1/cnns`: a file becomes the layer table that questions take, which gets the file's answers."""
+
+import base64
+
+import pytest
+from pydantic_core import to_json
+
+from api.layer_tables import as_sent, inline_table
+from api.schemas import LayerTableIn
+from predictor.layers import LayerTable
+from predictor.sources.onnx_file import from_onnx
+from predictor.work import cnn_flops
+
+onnx = pytest.importorskip("onnx")
+
+
+def onnx_of(image=(1, 3, 8, 8)):
+    helper = onnx.helper
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["y"]),
+    ]
+    weights = helper.make_tensor("w", 1, [8, 3, 3, 3], [0.5] * 216)
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, image)],
+        [helper.make_tensor_value_info("y", 1, None)], [weights],
+    )  # fmt: skip
+    return helper.make_model(graph).SerializeToString()
+
+
+def read(client, content, question=None, name="my net.onnx"):
+    data = {} if question is None else {"question": question}
+    return client.post("/v1/cnns", data=data, files={"onnx": (name, content)})
+
+
+def test_a_file_is_summed_up(client):
+    found = read(client, onnx_of()).json()
+    table = from_onnx("my_net.onnx", None, onnx_of())
+    assert (found["cnn"], found["image_size"], found["parameters"]) == ("my_net", 8, 216)
+    assert found["forward_flops_per_image"] == cnn_flops(table, 1, ("forward",))
+    assert found["training_flops_per_image"] == cnn_flops(table, 1)
+    assert [layer["type"] for layer in found["layer_table"]["layers"]] == [layer.type for layer in table]
+
+
+def test_its_layer_table_gets_the_answers_of_the_file(client):
+    table = read(client, onnx_of()).json()["layer_table"]
+    asked = {"gpus": ["T4", "H200"], "batch_sizes": [1, 64]}
+    inline = client.post("/v1/predictions", json=asked | {"layer_table": table}).json()
+    encoded = base64.b64encode(onnx_of()).decode()
+    direct = client.post("/v1/predictions", json=asked | {"onnx": encoded}).json()
+    for row in (*inline["rows"], *direct["rows"]):
+        row["cnn"] = "the same"  # base64 has no name
+    assert inline == direct
+
+
+def test_base64_and_a_form_give_the_same_layers(client):
+    encoded = client.post("/v1/cnns", json={"onnx": base64.b64encode(onnx_of()).decode()}).json()
+    assert encoded["layer_table"]["layers"] == read(client, onnx_of()).json()["layer_table"]["layers"]
+
+
+def test_a_layer_table_comes_back_as_it_will_be_sent(client):
+    first = read(client, onnx_of()).json()
+    again = client.post("/v1/cnns", json={"layer_table": first["layer_table"]}).json()
+    assert again == first
+
+
+def test_warnings_go_along(client):
+    table = read(client, onnx_of()).json()["layer_table"] | {"warnings": ["inference export"]}
+    found = client.post("/v1/cnns", json={"layer_table": table}).json()
+    assert found["layer_table"]["warnings"] == ["inference export"]
+
+
+def test_an_image_size_that_the_file_leaves_open_is_asked_for_and_taken(client):
+    open_file = onnx_of((1, 3, "h", "w"))
+    refused = read(client, open_file)
+    assert refused.status_code == 422
+    assert "image_size" in refused.json()["detail"]
+    assert read(client, open_file, '{"image_size":32}').json()["image_size"] == 32
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ({}, 422, "Give one CNN: as layer_table or as onnx."),
+        ({"cnn": "resnet50"}, 422, "cnn"),
+        ({"onnx": "???"}, 422, "not base64"),
+        ({"onnx": ""}, 422, "upload"),
+        ({"layer_table": {"layers": []}}, 422, "at least 1"),
+        ({"layer_table": {"layers": [{"type": "linear"}]}}, 422, "parameters is missing"),
+        ({"layer_table": {"layers": [{"type": "add"}]}, "onnx": "AAAA"}, 422, "Give one of them"),
+        ({"onnx": base64.b64encode(onnx_of()).decode(), "image_size": 9}, 422, "image_size"),
+        ({"onnx": "AAAA", "batch_sizes": [1]}, 422, "batch_sizes"),
+    ],
+)
+def test_what_is_no_cnn_is_refused(client, body, status, detail):
+    answer = client.post("/v1/cnns", json=body)
+    assert answer.status_code == status
+    assert detail in answer.json()["detail"]
+
+
+def test_a_damaged_file_is_refused(client):
+    assert read(client, onnx_of()[:-20]).status_code == 422
+
+
+def test_a_table_read_stays_a_table_of_the_core():
+    table = from_onnx("x.onnx", None, onnx_of())
+    again = inline_table(LayerTableIn.model_validate_json(to_json(as_sent(table))))
+    assert isinstance(again, LayerTable)
+    assert again.layers == table.layers
