@@ -39,7 +39,7 @@ class LayerSums:
 
     `class_ms` has shape (len(CLASSES), n_batches), `host_ms` is the host's time for all operators (NaN if the library
     has none), `n_operators` how many run. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the
-    time, (n_batches,), that is known only so well; `named` gives the operators behind those that are reasons.
+    time, (n_batches,), that is known only so well; `named` gives the operators behind all but `NEAR`.
     """
 
     class_ms: Array
@@ -154,19 +154,17 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     class_ms = np.zeros((len(CLASSES), weighted.shape[1]))
     np.add.at(class_ms, class_of, weighted)
     total = class_ms.sum(axis=0)
-    kinds = (NEAR, *_UNSURE)
     return LayerSums(
         class_ms,
         float(counts @ times.host_ms),
         float(counts.sum()),
-        {kind: np.where(times.sureness == kind, weighted, 0.0).sum(axis=0) / total for kind in kinds},
         {
-            kind: tuple(
-                operator.name
-                for operator, sure in zip(operators, times.sureness, strict=True)
-                if kind in sure
-            )
-            for kind in kinds
+            kind: np.where(times.sureness == kind, weighted, 0.0).sum(axis=0) / total
+            for kind in (NEAR, *_UNSURE)
+        },
+        {
+            kind: tuple(operators[int(i)].name for i in np.flatnonzero((times.sureness == kind).any(axis=1)))
+            for kind in _UNSURE
         },
     )
 

@@ -1,21 +1,24 @@
 """The operator library: single layers measured on one GPU in one mode, and what they tell about any other layer.
 
-Called by layer_law and the `layer-times` estimator; calls operators, operator_work, operator_neighbours and
-operator_trees. numpy alone. Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time
-over roofline, is interpolated, which varies a hundredth of what time does.
+Called by layer_law and the `layer-times` estimator; calls operators, operator_work, operator_curves,
+operator_neighbours and operator_trees. numpy alone. Where an operator was measured, its time is the answer; elsewhere
+its *efficiency*, time over roofline, is interpolated, which varies a hundredth of what time does. What follows from a
+library's operators alone is computed once and kept with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from predictor.errors import SchemaError
-from predictor.operator_neighbours import FAR, neighbourhoods
+from predictor.operator_curves import Curves, between, needed
+from predictor.operator_neighbours import FAR, KnownShapes, neighbourhoods
 from predictor.operator_trees import FOREST_OF, Forest, forest_features
 from predictor.operator_work import device_rates, device_sm_count, operator_class, roofline_ms
 from predictor.operators import Operator, is_view, operator_from_row
@@ -80,7 +83,7 @@ class OperatorTimes:
     sureness: NDArray[np.int8]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OperatorLibrary:
     """Measured operators of one mode.
 
@@ -159,8 +162,8 @@ class OperatorLibrary:
 
     def without(self, operators: Iterable[Operator]) -> OperatorLibrary:
         """The library as if these had not been measured."""
-        gone = set(operators)
-        kept = np.array([operator not in gone for operator in self.operators], dtype=bool)
+        kept = np.ones(len(self), dtype=bool)
+        kept[[self._place[each] for each in operators if each in self._place]] = False
         hidden = dict(self.hidden)
         if self.expected is not None:
             told = np.isfinite(self.expected).any(axis=1)
@@ -201,13 +204,12 @@ class OperatorLibrary:
         it does for such operators. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
-        place = {operator: i for i, operator in enumerate(self.operators)}
-        exact = np.array([place.get(operator, -1) for operator in operators], dtype=np.intp)
+        exact = np.array([self._place.get(operator, -1) for operator in operators], dtype=np.intp)
         log_ratio = np.empty((len(operators), batches.size))
         sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
         host = np.full(len(operators), np.nan)
         known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-        log_ratio[known], beyond = self._curves(exact[known], batches)
+        log_ratio[known], beyond = self._measured(exact[known], batches)
         log_ratio[known] += self._drift(exact[known], batches, beyond)
         sureness[known] = np.where(beyond, BEYOND, MEASURED)
         host[known] = self.host_ms[exact[known]]
@@ -222,13 +224,63 @@ class OperatorLibrary:
     def _rates(self) -> Rates:
         return device_rates(self.mode.gpu, self.mode.precision)
 
-    def _curves(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
+    @cached_property
+    def _place(self) -> dict[Operator, int]:
+        return {operator: i for i, operator in enumerate(self.operators)}
+
+    @cached_property
+    def _shapes(self) -> KnownShapes:
+        return KnownShapes.of(self.operators)
+
+    @cached_property
+    def _batch_free(self) -> NDArray[np.bool_]:
+        return np.array([operator.type in _BATCH_FREE for operator in self.operators], dtype=bool)
+
+    @cached_property
+    def _computes(self) -> NDArray[np.bool_]:
+        return np.array([operator_class(each) in _COMPUTE_CLASSES for each in self.operators], dtype=bool)
+
+    @cached_property
+    def _curves(self) -> Curves:
+        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
+
+    @cached_property
+    def _told(self) -> Curves:
+        """Where a time was measured and trees said what they expected."""
+        expected = np.isfinite(self.log_ms if self.expected is None else self.expected)
+        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
+
+    @cached_property
+    def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
+        """Logarithms of rooflines, filled as operators are asked for (a question needs few), and which are there."""
+        return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
+
+    def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
+        """ln(time / roofline) of some operators at the library's batch sizes."""
+        least, there = self._log_least
+        new = rows[~there[rows]]
+        if new.size:
+            chosen = [self.operators[int(i)] for i in new]
+            least[new] = np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
+            there[new] = True  # last: another thread may be asking
+        found: Array = self.log_ms[rows] - least[rows]
+        return found
+
+    @cached_property
+    def _usual_sizes(self) -> Array:
+        rows = ~self._batch_free
+        share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
+        sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
+        return sizes
+
+    def usual_sizes(self) -> Array:
+        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
+        return self._usual_sizes
+
+    def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
         """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
-        chosen = [self.operators[int(i)] for i in rows]
-        ratio = self.log_ms[rows] - np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
-        curves, beyond = _along(np.log(self.batch_sizes), np.log(batches), ratio)
-        beyond[[i for i, operator in enumerate(chosen) if operator.type in _BATCH_FREE]] = False
-        return curves, beyond
+        curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
+        return curves, beyond & ~self._batch_free[rows, None]
 
     def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
         """How trees say that measured operators go on beyond their own batch sizes; 0 within them."""
@@ -239,100 +291,67 @@ class OperatorLibrary:
         ends = [self.batch_sizes[np.isfinite(self.log_ms[rows[i]])][[0, -1]] for i in out]
         sizes = np.unique(np.concatenate([batches, *ends]))
         told = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
-        for position, general in told.items():
+        for position, general in zip(*told, strict=True):
             own = np.clip(batches, *ends[position])
             change = general[np.searchsorted(sizes, batches)] - general[np.searchsorted(sizes, own)]
             drift[out[position]] = change
         return np.where(beyond, drift, 0.0)
 
     def _interpolated(self, asked: list[Operator], batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
-        near = neighbourhoods(asked, self.operators)
+        near = neighbourhoods(asked, self._shapes)
         used, at = np.unique(near.rows, return_inverse=True)
         near = replace(near, rows=at.reshape(near.rows.shape))
-        efficiency, beyond = self._curves(used, batches)
+        efficiency, beyond = self._measured(used, batches)
         usual = _median(self.host_ms)
-        log_ratio, surprise = near.mean(efficiency), self._surprise(used, batches)
-        for i, general in self._by_trees(asked, batches).items():
-            log_ratio[i] = general + near.shrunk(i, surprise)
-        host = near.mean(np.where(np.isfinite(self.host_ms), self.host_ms, usual)[used])
+        log_ratio = near.mean(efficiency)
+        told, general = self._by_trees(asked, batches)
+        log_ratio[told] = general + near.shrunk(told, self._surprise(used, batches))
+        host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
-        for i in (i for i in range(len(asked)) if near.distance[i] == np.inf):
+        for i in np.flatnonzero(near.distance == np.inf):
             log_ratio[i], host[i], sureness[i] = self._typical(asked[i], batches), usual, UNKNOWN
         return log_ratio, host, sureness
 
-    def _by_trees(self, asked: list[Operator], batches: Array) -> dict[int, Array]:
-        """What trees say of the operators whose forest there is, by position."""
-        found: dict[int, Array] = {}
+    def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:
+        """What trees say of the operators whose forest there is: their positions, and a row for each."""
+        rows: list[int] = []
+        found: list[Array] = [np.empty((0, batches.size))]
+        at = self.usual_sizes()
+        sizes = at[needed(np.log(at), np.log(batches))]
         for name, forest in self.forests.items():
-            rows = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
-            new = [i for i in rows if asked[i] not in self.hidden]
+            known = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
+            hidden = [i for i in known if asked[i] in self.hidden]
+            new = [i for i in known if asked[i] not in self.hidden] if hidden else known
             if new:
-                sizes = self.usual_sizes()
                 sm_count = device_sm_count(self.mode.gpu)
                 features = forest_features([asked[i] for i in new], sizes, self._rates(), sm_count)
                 answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
-                found |= dict(zip(new, _interpolation(np.log(sizes), np.log(batches), answers), strict=True))
-            found |= {i: self._held_out(asked[i], batches) for i in rows if asked[i] in self.hidden}
-        return found
-
-    def usual_sizes(self) -> Array:
-        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
-        rows = [o.type not in _BATCH_FREE for o in self.operators]
-        share = np.isfinite(self.log_ms[rows]).mean(axis=0) if any(rows) else np.ones(self.batch_sizes.size)
-        sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
-        return sizes
+                found.append(between(np.log(sizes), np.log(batches), answers))
+            found += [self._held_out(asked[i], batches)[None] for i in hidden]
+            rows += new + hidden
+        return rows, np.concatenate(found)
 
     def _held_out(self, operator: Operator, batches: Array) -> Array:
         known = self.hidden[operator]
         at = np.isfinite(known)
-        curve: Array = _interpolation(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
+        curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
         return curve
 
     def _surprise(self, rows: NDArray[np.intp], batches: Array) -> Array:
         """How far measured operators lie from what trees expected that had not seen them; 0 without trees."""
         if self.expected is None:
             return np.zeros((rows.size, batches.size))
-        chosen = [self.operators[int(i)] for i in rows]
-        ratio = self.log_ms[rows] - np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
-        missed = ratio - self.expected[rows]
-        surprise = np.zeros((rows.size, batches.size))
-        told = np.flatnonzero(np.isfinite(missed).any(axis=1))
-        surprise[told] = _along(np.log(self.batch_sizes), np.log(batches), missed[told])[0]
-        clipped: Array = np.clip(surprise, -_CLIFF, _CLIFF)
+        missed = self._log_ratio(rows) - self.expected[rows]
+        clipped: Array = np.clip(self._told.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
         return clipped
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
         """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""
-        computes = operator_class(operator) in _COMPUTE_CLASSES
-        alike = [
-            i for i, o in enumerate(self.operators) if (operator_class(o) in _COMPUTE_CLASSES) == computes
-        ]
-        efficiency, _ = self._curves(np.array(alike or range(len(self)), dtype=np.intp), batches)
+        alike = np.flatnonzero(self._computes == (operator_class(operator) in _COMPUTE_CLASSES))
+        efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
         chosen: Array = np.median(efficiency, axis=0)
         return chosen
-
-
-def _along(at: Array, asked: Array, values: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Each row interpolated between what is known of it (not NaN), and whether that is beyond its ends."""
-    curves, beyond = np.empty((len(values), asked.size)), np.empty((len(values), asked.size), dtype=bool)
-    patterns, member = np.unique(np.isfinite(values), axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        alike = np.flatnonzero(member.ravel() == number)
-        own = at[pattern]
-        curves[alike] = _interpolation(own, asked, values[np.ix_(alike, np.flatnonzero(pattern))])
-        beyond[alike] = (asked < own[0] - 1e-9) | (asked > own[-1] + 1e-9)
-    return curves, beyond
-
-
-def _interpolation(at: Array, asked: Array, values: Array) -> Array:
-    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(asked))."""
-    if at.size == 1:
-        return np.repeat(values, asked.size, axis=1)
-    right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
-    share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
-    joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
-    return joined
 
 
 def _only(machines: set[object]) -> str | None:

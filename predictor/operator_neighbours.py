@@ -6,8 +6,8 @@ user waits. A weighted mean of neighbours stays within what was measured, unlike
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from predictor.operator_work import SHAPE_COLUMNS, shape_columns
 from predictor.operators import Operator
 
-__all__ = ["FAR", "N_NEIGHBOURS", "Neighbourhood", "neighbourhoods"]
+__all__ = ["FAR", "N_NEIGHBOURS", "KnownShapes", "Neighbourhood", "neighbourhoods"]
 
 Array = NDArray[np.float64]
 
@@ -72,30 +72,69 @@ class Neighbourhood:
         found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
         return found
 
-    def shrunk(self, i: int, values: Array) -> Array:
-        """Weighted mean of `values` (n_library, ...) for the i-th operator, drawn to 0 where neighbours are far."""
-        found: Array = self.closeness[i] * np.tensordot(self.weights[i], values[self.rows[i]], axes=1)
+    def shrunk(self, rows: Sequence[int], values: Array) -> Array:
+        """Mean of the library's `values` for some of the operators asked about, drawn to 0 where neighbours are far."""
+        near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
+        found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
         return found
 
 
-def neighbourhoods(asked: Sequence[Operator], known: Sequence[Operator]) -> Neighbourhood:
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownShapes:
+    """What distances to a library's operators are measured from: their shapes, computed once a type is asked about."""
+
+    operators: Sequence[Operator]
+    positions: Mapping[str, NDArray[np.intp]]
+    _computed: dict[str, _Shapes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> KnownShapes:
+        """Shapes of these operators."""
+        return cls(operators, _by_type(operators))
+
+    def of_type(self, type_: str) -> _Shapes:
+        """Shapes of all operators of one type."""
+        if type_ not in self._computed:
+            self._computed[type_] = _Shapes.of([self.operators[int(i)] for i in self.positions[type_]])
+        return self._computed[type_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shapes:
+    columns: Array
+    squares: Array
+    kinds: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> _Shapes:
+        columns = shape_columns(operators) * _SCALE
+        kinds = np.array([each.kind or "" for each in operators], dtype=np.str_)
+        return cls(columns, (columns**2).sum(axis=1), kinds)
+
+
+def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourhood:
     """Find the nearest operators of the same type, in doublings of their sizes."""
-    k = min(N_NEIGHBOURS, len(known))
+    k = min(N_NEIGHBOURS, len(known.operators))
     rows, weights = np.zeros((len(asked), k), dtype=np.intp), np.zeros((len(asked), k))
     nearest = np.full(len(asked), np.inf)
-    for type_ in sorted({operator.type for operator in asked}):
-        at = [i for i, operator in enumerate(asked) if operator.type == type_]
-        there = np.array([i for i, operator in enumerate(known) if operator.type == type_], dtype=np.intp)
-        if not there.size:
+    for type_, at in _by_type(asked).items():
+        if type_ not in known.positions:
             continue
-        distance = _distances([asked[i] for i in at], [known[i] for i in there])
-        order, near = _nearest(distance, k)
+        here, there = _Shapes.of([asked[int(i)] for i in at]), known.of_type(type_)
+        order, near = _nearest(_distances(here, there), k)
         share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
-        rows[at, : order.shape[1]] = there[order]
+        rows[at, : order.shape[1]] = known.positions[type_][order]
         weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
         nearest[at] = near[:, 0]
     closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
     return Neighbourhood(rows, weights, nearest, closeness)
+
+
+def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
+    found: dict[str, list[int]] = {}
+    for i, operator in enumerate(operators):
+        found.setdefault(operator.type, []).append(i)
+    return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
 
 
 def _nearest(distance: Array, k: int) -> tuple[NDArray[np.intp], Array]:
@@ -109,9 +148,9 @@ def _nearest(distance: Array, k: int) -> tuple[NDArray[np.intp], Array]:
     return np.take_along_axis(some, order, axis=1), np.take_along_axis(near, order, axis=1)
 
 
-def _distances(asked: Sequence[Operator], known: Sequence[Operator]) -> Array:
-    a, b = shape_columns(asked) * _SCALE, shape_columns(known) * _SCALE
-    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * a @ b.T
-    kinds = np.array([x.kind or "" for x in asked])[:, None] != np.array([y.kind or "" for y in known])[None]
-    distance: Array = np.sqrt(np.maximum(squares, 0.0) + _OTHER_KIND**2 * kinds)
-    return distance
+def _distances(asked: _Shapes, known: _Shapes) -> Array:
+    squares = asked.squares[:, None] + known.squares[None] - 2.0 * asked.columns @ known.columns.T
+    distance = np.maximum(squares, 0.0)
+    if known.kinds.any() or asked.kinds.any():
+        distance += _OTHER_KIND**2 * (asked.kinds[:, None] != known.kinds[None])
+    return np.sqrt(distance)

@@ -127,3 +127,14 @@ def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
     assert library.operators == (shuffle,)
     assert (_times(library, view, 16)[0] == 0.0).all()
     assert (_times(library, replace(shuffle, in_height=55), 16)[0] > 1e-3).all()
+
+
+def test_a_library_asked_before_answers_as_one_asked_for_the_first_time(made_up_gpu):
+    rows = made_up_gpu.operator_rows(RESNET, SIZES)
+    asked, batches = tuple(operators_of(zoo_cnn("resnet18", 200))), np.array([8.0, 20.0, 500.0])
+    used, fresh = (OperatorLibrary.of_rows(MODE, rows) for _ in range(2))
+    used.times(RESNET[::2], batches[:1])
+    used.times(asked[::3], batches[1:])
+    for name in ("gpu_ms", "host_ms", "sureness"):
+        ours, theirs = (getattr(each.times(asked, batches), name) for each in (used, fresh))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
