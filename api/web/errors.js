@@ -14,12 +14,13 @@ const OF_ERROR = { UnknownGpuError: "gpus", UnknownCnnError: "cnn" };
 /**
  * Show a refusal.
  * @param {{detail: string, error?: string, errors?: {field: string, detail: string}[]}} problem
+ * @param {string} [usual] the field that is at fault where nothing says so
  * @returns {HTMLElement[]} what is at fault, to focus
  */
-export function showProblem(problem) {
+export function showProblem(problem, usual) {
   const faults = problem.errors?.length ? problem.errors : [{ field: "", detail: problem.detail }];
   return faults.map(({ field, detail }) => {
-    const name = fieldOf(field) ?? OF_ERROR[problem.error] ?? (ABOUT_QUESTION.has(problem.status) ? fieldIn(detail) : null);
+    const name = fieldOf(field) ?? OF_ERROR[problem.error] ?? (ABOUT_QUESTION.has(problem.status) ? (fieldIn(detail) ?? usual) : null);
     return name ? showError(name, name === "file" && field ? `${field}: ${detail}` : detail) : showGeneral(detail);
   });
 }

@@ -68,6 +68,18 @@ export class Form {
     return state;
   }
 
+  /** Say what the service read in the file, if it is still the chosen one. */
+  describe(upload, cnn) {
+    if (upload !== this.upload) return;
+    const about = { parameters: number(cnn.parameters / 1e6), flops: number(cnn.training_flops_per_image / 1e9) };
+    byId("file-about").textContent = [
+      upload.about,
+      t("n_layers", { n: count(cnn.layer_table.layers.length) }),
+      t("pixels", { size: cnn.image_size }),
+      t("cnn_about", about),
+    ].join(" · ");
+  }
+
   #set(name, value) {
     const control = this.element.elements[name];
     if (name === "gpus" || name === "file" || !control) return;

@@ -12,6 +12,7 @@ import { Explanation } from "./explanation.js";
 import { Form } from "./form.js";
 import { count } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
+import { readCnn } from "./own_cnn.js";
 import { explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
@@ -24,7 +25,7 @@ const timeChart = new TimeChart();
 const rowsTable = new Table(byId("rows-table"), say);
 const offersTable = new Table(byId("offers-table"), say);
 const explanation = new Explanation(explain, say);
-const shown = { state: null, upload: null, answers: {} };
+const shown = { state: null, upload: null, own: {}, answers: {} };
 let running = null;
 
 start();
@@ -85,37 +86,53 @@ async function answer({ keepFocus = false, keepLink = false }) {
   running = new AbortController();
   busy(true);
   say(t("asking"));
-  const asked = questions(state, state.source === "file" ? upload : null);
-  const results = await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, question, state, upload, running.signal)));
+  const { signal } = running;
+  const file = state.source === "file" ? upload : null;
+  const asked = questions(state, file);
+  const own = await ownLayers(file, asked.predictions.image_size);
+  if (signal.aborted) return;
+  const results = own.refusal
+    ? [own]
+    : await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, { ...question, ...own }, signal)));
   if (results.some((result) => result.aborted)) return;
   busy(false);
-  conclude(state, upload, asked, results, keepFocus);
+  conclude(state, file, own, asked, results, keepFocus);
 }
 
-async function outcome(name, question, state, upload, signal) {
+/** What the questions say of a file besides what they show: its layers, which the service has read. */
+async function ownLayers(upload, image_size) {
   try {
-    return { name, found: await ask(`v1/${name}`, question, state.source === "file" ? fileOf(upload) : null, signal) };
+    const cnn = await readCnn(upload, image_size);
+    if (cnn) form.describe(upload, cnn);
+    return cnn ? { layer_table: cnn.layer_table } : {};
   } catch (error) {
-    if (error.name === "AbortError") return { aborted: true };
-    return { name, refusal: error instanceof Refusal ? error.problem : { detail: t("failed") } };
+    return { refusal: problemOf(error), field: "file" };
   }
 }
 
-function fileOf(upload) {
-  return upload?.onnx ? { name: upload.name, content: upload.onnx } : null;
+async function outcome(name, question, signal) {
+  try {
+    return { name, found: await ask(`v1/${name}`, question, null, signal) };
+  } catch (error) {
+    return error.name === "AbortError" ? { aborted: true } : { name, refusal: problemOf(error) };
+  }
+}
+
+function problemOf(error) {
+  return error instanceof Refusal ? error.problem : { detail: t("failed") };
 }
 
 /** What the time on one GPU is made of, for the question whose answer is shown. */
 async function explain(gpu) {
   shown.asked.explanations = explanationQuestion(shown.state, shown.upload, gpu);
   drawRequest();
-  return ask("v1/explanations", shown.asked.explanations, fileOf(shown.upload), running.signal);
+  return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, null, running.signal);
 }
 
-function conclude(state, upload, asked, results, keepFocus) {
-  const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal));
+function conclude(state, upload, own, asked, results, keepFocus) {
+  const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal, result.field));
   if (!faults.length) {
-    Object.assign(shown, { state, upload: state.source === "file" ? upload : null, asked });
+    Object.assign(shown, { state, upload, own, asked });
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
     if (!keepFocus) goToResults();

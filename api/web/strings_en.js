@@ -17,6 +17,7 @@ export default {
   file_hint: "Weights stay on your computer: only the shapes are sent.",
   file_onnx: "{name}: {sent} of {size} to send, weights left out",
   file_layers: "{name}: {n} layers",
+  n_layers: "{n} layers",
   file_none: "No file is chosen. Choose an ONNX file or a layer table.",
   file_again: "A link cannot hold a file: choose {name} again.",
   file_unreadable: "{name} cannot be read: {why}",

@@ -17,6 +17,7 @@ export default {
   file_hint: "重みは送信されません。送るのは形状だけです。",
   file_onnx: "{name}：重みを除いた {sent}（全体 {size}）を送ります",
   file_layers: "{name}：{n} 層",
+  n_layers: "{n} 層",
   file_none: "ファイルが選ばれていません。ONNX ファイルか層の表を選んでください。",
   file_again: "リンクにファイルは含まれません。{name} をもう一度選んでください。",
   file_unreadable: "{name} を読めません：{why}",

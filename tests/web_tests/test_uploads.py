@@ -90,21 +90,49 @@ def _same(found, rows):
 
 def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
     assert large_onnx.stat().st_size > 16 * 2**20
-    noted = """() => {
-        const fetched = fetch;
-        window.fetch = (path, { body, ...more }) => {
-            window.sent = body.get("onnx").size;
-            return fetched(path, { body, ...more });
-        };
-    }"""
-    page.evaluate(noted)
+    page.evaluate(_NOTED)
     _choose(page, large_onnx)
     assert "KiB" in page.inner_text("#file-about")
     predict(page)
-    assert 0 < page.evaluate("window.sent") < 40_000
+    assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if size is not None] == [True]
     _same(downloaded(page, "#rows-csv"), _expected(from_onnx(large_onnx)))
     page.select_option("#request_how", "curl")
     assert "-F onnx=@" in page.inner_text("#request-text")
+
+
+_NOTED = """() => {
+    const fetched = fetch;
+    window.sent = [];
+    window.fetch = (path, { body, ...more }) => {
+        window.sent.push([path, body instanceof FormData ? body.get("onnx").size : null]);
+        return fetched(path, { body, ...more });
+    };
+}"""
+
+
+def test_a_file_is_read_once_however_much_is_asked_about_it(page, large_onnx):
+    page.evaluate(_NOTED)
+    _choose(page, large_onnx)
+    predict(page)
+    page.fill("#batch_sizes", "8, 24")
+    predict(page)
+    paths = [path for path, _ in page.evaluate("window.sent")]
+    assert paths == ["v1/cnns", *["v1/predictions", "v1/comparisons", "v1/explanations"] * 2]
+    about = page.inner_text("#file-about")
+    assert "6 layers · 16 px · 8.21 M parameters" in about.replace("\u00a0", " ")
+
+
+def test_another_image_size_is_read_anew_and_a_refusal_stands_beside_its_field(page, large_onnx):
+    page.evaluate(_NOTED)
+    _choose(page, large_onnx)
+    predict(page)
+    page.fill("#image_size", "32")
+    page.click("#ask")
+    page.wait_for_selector("#image_size-error:not(:empty)")
+    assert [path for path, _ in page.evaluate("window.sent")].count("v1/cnns") == 2
+    page.fill("#image_size", "")
+    predict(page)
+    assert [path for path, _ in page.evaluate("window.sent")].count("v1/cnns") == 2
 
 
 def test_a_stripped_file_lacks_its_large_tensors_and_nothing_else(page, large_onnx):
