@@ -87,6 +87,9 @@ class ExplanationAnswer(BaseModel):
     """What the time is made of, for each GPU."""
 
     covers: list[str] = Field(description="What the times hold and what they leave out, for each GPU.")
+    covers_together: str = Field(
+        description="The same in a paragraph for all of them, as the command prints it."
+    )
     explanations: list[Explanation]
 
 

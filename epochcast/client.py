@@ -69,6 +69,14 @@ class Client:
         frame.attrs["covers"] = covers
         return frame
 
+    def explain(
+        self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
+    ) -> "pd.DataFrame":
+        """As `epochcast.explain` of CNNs, without its option `model`, which is the service's."""
+        from epochcast.explaining import explained, explanation_frame, wanted_of
+
+        return explanation_frame(*explained(wanted_of(cnn, gpu, batch_size, options), self._service))
+
     def gpus(self) -> "pd.DataFrame":
         """Every GPU that the service knows: its specifications, its precisions, and whether it was measured."""
         import pandas as pd

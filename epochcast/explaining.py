@@ -1,6 +1,6 @@
 """What `epochcast explain` and `epochcast.explain` ask, sent to the core: a question about CNNs, or about tables.
 
-Called by the command and by frames; calls explain, explain_tables and coverage of the core.
+Called by the command, frames and the client; calls explain, explain_tables and coverage of the core, or a service.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
+    from epochcast.transport import Service
     from predictor.explanations import Explanation
 
-__all__ = ["MODE_OPTIONS", "USUAL_BATCH_SIZES", "Wanted", "explained"]
+__all__ = ["MODE_OPTIONS", "USUAL_BATCH_SIZES", "Wanted", "explained", "explanation_frame", "wanted_of"]
 
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -41,29 +44,56 @@ class Wanted:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def explained(wanted: Wanted) -> "tuple[list[Explanation], str]":
-    """The explanations, and what they cover.
+def wanted_of(what: object, gpu: object, batch_size: Any, options: Mapping[str, Any]) -> Wanted:
+    """From the options of `epochcast.explain`, whichever of them are given."""
+    data = {name: options.get(name) for name in ("image_size", "samples", "data_set")}
+    mode = {name: options.get(name) for name in MODE_OPTIONS}
+    others = {name: value for name, value in options.items() if name not in (*data, *mode)}
+    return Wanted(what, gpu, batch_size, **data, mode=mode, options=others)
+
+
+def explained(wanted: Wanted, service: "Service | None" = None) -> "tuple[list[Explanation], str]":
+    """The explanations, and what they cover; a service's where one is given.
 
     Raises
     ------
     SchemaError
-        If a CNN has no GPU to be explained on, or the question makes no sense otherwise.
+        If a CNN has no GPU to be explained on, a service is asked about a table, or the question makes no sense
+        otherwise.
     """
     from predictor.explain_tables import is_measurement_table
     from predictor.inputs import texts_of
 
     many = texts_of(wanted.what)
     tables = [each for each in many if is_measurement_table(each) or _is_frame(each)]
+    if tables and service is not None:
+        raise SchemaError(
+            "a measurement table is explained without a service, since nothing is predicted. Leave the server out."
+        )
     if tables:
         return _of_tables(
             wanted, tables, [each for each in many if not any(each is table for table in tables)]
         )
     if wanted.gpu is None:
         raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
-    return _of_cnns(wanted, many)
+    return _of_cnns(wanted, many, service)
 
 
-def _of_cnns(wanted: Wanted, cnns: Sequence[object]) -> "tuple[list[Explanation], str]":
+def explanation_frame(found: "Sequence[Explanation]", covers: str) -> "pd.DataFrame":
+    """A row per CNN, GPU, mode and batch size; all else in `attrs`, as `epochcast.explain` says."""
+    import pandas as pd
+
+    from predictor.explanations import explanation_rows, row_columns
+
+    rows = [row for each in found for row in explanation_rows(each)]
+    frame = pd.DataFrame(rows, columns=row_columns(found))
+    frame.attrs |= {"explanations": found, "covers": covers}
+    return frame
+
+
+def _of_cnns(
+    wanted: Wanted, cnns: Sequence[object], service: "Service | None"
+) -> "tuple[list[Explanation], str]":
     from predictor.coverage import coverage_of
     from predictor.explain import explain
     from predictor.questions import load_model
@@ -74,8 +104,12 @@ def _of_cnns(wanted: Wanted, cnns: Sequence[object]) -> "tuple[list[Explanation]
         "samples": wanted.samples,
         "data_set": wanted.data_set,
     }
-    question["model"] = load_model(question.get("model"))
     sizes = USUAL_BATCH_SIZES if wanted.batch_size is None else wanted.batch_size
+    if service is not None:
+        from epochcast.remote_explanations import explain_remotely
+
+        return explain_remotely(service, cnns, wanted.gpu, sizes, image_size=wanted.image_size, **question)
+    question["model"] = load_model(question.get("model"))
     found = explain(cnns, wanted.gpu, sizes, image_size=wanted.image_size, **question)
     covers = coverage_of(found[0].host, trained_on=[each.trained_on for each in found], **question)
     return found, covers

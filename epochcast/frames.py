@@ -157,18 +157,9 @@ def explain(
     >>> other.precision, other.memory_format, other.factor[1] < 1
     ('amp_bf16', 'channels_last', True)
     """
-    import pandas as pd
+    from epochcast.explaining import explained, explanation_frame, wanted_of
 
-    from epochcast.explaining import MODE_OPTIONS, Wanted, explained
-    from predictor.explanations import explanation_rows, row_columns
-
-    asked = {name: options.pop(name, None) for name in ("image_size", "samples", "data_set")}
-    mode = {name: options.pop(name, None) for name in MODE_OPTIONS}
-    found, covers = explained(Wanted(what, gpu, batch_size, **asked, mode=mode, options=options))
-    rows = [row for each in found for row in explanation_rows(each)]
-    frame = pd.DataFrame(rows, columns=row_columns(found))
-    frame.attrs |= {"explanations": found, "covers": covers}
-    return frame
+    return explanation_frame(*explained(wanted_of(what, gpu, batch_size, options)))
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":

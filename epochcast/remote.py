@@ -1,7 +1,7 @@
 """Questions to a service instead of the local core, with the same options and the same rows as answers.
 
-Called by the client and by `predict --server`; calls transport, and the core for what a question means locally: files,
-modules and chains become layer tables here, so that the service never needs them.
+Called by the client, by `predict --server` and by remote_explanations; calls transport, and the core for what a
+question means locally: files, modules and chains become layer tables here, so that the service never needs them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     from predictor.layers import LayerTable
 
-__all__ = ["answer_of", "compare_remotely", "predict_remotely"]
+__all__ = [
+    "answer_of",
+    "check_version",
+    "cnn_as_asked",
+    "compare_remotely",
+    "gpu_name",
+    "options_as_asked",
+    "predict_remotely",
+]
 
 R = TypeVar("R", PredictionRow, ComparisonRow)
 
@@ -45,9 +53,9 @@ def predict_remotely(
     EpochcastError
         What it refuses, with the class that the core would raise.
     """
-    given = _options(options)
+    given = options_as_asked(options)
     question = {
-        "gpus": [_gpu_name(gpu) for gpu in texts_of(gpus)],
+        "gpus": [gpu_name(gpu) for gpu in texts_of(gpus)],
         "batch_sizes": batch_sizes_of(batch_sizes),
         "precisions": [given.pop("precision", "fp32")],
         "memory_formats": [given.pop("memory_format", "nchw")],
@@ -56,7 +64,7 @@ def predict_remotely(
     rows: list[PredictionRow] = []
     covers = ""
     for each in texts_of(cnn):
-        found = answer_of(service, "/v1/predictions", question | _cnn(each, options))
+        found = answer_of(service, "/v1/predictions", question | cnn_as_asked(each, options))
         rows += [_row(PredictionRow, row) for row in found["rows"]]
         covers = covers or found["covers"][0]
     return rows, covers
@@ -78,10 +86,10 @@ def compare_remotely(
     """
     if len(texts_of(cnn)) != 1:
         raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
-    question = {"batch_sizes": batch_sizes_of(batch_sizes), **_options(options)}
+    question = {"batch_sizes": batch_sizes_of(batch_sizes), **options_as_asked(options)}
     if gpus is not None:
-        question["gpus"] = [_gpu_name(gpu) for gpu in texts_of(gpus)]
-    found = answer_of(service, "/v1/comparisons", question | _cnn(texts_of(cnn)[0], options))
+        question["gpus"] = [gpu_name(gpu) for gpu in texts_of(gpus)]
+    found = answer_of(service, "/v1/comparisons", question | cnn_as_asked(texts_of(cnn)[0], options))
     return [_row(ComparisonRow, row) for row in found["rows"]], found["covers"]
 
 
@@ -108,7 +116,7 @@ def _refused(service: Service, answer: Answer) -> EpochcastError:
     return ServiceError(message)
 
 
-def _options(options: Mapping[str, Any]) -> dict[str, Any]:
+def options_as_asked(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as the service takes them; those that are not given are its own defaults, which are the core's."""
     for name, why in _LOCAL_ONLY.items():
         if options.get(name) is not None:
@@ -140,11 +148,12 @@ def _measurement_rows(table: "pd.DataFrame | str | PathLike[str]") -> list[dict[
     return [{str(name): value for name, value in row.items() if there[name]} for row, there in rows]
 
 
-def _gpu_name(gpu: object) -> str:
+def gpu_name(gpu: object) -> str:
+    """What a service calls a GPU of the core."""
     return gpu if isinstance(gpu, str) else str(getattr(gpu, "name", gpu))
 
 
-def _cnn(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def cnn_as_asked(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """A name of the zoo as it is, everything else as its layers."""
     from predictor.zoo import zoo_names
 
@@ -178,10 +187,15 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
 
 def _row(kind: type[R], found: Mapping[str, Any]) -> R:
     """A row as the core gives it; a service of another version says so."""
-    names = {field.name for field in fields(kind)}
-    if set(found) != names:
-        different = ", ".join(sorted(set(found) ^ names))
-        raise ServiceError(
-            f"the service is of another version than this epochcast: they differ in {different}. Update one of them."
-        )
+    check_version(kind, found)
     return kind(**{**found, "extrapolates": tuple(found["extrapolates"])})
+
+
+def check_version(kind: type[Any], found: Mapping[str, Any]) -> None:
+    """Refuse what a service of another version answers: other fields than those of the core's class; ServiceError."""
+    different = set(found) ^ {field.name for field in fields(kind)}
+    if different:
+        raise ServiceError(
+            "the service is of another version than this epochcast: they differ in "
+            f"{', '.join(sorted(different))}. Update one of them."
+        )

@@ -67,5 +67,12 @@ def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> b
         model=model,
     )
     covers = [coverage_of(each.host, model=model, trained_on=[each.trained_on], **options) for each in found]
-    content = {"covers": covers, "explanations": [asdict(each) for each in found]}
+    together = coverage_of(
+        found[0].host, model=model, trained_on=[each.trained_on for each in found], **options
+    )
+    content = {
+        "covers": covers,
+        "covers_together": together,
+        "explanations": [asdict(each) for each in found],
+    }
     return to_json(content, inf_nan_mode="constants")

@@ -11,6 +11,7 @@ from epochcast.commands.explain_tables import show_explanations
 from epochcast.tables import Format, print_records
 
 if TYPE_CHECKING:
+    from epochcast.transport import Service
     from predictor.explanations import Explanation
 
 __all__ = ["explain_command"]
@@ -79,6 +80,7 @@ def explain_command(
     measurements: o.OwnMeasurements = None,
     method: o.Method = "auto",
     model: o.ModelFile = None,
+    server: o.Server = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw shares and times into this .png or .svg; needs matplotlib.")
     ] = None,
@@ -106,9 +108,8 @@ def explain_command(
         "method": method,
         "model": model,
     }
-    found, covers = explained(
-        Wanted(what, gpu, batch_size or None, image_size, samples, dataset, mode, options)
-    )
+    wanted = Wanted(what, gpu, batch_size or None, image_size, samples, dataset, mode, options)
+    found, covers = explained(wanted, _service(server))
     if plot is not None:
         from predictor.explain_plots import write_plot
 
@@ -116,6 +117,14 @@ def explain_command(
     _print(found, output, covers)
     if plot is not None:
         typer.echo(f"Wrote {plot}.", err=True)
+
+
+def _service(url: str | None) -> "Service | None":
+    if url is None:
+        return None
+    from epochcast.transport import Service
+
+    return Service(url)
 
 
 def _print(found: "Sequence[Explanation]", output: Format, covers: str) -> None:

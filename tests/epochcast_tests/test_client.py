@@ -4,8 +4,6 @@ import pandas as pd
 import pytest
 
 import epochcast
-from api.main import create_app
-from api.settings import Settings
 from api.store.keys import add_key
 from epochcast.client import Client
 from predictor.errors import (
@@ -16,7 +14,6 @@ from predictor.errors import (
     UnknownCnnError,
     UnknownGpuError,
 )
-from predictor.layers import Layer, LayerTable
 from predictor.operators import operator_row, operators_of
 from predictor.sources.csv_table import write_layer_table_csv
 from predictor.zoo import zoo_cnn
@@ -24,38 +21,10 @@ from predictor.zoo import zoo_cnn
 GPUS = ["T4", "V100-SXM2-16GB", "H200"]
 
 
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("service")
-    return create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0))
-
-
-@pytest.fixture(scope="module")
-def url(serve, app):
-    return serve(app)
-
-
-@pytest.fixture(scope="module")
-def client(url):
-    return Client(url)
-
-
 def assert_same(remote, local):
     # a product's last bit depends on where its array lies in memory
     pd.testing.assert_frame_equal(remote, local, rtol=1e-13, atol=0.0)
     assert remote.attrs == local.attrs
-
-
-@pytest.fixture(scope="module")
-def own_cnn():
-    """A CNN of nobody's zoo, whose layers are numbered oddly and which warns."""
-    layers = (
-        Layer(3, "c", "conv2d", None, (-1,), 3, 32, 32, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 448),
-        Layer(7, "r", "activation", "relu", (3,), 16, 32, 32, 16, 32, 32),
-        Layer(9, "p", "avg_pool", None, (7,), 16, 32, 32, 16, 1, 1, 32, 32, 32, 32, 0, 0),
-        Layer(12, "l", "linear", None, (9,), 16, 1, 1, 10, 1, 1, parameters=170),
-    )
-    return LayerTable("mine", 32, layers, source="torch", warnings=("inference export",))
 
 
 @pytest.mark.parametrize(

@@ -4,24 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from api.main import create_app
-from api.settings import Settings
 from api.store.keys import add_key
 from api.store.measurements import find_rows
 from proxy_cnns import backends
 
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("service")
-    return create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0))
-
-
-@pytest.fixture(scope="module")
-def url(serve, app):
-    return serve(app)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,83 @@
+"""What a service explains, as the core's explanations.
+
+Called by explaining; calls remote and transport.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from epochcast.remote import answer_of, check_version, cnn_as_asked, gpu_name, options_as_asked
+from epochcast.transport import Service
+from predictor.explanations import Explanation, OtherMode, SmallBatchLaw
+from predictor.inputs import batch_sizes_of, texts_of
+from predictor.switches import Switch
+
+__all__ = ["explain_remotely"]
+
+_GPUS_OF_A_QUESTION = 8
+
+
+def explain_remotely(
+    service: Service, cnns: Iterable[object], gpus: object, batch_sizes: Any, **options: Any
+) -> tuple[list[Explanation], str]:
+    """Ask a service what `predictor.explain.explain` would answer; also what the answer covers.
+
+    Raises
+    ------
+    EpochcastError
+        As `epochcast.remote.predict_remotely`.
+    """
+    question = {"batch_sizes": batch_sizes_of(batch_sizes), **options_as_asked(options)}
+    names = _names(service, gpus, question.get("precision", "fp32"))
+    found: list[Explanation] = []
+    covers: dict[str, None] = {}
+    for cnn in cnns:
+        by_gpu: dict[str, Explanation] = {}  # several names may be one GPU's
+        for some in _parts(names):
+            answer = answer_of(
+                service, "/v1/explanations", question | cnn_as_asked(cnn, options) | {"gpus": some}
+            )
+            by_gpu |= {each.gpu: each for each in map(_explanation, answer["explanations"])}
+            covers[answer["covers_together"]] = None
+        found += by_gpu.values()
+    return found, "\n".join(covers)
+
+
+def _names(service: Service, gpus: object, precision: str) -> list[str]:
+    """GPUs as asked for; `all` are those that the service knows to have the precision."""
+    names = [gpu_name(gpu) for gpu in texts_of(gpus)]
+    if not any(name.strip().casefold() == "all" for name in names):
+        return names
+    known = answer_of(service, "/v1/gpus")
+    return [each["gpu"]["name"] for each in known if precision in each["precisions"]] or names
+
+
+def _parts(names: list[str]) -> list[list[str]]:
+    """As many GPUs as a question may name; a service refuses what makes no sense, such as none."""
+    starts = range(0, max(1, len(names)), _GPUS_OF_A_QUESTION)
+    return [names[start : start + _GPUS_OF_A_QUESTION] for start in starts]
+
+
+def _explanation(found: Mapping[str, Any]) -> Explanation:
+    check_version(Explanation, found)
+    law = found["small_batch_law"]
+    parts = {
+        "small_batch_law": None if law is None else _made(SmallBatchLaw, law),
+        "switches": tuple(_made(Switch, each) for each in found["switches"]),
+        "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
+    }
+    return Explanation(**{name: _plain(value) for name, value in found.items()} | parts)
+
+
+def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
+    check_version(kind, found)
+    return kind(**{name: _plain(value) for name, value in found.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, as the core has them."""
+    if isinstance(value, list):
+        return tuple(_plain(each) for each in value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return value
