@@ -98,7 +98,7 @@ COLUMNS = (
     ),
     *(
         Column(f"{what}_{part}", "count", f"operator: {what} {part}", "pixels", least=least)
-        for what, least in (("kernel", 1), ("stride", 1), ("padding", 0))
+        for what, least in (("kernel", 1), ("stride", 0), ("padding", 0))
         for part in ("height", "width")
     ),
     Column("dilation", "count", "operator: dilation", "pixels"),

@@ -56,6 +56,10 @@ class TestATableOfOnesOwn:
         filled = {"format_version", "device_kind", *REQUIRED}
         assert read[[name for name in read.columns if name not in filled]].isna().all(axis=None)
 
+    def test_knows_an_adaptive_pool_that_widens_whose_stride_rounds_down_to_nothing(self) -> None:
+        pool = {"kind": "operator", "type": "avg_pool", "kernel_height": 1, "stride_height": 0}
+        assert check_measurements(table(**pool), "mine")["stride_height"].tolist()[1] == 0
+
     def test_keeps_columns_that_we_do_not_know(self) -> None:
         assert check_measurements(table(weather="rain"), "mine")["weather"].tolist()[1] == "rain"
 
