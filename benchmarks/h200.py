@@ -20,7 +20,9 @@ from predictor.evaluation.report import percent, scenario_text, write_report
 from predictor.evaluation.run import EvaluationResult, evaluate
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.features import feature_table
+from predictor.layers import LayerTable
 from predictor.measurements import read_measurements
+from predictor.zoo import zoo_cnn
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 MODE = ["precision", "memory_format"]
@@ -60,7 +62,12 @@ def own_features(folder: Path | None = None, precisions: list[str] | None = None
     frame = frame[(frame["framework"] == "pytorch") & (frame["source"] == INSTRUMENT)]
     if precisions:
         frame = frame[frame["precision"].isin(precisions)]
-    return feature_table(frame.assign(source="h200").reset_index(drop=True))
+    single = set(frame.loc[frame["kind"] == "operator", "cnn"])  # no CNNs: looking for them takes seconds
+
+    def layers_of(cnn: str, image_size: int) -> LayerTable | None:
+        return None if cnn in single else zoo_cnn(cnn, image_size)
+
+    return feature_table(frame.assign(source="h200").reset_index(drop=True), layers_of)
 
 
 def _with_library(path: Path) -> pd.DataFrame:

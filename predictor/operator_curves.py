@@ -39,6 +39,10 @@ class Curves:
         _, first = np.unique(found, return_index=True)
         return cls(np.log(batch_sizes), known[first], found)
 
+    def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
+        """Those of some operators alone."""
+        return Curves(self.at, self.patterns, self.member[kept])
+
     def along(
         self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
     ) -> tuple[Array, NDArray[np.bool_]]:

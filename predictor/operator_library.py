@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +143,7 @@ class OperatorLibrary:
         measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
         if not measured:
             raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
-        operators = tuple(sorted(set(measured), key=lambda each: (each.name, each.kind or "")))
+        operators = tuple(sorted(set(measured), key=_name_and_kind))
         place = {operator: i for i, operator in enumerate(operators)}
         row = np.array([place[operator] for operator in measured])
         sizes, column = np.unique(times[:, 0], return_inverse=True)
@@ -168,7 +168,7 @@ class OperatorLibrary:
         if self.expected is not None:
             told = np.isfinite(self.expected).any(axis=1)
             hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & told)}
-        return replace(
+        lesser = replace(
             self,
             operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),
             log_ms=self.log_ms[kept],
@@ -176,6 +176,15 @@ class OperatorLibrary:
             expected=None if self.expected is None else self.expected[kept],
             hidden=hidden,
         )
+        least, there = self._log_least
+        lesser.__dict__.update(  # what is computed of each operator apart need not be computed again
+            _curves=self._curves.of_rows(kept),
+            _told=self._told.of_rows(kept),
+            _shapes=self._shapes.of_rows(kept),
+            _batch_free=self._batch_free[kept],
+            _log_least=(least[kept], there[kept]),
+        )
+        return lesser
 
     def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
         """The library with what another one measured; where both measured an operator, the other counts."""
@@ -363,14 +372,21 @@ def _known(value: Any) -> bool:
     return value is not None and value == value
 
 
+@lru_cache(maxsize=65536)
+def _name_and_kind(operator: Operator) -> tuple[str, str]:
+    return operator.name, operator.kind or ""
+
+
 def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
     """Median of the known values of each group, NaN where none is known."""
-    found = np.full(n_groups, np.nan)
     known = np.flatnonzero(np.isfinite(values))
-    order = known[np.argsort(group[known], kind="stable")]
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    for some in np.split(order, starts[1:]) if order.size else ():
-        found[group[some[0]]] = np.median(values[some])
+    order = known[np.lexsort((values[known], group[known]))]
+    count = np.bincount(group[known], minlength=n_groups)
+    first = np.cumsum(count) - count
+    some = np.flatnonzero(count)
+    found = np.full(n_groups, np.nan)
+    lower, upper = (order[first[some] + (count[some] - odd) // 2] for odd in (1, 0))
+    found[some] = (values[lower] + values[upper]) / 2.0
     return found
 
 

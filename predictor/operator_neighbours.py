@@ -6,7 +6,7 @@ user waits. A weighted mean of neighbours stays within what was measured, unlike
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,13 +84,25 @@ class KnownShapes:
     """What distances to a library's operators are measured from: their shapes, computed once a type is asked about."""
 
     operators: Sequence[Operator]
-    positions: Mapping[str, NDArray[np.intp]]
+    positions: dict[str, NDArray[np.intp]]
     _computed: dict[str, _Shapes] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, operators: Sequence[Operator]) -> KnownShapes:
         """Shapes of these operators."""
         return cls(operators, _by_type(operators))
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
+        """Those of some operators alone."""
+        moved = np.cumsum(kept) - 1
+        found = KnownShapes([each for each, keep in zip(self.operators, kept, strict=True) if keep], {})
+        for type_, rows in self.positions.items():
+            some = kept[rows]
+            if some.any():
+                found.positions[type_] = moved[rows[some]]
+                if type_ in self._computed:
+                    found._computed[type_] = self._computed[type_].of_rows(some)
+        return found
 
     def of_type(self, type_: str) -> _Shapes:
         """Shapes of all operators of one type."""
@@ -110,6 +122,9 @@ class _Shapes:
         columns = shape_columns(operators) * _SCALE
         kinds = np.array([each.kind or "" for each in operators], dtype=np.str_)
         return cls(columns, (columns**2).sum(axis=1), kinds)
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> _Shapes:
+        return _Shapes(self.columns[kept], self.squares[kept], self.kinds[kept])
 
 
 def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourhood:

@@ -156,8 +156,8 @@ class LayerTimes(FeatureTablePredictor):
 
     def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode, host: str | None) -> LayerRows:
         """Whole CNNs of one mode, whose layers are known; host times of another machine than the library's left out."""
-        at = np.array([each == mode for each in modes_of(frame)], dtype=bool)
-        chosen = frame[at & ~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
+        whole = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
+        chosen = whole[np.array([each == mode for each in modes_of(whole)], dtype=bool)]
         busy = _numbers(chosen, "gpu_time_ms")
         if self.answers == "iteration_time_ms":
             busy = np.where(np.isfinite(busy), busy, _numbers(chosen, "iteration_time_ms"))
@@ -272,7 +272,9 @@ def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
         columns.append([value if isinstance(value, str) and value else default for value in values])
     tuned = frame["autotune"].tolist() if "autotune" in frame else [False] * len(frame)
     columns.append([str(value).casefold() in ("true", "1", "1.0") for value in tuned])
-    return [LibraryMode(*row) for row in zip(*columns, strict=True)]
+    rows = list(zip(*columns, strict=True))
+    made = {row: LibraryMode(*row) for row in set(rows)}
+    return [made[row] for row in rows]
 
 
 def _series_of(frame: pd.DataFrame) -> list[tuple[LibraryMode, object, object, object]]:
