@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 DESKTOP, PHONE = (1360, 900), (390, 844)
-LIMITS = "#budget_usd=60&deadline_h=48"
+LIMITS = "#budget_usd=80&deadline_h=48"
 PICTURES: dict[str, tuple[tuple[int, int], str, str, str, str]] = {
     "web-desktop": (DESKTOP, "light", "en-US", LIMITS, ".top"),
     "web-offers": (DESKTOP, "light", "en-US", LIMITS, "#cost-title"),

@@ -32,6 +32,11 @@ export class Form {
     this.draw();
   }
 
+  /** Names of GPUs on which something was measured. */
+  get measured() {
+    return new Set(this.lists.gpus.filter((each) => each.measured).map((each) => each.gpu.name));
+  }
+
   /** Write the lists again, as after a change of language. */
   draw() {
     const own = ["", t("data_set_own")];

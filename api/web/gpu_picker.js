@@ -77,20 +77,22 @@ export class GpuPicker {
     (left[Math.min(place, left.length - 1)] ?? byId("picker").querySelector("summary")).focus();
   }
 
+  /** Those that were measured and can be rented come first, the others by generation. */
   #groups() {
-    const found = [];
+    const first = this.gpus.filter((each) => each.measured && this.onOffer.has(each.gpu.name));
+    const found = first.length ? [make("h3", { text: t("gpus_first") }), ...first.map(({ gpu }) => this.#box(gpu, []))] : [];
     let generation = null;
-    for (const gpu of this.gpus) {
-      if (gpu.gpu.generation !== generation) {
-        generation = gpu.gpu.generation;
+    for (const { gpu, measured } of this.gpus.filter((each) => !first.includes(each))) {
+      if (gpu.generation !== generation) {
+        generation = gpu.generation;
         found.push(make("h3", { text: generation[0].toUpperCase() + generation.slice(1) }));
       }
-      found.push(this.#box(gpu));
+      found.push(this.#box(gpu, [measured && t("gpu_measured"), this.onOffer.has(gpu.name) && t("gpu_for_rent")]));
     }
     return found;
   }
 
-  #box({ gpu, measured }) {
+  #box(gpu, marks) {
     const box = make("input", { type: "checkbox", value: gpu.name });
     box.checked = this.chosen.includes(gpu.name);
     box.addEventListener("change", () => {
@@ -98,7 +100,7 @@ export class GpuPicker {
       this.#drawChips();
       this.changed();
     });
-    const about = `${gpu.memory_gib} ${t("gib")}${measured ? ` · ${t("gpu_measured")}` : ""}`;
+    const about = [`${gpu.memory_gib} ${t("gib")}`, ...marks].filter(Boolean).join(" · ");
     const search = [gpu.name, gpu.generation, gpu.architecture, ...gpu.aliases].join(" ").toLowerCase();
     return make("label", { class: "tick", "data-search": search }, box, make("span", { text: gpu.name }), make("small", { text: about }));
   }

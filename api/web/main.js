@@ -161,7 +161,7 @@ function drawAnswer() {
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
   drawStale();
-  drawTiles(comparisons.rows, limits());
+  drawTiles(comparisons.rows, limits(), form.measured);
   drawCost();
   drawRequest();
   drawCovers(predictions);

@@ -5,10 +5,12 @@
 
 import os
 import tempfile
+from urllib.parse import quote
 
 import hypothesis
 import pytest
 import schemathesis
+from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -72,5 +74,34 @@ def test_every_answer_is_one_that_the_document_names(service, label, mode):
     def ask(case):
         headers = {"Authorization": f"Bearer {key}"} if case.method == "POST" else None
         case.call_and_validate(checks=CHECKS, headers=headers)
+
+    ask()
+
+
+WORDS = st.text(max_size=60) | st.sampled_from(
+    ["main.js", "vendor/README.md", "..", "index.html", "%00", "init.js"]
+)
+
+
+@pytest.mark.parametrize("folder", ["/", "/web/", "/docs/"])
+def test_whatever_is_asked_of_the_pages_is_a_file_or_a_refusal(client, folder):
+    @hypothesis.given(
+        path=WORDS,
+        tag=st.text(st.characters(codec="latin-1"), max_size=30),
+        packing=st.sampled_from(["gzip", "identity", "br", "gzip;q=0", ""]),
+        method=st.sampled_from(["GET", "HEAD", "POST", "OPTIONS", "DELETE"]),
+    )
+    @hypothesis.settings(
+        max_examples=3 * EXAMPLES,
+        deadline=None,
+        derandomize=EXAMPLES < 100,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def ask(path, tag, packing, method):
+        headers = {"If-None-Match": tag.encode("latin-1"), "Accept-Encoding": packing}
+        answer = client.request(method, folder + quote(path), headers=headers, follow_redirects=False)
+        assert answer.status_code in (200, 304, 307, 401, 404, 405, 415, 422)
+        assert "content-security-policy" in answer.headers
 
     ask()

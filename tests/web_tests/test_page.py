@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from operator import itemgetter
 
 import pytest
 from page_parts import answered, column, downloaded, predict, text_rows
@@ -12,10 +13,12 @@ _FIRST = {
     "cnn": "resnet50",
     "batch_sizes": [16, 32, 64, 128, 256, 512],
     "data_set": "imagenet",
-    "gpus": ["T4", "L4", "A10G", "A100-SXM4-40GB", "H100 80GB HBM3", "H200"],
+    "gpus": ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 80GB HBM3"],
     "precisions": ["amp_fp16"],
     "memory_formats": ["channels_last"],
 }
+_OFFERS = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
+_OFFERS |= {"precision": "amp_fp16", "memory_format": "channels_last", "epochs": 90}
 
 
 def _csv_of(rows):
@@ -44,7 +47,6 @@ def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
     assert len(text_rows(first_visit, "#rows-table")) == len(rows)
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):
         assert first_visit.locator(f"{chart} svg path").count() > 5
-    assert first_visit.locator("#tiles .tile").count() == 2
     assert str(len(rows)) in first_visit.inner_text("#status")
 
 
@@ -61,13 +63,48 @@ def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_
 
 
 def test_the_offers_are_the_service_s_comparison(first_visit, ask):
-    question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
-    rows = ask(
-        "comparisons", question | {"precision": "amp_fp16", "memory_format": "channels_last", "epochs": 90}
-    )["rows"]
+    rows = ask("comparisons", _OFFERS)["rows"]
     assert _read(downloaded(first_visit, "#offers-csv"), _csv_of(rows)) == _csv_of(rows)
     marked = [row for row in text_rows(first_visit, "#offers-table") if "Pareto front" in " ".join(row)]
     assert len(marked) == sum(row["pareto"] for row in rows)
+
+
+def test_what_was_measured_and_can_be_rented_comes_first(first_visit, ask):
+    rows = [row for row in ask("comparisons", _OFFERS)["rows"] if row["total_cost_usd"] is not None]
+    sure = [row for row in rows if not row["extrapolates"]]
+    fields = ("total_cost_usd", "total_time_h")
+    best = [min(some, key=itemgetter(by)) for some in (sure, rows) for by in fields]
+    titles = ["Cheapest measured GPU", "Fastest measured GPU"]
+    titles += ["Cheapest if extrapolation holds", "Fastest if extrapolation holds"]
+    assert first_visit.locator("#tiles h2").all_inner_texts() == titles
+    offers = first_visit.locator("#tiles strong").all_inner_texts()
+    assert [offer.partition(" · ")[2] for offer in offers] == [row["offer"] for row in best]
+    badges = first_visit.eval_on_selector_all(
+        "#tiles .tile", "all => all.map(e => !!e.querySelector('.badge'))"
+    )
+    assert badges == [False, False, True, True]
+
+
+def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_cheapest_of_all(open_page, ask):
+    page = open_page("#budget_usd=80&deadline_h=48")
+    rows = ask("comparisons", _OFFERS | {"budget_usd": 80, "deadline_h": 48})["rows"]
+    within = [
+        row for row in rows if row["within_budget"] and row["within_deadline"] and row["fits_in_memory"]
+    ]
+    sure = [row for row in within if not row["extrapolates"]]
+    first, cheapest = (min(some, key=itemgetter("total_cost_usd")) for some in (sure, within))
+    assert first["total_cost_usd"] > cheapest["total_cost_usd"]
+    assert page.inner_text("#tiles .tile strong").endswith(first["offer"])
+    assert page.inner_text("#tiles h2").startswith("Cheapest measured GPU within budget and deadline")
+
+
+def test_the_list_of_gpus_begins_with_those_measured_and_for_rent(page, service):
+    names = page.eval_on_selector_all("#gpu_list input", "all => all.map(e => e.value)")
+    known = {each["gpu"]["name"]: each["measured"] for each in page.request.get(f"{service}/v1/gpus").json()}
+    offered = {each["gpu"] for each in page.request.get(f"{service}/v1/offers").json()}
+    both = [name for name in reversed(known) if known[name] and name in offered]
+    assert names[: len(both)] == both
+    assert sorted(names) == sorted(known)
 
 
 def test_a_new_question_gets_its_own_answer(page, ask):
@@ -84,7 +121,7 @@ def test_a_new_question_gets_its_own_answer(page, ask):
     assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
     assert "budget $1" in page.text_content("#cost-chart svg")
     assert page.locator("#offers-table .badge.bad", has_text="too late").count() > 0
-    assert page.locator("#tiles .tile").count() == 3
+    assert page.inner_text("#tiles .tile h2") == "Cheapest within budget and deadline"
 
 
 def test_a_heading_sorts_and_says_so(first_visit):
@@ -244,7 +281,9 @@ def test_it_turns_dark_with_the_system(page):
 
 def test_a_point_tells_its_numbers(first_visit):
     first_visit.locator("#time-chart .mark-symbol path").last.hover()
-    assert re.search(r"H200.*Batch.*90 % interval", first_visit.inner_text("#tip").replace("\n", " "))
+    assert re.search(
+        r"H100 80GB HBM3.*Batch.*90 % interval", first_visit.inner_text("#tip").replace("\n", " ")
+    )
 
 
 def test_gpus_that_nobody_rents_out_have_times_and_no_costs(open_page):

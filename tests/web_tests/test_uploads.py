@@ -15,7 +15,7 @@ from predictor.sources.onnx_file import from_onnx
 from predictor.zoo import zoo_cnn
 
 _MODE = {"precision": "amp_fp16", "memory_format": "channels_last"}
-_GPUS = ["T4", "L4", "A10G", "A100-SXM4-40GB", "H100 80GB HBM3", "H200"]
+_GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 80GB HBM3"]
 _STATISTICS = ("scale", "shift", "mean", "variance")
 _SIZES = [16, 32, 64, 128, 256, 512]
 
