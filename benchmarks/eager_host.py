@@ -1,4 +1,4 @@
-"""How far predicted host and iteration times lie from eager iterations on an H200, where the host is what one waits for.
+"""How far predicted host and iteration times lie from eager iterations on an H200, where one waits for the host.
 
 Run it as `python benchmarks/eager_host.py`; docs/evaluation.md says how to read the tables. One CNN after the other is
 held out: its operators were measured, whole iterations were timed of the other CNNs alone.

@@ -20,7 +20,7 @@ from predictor.operator_library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorL
 from predictor.operator_work import OPERATOR_CLASSES, operator_class
 from predictor.operators import Operator, operators_of
 
-__all__ = ["CLASSES", "LayerLaw", "LayerSums", "layer_sums"]
+__all__ = ["CLASSES", "LayerLaw", "LayerSums", "counted_operators", "layer_sums"]
 
 Array = NDArray[np.float64]
 
@@ -39,7 +39,8 @@ class LayerSums:
 
     `class_ms` has shape (len(CLASSES), n_batches), `host_ms` is the host's time for all operators (NaN if the library
     has none), `n_operators` how many run. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the
-    time, (n_batches,), that is known only so well; `named` gives the operators behind all but `NEAR`.
+    time, (n_batches,), that is known only so well; `named` gives the operators behind all but `NEAR`. Of `host_ms` and
+    `n_operators`, `gradient_host_ms` and `n_gradients` are sums of gradients, which the backward pass alone runs.
     """
 
     class_ms: Array
@@ -47,6 +48,8 @@ class LayerSums:
     n_operators: float
     shares: dict[int, Array]
     named: dict[int, tuple[str, ...]]
+    gradient_host_ms: float = 0.0
+    n_gradients: float = 0.0
 
     def unmeasured(self) -> Array:
         """Share of the time, (n_batches,), of operators that were not measured themselves."""
@@ -56,6 +59,16 @@ class LayerSums:
         """Share of the time of operators like which nothing was measured; half of what lies beyond batch sizes."""
         found: Array = self.shares[FARAWAY] + self.shares[BEYOND] / 2
         return found
+
+    def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
+        """Host time of operators, that of sums of gradients if they count `apart`, and how many operators are left."""
+        if not apart or not math.isfinite(self.gradient_host_ms):
+            return self.host_ms, 0.0, self.n_operators
+        return (
+            self.host_ms - self.gradient_host_ms,
+            self.gradient_host_ms,
+            self.n_operators - self.n_gradients,
+        )
 
     def reasons(self) -> tuple[tuple[str, ...], ...]:
         """Why to be careful, for each batch size, in the words of `extrapolates`."""
@@ -70,7 +83,8 @@ class LayerSums:
 class LayerLaw:
     """Weights of one mode: GPU time = sum of weight x class time + `operator_ms` x operators + `iteration_ms`.
 
-    Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`. `spread` and
+    Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`; where
+    `gradients_apart`, sums of gradients, which no layer's code launches, take their own time and no more. `spread` and
     `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
     were measured, and where none was; `spread_strange` is what operators add like which nothing was measured;
     `host_spread` is the half width of the host's time. `roughness` is the standard deviation of that logarithm from
@@ -89,6 +103,7 @@ class LayerLaw:
     roughness: float = 0.01
     host_spread: float = 0.40
     trained_on: str = "no CNN: weights of 1"
+    gradients_apart: bool = False
 
     def gpu_ms(self, sums: LayerSums) -> Array:
         """Time that the GPU is busy in one iteration."""
@@ -105,8 +120,9 @@ class LayerLaw:
 
     def host_ms(self, sums: LayerSums) -> float:
         """Time that the host needs to enqueue one iteration; NaN if the library has no host times."""
-        own = self.host_weight * sums.host_ms if self.host_weight else 0.0
-        return own + self.host_operator_ms * sums.n_operators + self.host_iteration_ms
+        own_ms, apart_ms, n = sums.host_parts(apart=self.gradients_apart)
+        own = self.host_weight * own_ms if self.host_weight else 0.0
+        return own + apart_ms + self.host_operator_ms * n + self.host_iteration_ms
 
     def half_width(self, sums: LayerSums, host_share: Array | float = 0.0) -> Array:
         """Half width of the interval of ln time, wider by the share of GPU time that was not measured.
@@ -147,13 +163,14 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     SchemaError
         If an operator's time cannot even be estimated; the message names it.
     """
-    operators, counts = _counted(table)
+    operators, counts = counted_operators(table)
     times = library.times(operators, batch_sizes)
     weighted = counts[:, None] * times.gpu_ms
     class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators])
     class_ms = np.zeros((len(CLASSES), weighted.shape[1]))
     np.add.at(class_ms, class_of, weighted)
     total = class_ms.sum(axis=0)
+    gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
     return LayerSums(
         class_ms,
         float(counts @ times.host_ms),
@@ -166,11 +183,14 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
             kind: tuple(operators[int(i)].name for i in np.flatnonzero((times.sureness == kind).any(axis=1)))
             for kind in _UNSURE
         },
+        float(counts[gradients] @ times.host_ms[gradients]),
+        float(counts[gradients].sum()),
     )
 
 
 @lru_cache(maxsize=256)
-def _counted(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
+def counted_operators(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
+    """Operators of a CNN, each once, and how often each runs; remembered."""
     counted = operators_of(table)
     return tuple(counted), np.array(list(counted.values()), dtype=float)
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.layer_law import CLASSES, LayerLaw, LayerSums, layer_sums
+from predictor.layer_law import CLASSES, LayerLaw, LayerSums, counted_operators, layer_sums
 from predictor.layers import LayerTable
 from predictor.operator_library import LibraryMode, OperatorLibrary
-from predictor.operators import Operator, operators_of
+from predictor.operators import Operator
 
 __all__ = ["LayerRows", "fit_laws", "own_operators"]
 
@@ -30,7 +30,9 @@ _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of
 _HUBER, _ROUNDS = 2.0, 8
 _FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
 _LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
+_HOST_ERROR = 0.1  # of a host's time: repeats of one command differ by 4 % in the median, by 21 % at most
 _HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
+_LEAST_HOST_SPREAD = 0.1  # runs of one command differ by that: nine in ten within 9 %
 _LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
 _OPERATOR_MS, _ITERATION_MS = (
     0.002,
@@ -62,13 +64,13 @@ class LayerRows:
 class _Design:
     """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN.
 
-    `unmeasured` is the share of a row's time that comes from operators not measured themselves.
+    `host_parts` (n_rows, 2, 3) is what LayerSums.host_parts gives, with sums of gradients among other operators and
+    apart; `unmeasured` the share of a row's time that comes from operators not measured themselves.
     """
 
     columns: Array
     gpu_ms: Array
-    host_sum: Array
-    n_operators: Array
+    host_parts: Array
     host_ms: Array
     unmeasured: Array
     cnn: NDArray[np.str_]
@@ -104,13 +106,14 @@ def fit_laws(
 
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
-    columns, host, counts, blind = np.zeros((n, len(_NAMES))), np.full(n, np.nan), np.zeros(n), np.zeros(n)
+    columns, host, blind = np.zeros((n, len(_NAMES))), np.zeros((n, 2, 3)), np.zeros(n)
     for table, at in rows.groups():
         sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()))
-        columns[at], host[at], counts[at] = _columns(sums), sums.host_ms, sums.n_operators
+        columns[at] = _columns(sums)
+        host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
         blind[at] = sum(sums.shares.values())
     names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
-    whole = _Design(columns, rows.gpu_ms, host, counts, rows.host_ms, blind, names)
+    whole = _Design(columns, rows.gpu_ms, host, rows.host_ms, blind, names)
     return whole.rows(np.isfinite(rows.gpu_ms))
 
 
@@ -171,25 +174,56 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
 
 
 def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
-    """Weight of the operators' own host times, what each takes besides, and what an iteration takes."""
-    from scipy.optimize import nnls
+    """Weight of the operators' own host times, what each takes besides, and what an iteration takes.
 
-    known = np.isfinite(design.host_ms)
-    if not known.any():
+    Notes
+    -----
+    Whether sums of gradients count as other operators do is what the CNNs say that are left out in turn.
+    """
+    known = design.rows(np.isfinite(design.host_ms))
+    if not known.host_ms.size:
         return prior
-    measured = np.isfinite(design.host_sum).all()
-    sums = np.where(np.isfinite(design.host_sum), design.host_sum, 0.0)
-    columns = np.column_stack([sums, design.n_operators, np.ones(len(sums))])[known]
-    sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
-    held = np.diag(np.sqrt(_HOST_PULL) / sizes)
-    relative = columns / design.host_ms[known][:, None]
-    solved, _ = nnls(np.vstack([relative, held]), np.concatenate([np.ones(len(relative)), held @ expected]))
+    names = sorted(set(known.cnn))
+    missed = dict.fromkeys((False, True), 0.0)
+    for name in names if len(names) >= _LEAST_CNNS else ():
+        out = known.cnn == name
+        for apart in missed:
+            weights = _host_weights(known.rows(~out), apart=apart)
+            columns, rest = _host_columns(known.rows(out), apart=apart)
+            missed[apart] += float(np.mean(np.abs((columns @ weights + rest) / known.host_ms[out] - 1.0)))
+    chosen = missed[True] < missed[False]
+    weight, operator_ms, iteration_ms = (float(value) for value in _host_weights(known, apart=chosen))
     return replace(
         prior,
-        host_weight=float(solved[0]),
-        host_operator_ms=float(solved[1]),
-        host_iteration_ms=float(solved[2]),
+        host_weight=weight,
+        host_operator_ms=operator_ms,
+        host_iteration_ms=iteration_ms,
+        gradients_apart=chosen,
     )
+
+
+def _host_columns(design: _Design, *, apart: bool) -> tuple[Array, Array]:
+    """What the three weights of the host multiply, and the time that is added as it is."""
+    own, added, n = design.host_parts[:, int(apart)].T
+    return np.column_stack([np.nan_to_num(own), n, np.ones(len(n))]), added
+
+
+def _host_weights(design: _Design, *, apart: bool) -> Array:
+    """Non-negative weights of least relative error; rows that are off by far (a full queue) count less."""
+    from scipy.optimize import nnls
+
+    columns, added = _host_columns(design, apart=apart)
+    measured = np.isfinite(design.host_parts[:, 0, 0]).all()
+    sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
+    held = np.diag(np.sqrt(_HOST_PULL) / sizes)
+    relative, wanted = columns / design.host_ms[:, None], 1.0 - added / design.host_ms
+    weight = np.ones(len(wanted))
+    for _ in range(_ROUNDS):
+        rows = np.vstack([weight[:, None] * relative, held])
+        solved, _ = nnls(rows, np.concatenate([weight * wanted, held @ expected]))
+        off = np.abs(relative @ solved - wanted)
+        weight = np.sqrt(np.minimum(1.0, _HOST_ERROR / np.maximum(off, 1e-12)))
+    return np.asarray(solved, dtype=float)
 
 
 def _calibrated(
@@ -202,6 +236,7 @@ def _calibrated(
     owner = own_operators(rows)
     missed: list[Array] = []
     jumps: dict[bool, list[float]] = {True: [], False: []}
+    hosts: list[float] = []
     known = LayerRows(*_finite(rows))
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
@@ -216,13 +251,22 @@ def _calibrated(
                 error = truth - np.log(left.gpu_ms(sums))
                 missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
                 jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
+                hosts += _host_errors(known.host_ms[at], left.host_ms(sums))
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
     telling = (
         jumps[True] or jumps[False]
     )  # interpolated operators are wrong alike at all batch sizes, or wildly
     rough = _quantile(telling) / _Z if telling else law.roughness
     near = spread + unmeasured
-    return replace(law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough)
+    host = max(_quantile(hosts), _LEAST_HOST_SPREAD) if hosts else law.host_spread
+    return replace(
+        law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough, host_spread=host
+    )
+
+
+def _host_errors(measured: Array, predicted: float) -> list[float]:
+    known = measured[np.isfinite(measured)]
+    return [float(each) for each in np.abs(np.log(known / predicted))] if predicted > 0 else []
 
 
 def _jumps(batch_sizes: Array, error: Array) -> list[float]:
@@ -273,7 +317,7 @@ def own_operators(rows: LayerRows) -> dict[Operator, str]:
     """Operators that one CNN alone has, with that CNN's name."""
     having: dict[Operator, set[str]] = {}
     for table, _ in rows.groups():
-        for operator in operators_of(table):
+        for operator in counted_operators(table)[0]:
             having.setdefault(operator, set()).add(table.cnn)
     return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
 

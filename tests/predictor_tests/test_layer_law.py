@@ -1,5 +1,7 @@
 """Intervals of sums of measured layers: wider where less was measured, and named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ def sums(**shares):
     kinds = {"near": NEAR, "beyond": BEYOND, "far": FARAWAY, "unknown": UNKNOWN}
     told = {kind: np.array([shares.get(name, 0.0)]) for name, kind in kinds.items()}
     names = {kind: ("permute_8x4x4_8x4x4_g2",) if told[kind][0] else () for kind in kinds.values()}
-    return LayerSums(np.ones((len(CLASSES), 1)), 1.0, 10.0, told, names)
+    return LayerSums(np.ones((len(CLASSES), 1)), 1.0, 10.0, told, names, 0.1, 4.0)
 
 
 LAW = LayerLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
@@ -36,3 +38,22 @@ def test_an_operator_of_unknown_type_is_named_and_widens_by_its_whole_share():
 def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
     assert layer_variances(0.01, 0.02)["noise"] == pytest.approx(0.001)
     assert layer_variances(0.0001, 0.02)["noise"] == pytest.approx(0.0004)
+
+
+def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_they_count_apart():
+    law = LayerLaw(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
+    assert law.host_ms(sums()) == pytest.approx(0.5 * 1.0 + 0.05 * 10 + 2.0)
+    assert replace(law, gradients_apart=True).host_ms(sums()) == pytest.approx(
+        0.5 * 0.9 + 0.1 + 0.05 * 6 + 2.0
+    )
+
+
+def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
+    blind = replace(sums(), host_ms=float("nan"), gradient_host_ms=float("nan"))
+    law = LayerLaw(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
+    assert law.host_ms(blind) == pytest.approx(0.5)
+
+
+def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did():
+    written = {key: value for key, value in LAW.as_json().items() if key != "gradients_apart"}
+    assert not LayerLaw.from_json(written).gradients_apart
