@@ -16,7 +16,7 @@ from api.openapi import question_body
 from api.predicting import Part, key_of, known_forecast, made_forecast, measured_answer, parts_of
 from api.questions import body_of, question_of
 from api.schemas import PredictionQuestion
-from api.workers import run_apart
+from api.workers import answer_gate, run_apart
 from predictor.layers import LayerTable
 
 __all__ = ["router"]
@@ -60,6 +60,9 @@ async def _answer(
     key, max_rows = key_of(question, table), request.app.state.settings.max_rows
     forecast = answering.prepared.find(key) if key is not None else None
     if forecast is None:
+        answer_gate(
+            request
+        ).check()  # where the model is asked too much, other epochs of what is known are still answered
         parts = parts_of(question, max_rows)
         if question.anchors or question.measurements:
             return await run_apart(request, _measured, question, table, parts, answering)
