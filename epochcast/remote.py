@@ -113,6 +113,8 @@ def _refused(service: Service, answer: Answer) -> EpochcastError:
     message = str(problem.get("detail") or f"{service.url} answers with HTTP status {answer.status}.")
     if isinstance(kind, type) and issubclass(kind, EpochcastError):
         return kind(message)
+    if answer.status in (404, 405):
+        message = f"{service.url} has no such address: is it an epochcast service, and of this version?"
     return ServiceError(message)
 
 

@@ -103,3 +103,8 @@ def test_a_service_of_another_version_is_told_so(client, monkeypatch):
     )
     with pytest.raises(ServiceError, match="another version"):
         client.explain("resnet50", "T4", 8)
+
+
+def test_an_address_below_which_no_service_is_says_so(url):
+    with pytest.raises(ServiceError, match="is it an epochcast service"):
+        epochcast.Client(f"{url}/elsewhere").explain("resnet50", "T4", 8)
