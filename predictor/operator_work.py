@@ -24,8 +24,10 @@ from predictor.work import PASSES, layer_bytes, layer_flops
 __all__ = [
     "OPERATOR_CLASSES",
     "SHAPE_COLUMNS",
+    "device_cache_bytes",
     "device_rates",
     "device_sm_count",
+    "moved_bytes",
     "operator_class",
     "operator_work",
     "roofline_ms",
@@ -102,6 +104,22 @@ def device_sm_count(gpu: str) -> int | None:
     return None if gpu.startswith("cpu:") else find_gpu(gpu).sm_count
 
 
+def device_cache_bytes(gpu: str) -> float | None:
+    """L2 cache of a GPU of the catalogue; None of a CPU, and where it is not known."""
+    size = None if gpu.startswith("cpu:") else find_gpu(gpu).l2_mib
+    return None if size is None else size * 2**20
+
+
+def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
+    """Bytes that operators read and write at least, forward and backward; shape (n_operators, n_batches)."""
+    work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+    elements, fixed, fixed_bytes, wide = (column[:, None] for column in work.T[1:5])
+    batches = np.asarray(batch_sizes, dtype=float)[None, :]
+    widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
+    moved: Array = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    return moved
+
+
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Least time of operators at full rates, plus a launch per pass, in ms; shape (n_operators, n_batches).
 
@@ -111,10 +129,9 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
         If an operator lacks the shape that its work follows from.
     """
     work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
-    flops, elements, fixed, fixed_bytes, wide, launches = (column[:, None] for column in work.T)
+    flops, launches = work[:, :1], work[:, 5:]
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
-    widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
-    moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    moved = moved_bytes(operators, batch_sizes, rates)
     compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least

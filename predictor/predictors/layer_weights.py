@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.layer_law import CLASSES, LayerLaw, LayerSums, counted_operators, layer_sums
+from predictor.layer_law import CLASSES, SIZES, LayerLaw, LayerSums, counted_operators, layer_sums
 from predictor.layers import LayerTable
 from predictor.operator_library import LibraryMode, OperatorLibrary
 from predictor.operators import Operator
@@ -38,7 +38,10 @@ _OPERATOR_MS, _ITERATION_MS = (
     0.002,
     0.1,
 )  # sizes that these two are pulled to zero from, as weights are from 1
-_NAMES = (*CLASSES, "operator_ms", "iteration_ms")
+_OF_SIZE = 2.0  # how far weights of sizes may go from 0, beside those of classes from 1
+_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # together above 0: no operator takes less than no time
+_N_SIZES = len(SIZES) - 1
+_N_COLUMNS = len(CLASSES) + _N_SIZES + 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +109,7 @@ def fit_laws(
 
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
     n = len(rows.tables)
-    columns, host, blind = np.zeros((n, len(_NAMES))), np.zeros((n, 2, 3)), np.zeros(n)
+    columns, host, blind = np.zeros((n, _N_COLUMNS)), np.zeros((n, 2, 3)), np.zeros(n)
     for table, at in rows.groups():
         sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()))
         columns[at] = _columns(sums)
@@ -124,8 +127,8 @@ def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float,
 
 
 def _columns(sums: LayerSums) -> Array:
-    extra = np.tile([[sums.n_operators], [1.0]], sums.class_ms.shape[1])
-    joined: Array = np.concatenate([sums.class_ms, extra]).T
+    extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
+    joined: Array = np.concatenate([sums.class_ms, sums.size_ms, extra]).T
     return joined
 
 
@@ -136,15 +139,16 @@ def _joined(designs: list[_Design]) -> _Design:
 def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
     if not design.gpu_ms.size:
         return prior
-    sizes = np.array([*np.ones(len(CLASSES)), _OPERATOR_MS, _ITERATION_MS])
-    expected = np.array(
-        [*(prior.weights.get(c, 1.0) for c in CLASSES), prior.operator_ms, prior.iteration_ms]
-    )
+    of_size = np.full(_N_SIZES, _OF_SIZE)
+    sizes = np.array([*np.ones(len(CLASSES)), *of_size, _OPERATOR_MS, _ITERATION_MS])
+    of_class = [prior.weights.get(c, 1.0) for c in CLASSES]
+    expected = np.array([*of_class, *prior.size_weights, prior.operator_ms, prior.iteration_ms])
     solved = _robust(design, np.sqrt(pull) / sizes, expected)
     cnns = len(set(design.cnn))
     return replace(
         _with_host(prior, design),
         weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
+        size_weights=tuple(float(value) for value in solved[len(CLASSES) : -2]),
         operator_ms=float(solved[-2]),
         iteration_ms=float(solved[-1]),
         trained_on=f"{design.gpu_ms.size} iterations of {cnns} CNNs",
@@ -152,7 +156,7 @@ def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
 
 
 def _robust(design: _Design, held: Array, expected: Array) -> Array:
-    """Non-negative weights of least relative error, where rows off by far more than their error count less.
+    """Weights of least relative error, none below its least, where rows off by far more than their error count less.
 
     Notes
     -----
@@ -164,12 +168,14 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     error = np.hypot(_ERROR, _ERROR_UNMEASURED * np.sqrt(design.unmeasured))
     relative, trust = design.columns / design.gpu_ms[:, None], _ERROR / error
     pulled, towards = np.diag(held), held * expected
+    least = np.array([_LEAST_WEIGHT] * len(CLASSES) + [_LEAST_OF_SIZE] * _N_SIZES + [0.0, 0.0])
     solved = expected
     for _ in range(_ROUNDS):
         off = np.abs(np.log(np.maximum(relative @ solved, 1e-9)))
         weight = trust * np.sqrt(np.minimum(1.0, _HUBER * error / np.maximum(off, 1e-12)))
         rows = np.vstack([weight[:, None] * relative, pulled])
-        solved, _ = nnls(rows, np.concatenate([weight, towards]), maxiter=1000)
+        above, _ = nnls(rows, np.concatenate([weight, towards]) - rows @ least, maxiter=1000)
+        solved = least + above
     return np.asarray(solved, dtype=float)
 
 

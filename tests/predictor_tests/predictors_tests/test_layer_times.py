@@ -75,7 +75,7 @@ def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, 
     )
     fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
     weights = fitted.laws_[MODE._replace(memory_format="channels_last")].weights
-    assert weights["activation"] > 1.1
+    assert weights["activation"] > 1.05  # what the other mode found; 1 if it were ignored
 
 
 def test_a_captured_iteration_waits_for_no_host(table, targets):
