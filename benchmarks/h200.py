@@ -26,6 +26,8 @@ from predictor.zoo import zoo_cnn
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 MODE = ["precision", "memory_format"]
+USUAL_BATCHES = (16, 256)
+SMALL_IMAGE = 32  # pixels
 INSTRUMENT = "epochcast"
 """Source of the rows that `epochcast profile` measured."""
 
@@ -79,7 +81,7 @@ def _with_library(path: Path) -> pd.DataFrame:
 
 
 def by_mode_and_cnn(result: EvaluationResult, features: pd.DataFrame, scenario: str) -> str:
-    """MAPE of each predictor in each mode with its worst CNNs, then of `layer-times` for every CNN."""
+    """MAPE of each predictor in each mode with its worst CNNs, then of `layer-times` part by part and CNN by CNN."""
     rows = result.predictions[result.predictions["scenario"] == scenario]
     if rows.empty:
         return "(nothing was answered)"
@@ -96,7 +98,17 @@ def by_mode_and_cnn(result: EvaluationResult, features: pd.DataFrame, scenario: 
             f" inside {percent(inside):>7s}  worst {worst}"
         )
     own = rows[rows["predictor"] == "layer-times"]
-    table = own.pivot_table(index="cnn", columns=MODE, values="error", aggfunc="mean")
+    own = own.assign(cnn=own["cnn"] + "@" + own["image_size"].astype(str))
+    usual, small = own["batch_size"].between(*USUAL_BATCHES), own["image_size"] <= SMALL_IMAGE
+    for part, chosen in (
+        (f"batch {USUAL_BATCHES[0]} to {USUAL_BATCHES[1]}", usual),
+        (f"the same, images of more than {SMALL_IMAGE} pixels", usual & ~small),
+        (f"all batch sizes, images of at most {SMALL_IMAGE} pixels", small),
+    ):
+        by_mode = own[chosen].groupby(MODE)["error"].agg(["mean", "size"])
+        told = (f"{' '.join(mode)} {percent(mean)} (n {n})" for mode, (mean, n) in by_mode.iterrows())
+        lines.append(f"  layer-times, {part}: {', '.join(told)}")
+    table = own[usual].pivot_table(index="cnn", columns=MODE, values="error", aggfunc="mean")
     return "\n".join(lines) + "\n" + (100 * table).round(1).to_string()
 
 

@@ -10,7 +10,7 @@ from predictor.operators import Operator, operators_of
 from predictor.zoo import minimum_image_size, zoo_cnn
 from proxy_cnns.backends import torch_operators
 from proxy_cnns.backends.torch_operators import copies_of, operator_program
-from proxy_cnns.operator_shapes import conv, linear, optimizer, same_shape
+from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape
 
 _CPU_MODES = [
     Mode(),
@@ -144,6 +144,17 @@ def test_what_comes_from_a_layer_norm_lies_channels_last(
         channels_last,
         not channels_last,
     )
+
+
+def test_a_map_of_one_position_lies_channels_last_as_what_pooled_it_down_would_write_it(
+    torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    run(adaptive_pool(4, 1, 3), Mode(memory_format="channels_last"))
+
+    pooled = torch.nn.MaxPool2d(2)(torch.randn(2, 4, 2, 2).to(memory_format=torch.channels_last))
+    image = calls[-1][1][0]
+    assert image.stride() == pooled.stride() != torch.randn(2, 4, 1, 1).stride()
 
 
 @pytest.mark.parametrize(("groups", "copied"), [(2, True), (None, False)])
