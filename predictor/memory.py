@@ -18,6 +18,7 @@ cannot know is the algorithm that cuDNN picks: some take gigabytes.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,7 +168,9 @@ class _Law:
         return kept + gradients + workspace
 
 
+@lru_cache(maxsize=256)
 def _law(table: LayerTable, mode: Mode) -> _Law:
+    """Remembered: one CNN is asked about on many GPUs and at many batch sizes."""
     weight = _weight_bytes(mode.precision)
     parameters = np.array([float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
