@@ -235,7 +235,7 @@ def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator
 
     x = torch.randn(shape, dtype=dtype, device=device)
     if len(shape) == 4 and operator.type not in ("linear", "layer_norm"):
-        x = x.to(memory_format=layout)  # contiguous() leaves a map of one position as it lies, both layouts at once
+        x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
     return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
 
 
