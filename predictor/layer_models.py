@@ -132,11 +132,15 @@ class LayerModels:
         return LayerModels(self.folder, self.given | {model.library.mode: model for model in models})
 
     def save(self, model_file: Path) -> list[Path]:
-        """Write those that were given into the folder of a model file."""
+        """Write all of them into the folder of a model file; where they lie there already, those that were given."""
         folder = _folder_of(model_file)
-        if self.given:
+        given = {_file_name(mode) for mode in self.given}
+        others = [path for path in self._files() if path.name not in given and path.parent != folder]
+        if self.given or others:
             folder.mkdir(exist_ok=True)
-        return [model.save(folder) for model in self.given.values()]
+        for path in others:
+            replace_file(folder / path.name, path.read_bytes())
+        return [folder / path.name for path in others] + [model.save(folder) for model in self.given.values()]
 
     def modes(self) -> list[str]:
         """File names, without endings, of what there is: for messages."""
