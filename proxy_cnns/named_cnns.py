@@ -1,20 +1,22 @@
 """CNNs by the text that presets name them with: ``NAME[@IMAGE_SIZE]`` or ``FILE.py:make_model[@IMAGE_SIZE]``.
 
-Called by `grid`; calls `predictor.sources`, and `user_cnns` for the user's own.
+Called by `grid` and by the commands; calls `predictor.sources`, and `user_cnns` for the user's own.
 """
 
+import re
 from collections.abc import Sequence
 
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 from predictor.operators import Operator, operators_of
 from predictor.sources import resolve_cnn
-from proxy_cnns.user_cnns import builder_of, user_table
+from proxy_cnns.user_cnns import builder_of, user_name, user_table
 from proxy_cnns.work import Work
 
-__all__ = ["distinct_operators", "named_table", "target_work"]
+__all__ = ["distinct_operators", "named_table", "names_a_file", "target_work"]
 
 _USER_IMAGE_SIZE = 224
+_PYTHON_FILE = re.compile(r"\.py(:\w*)?(@[^/\\]*)?")
 
 
 def target_work(text: str) -> Work:
@@ -22,15 +24,25 @@ def target_work(text: str) -> Work:
     cnn, image_size = _cnn_and_size(text)
     builder = builder_of(cnn)
     if builder is not None:
-        name = f"{builder.path.stem}.{builder.function}"
-        return Work("target", name, image_size or _USER_IMAGE_SIZE, builder=builder)
+        return Work("target", user_name(builder), image_size or _USER_IMAGE_SIZE, builder=builder)
     table = named_table(text)
     return Work("target", table.cnn, table.image_size, table)
 
 
-def named_table(text: str) -> LayerTable:
-    """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function."""
-    cnn, image_size = _cnn_and_size(text)
+def names_a_file(text: str) -> bool:
+    """Whether it means a user's Python file, ``FILE.py:make_model[@IMAGE_SIZE]``, complete or not."""
+    return any(found.end() == len(text) for found in _PYTHON_FILE.finditer(text))
+
+
+def named_table(text: str, image_size: int | None = None) -> LayerTable:
+    """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
+
+    `image_size` counts where the text has none; SchemaError if they differ.
+    """
+    cnn, own_size = _cnn_and_size(text)
+    if own_size and image_size not in (None, own_size):
+        raise SchemaError(f"{text!r} and image size {image_size} differ. Give one of them.")
+    image_size = own_size or image_size
     builder = builder_of(cnn)
     if builder is not None:
         return user_table(builder, image_size or _USER_IMAGE_SIZE)

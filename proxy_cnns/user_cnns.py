@@ -1,21 +1,29 @@
 """The user's own CNN: ``FILE.py:make_model``, loaded by its path.
 
-Called by `grid` and by the backends that run it; calls `predictor.sources` for its layer table. The file is
+Called by `named_cnns` and by the backends that run it; calls `predictor.sources` for its layer table. The file is
 Python code and runs when it is loaded: only the person at this machine names it, never a request.
 """
 
 import importlib.util
 import inspect
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from predictor.errors import EpochcastError, SchemaError, nearest
+from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
 from predictor.layers import LayerTable
 from predictor.sources import resolve_cnn
 from proxy_cnns.work import Builder
 
-__all__ = ["builder_of", "make_model", "user_table"]
+__all__ = ["builder_of", "make_model", "user_name", "user_table"]
+
+_EXTRAS = {
+    "torch": ("PyTorch", "torch"),
+    "torchvision": ("torchvision", "torch"),
+    "chainer": ("Chainer", "chainer"),
+}
+"""What a user's file may import: its name, and the extra of epochcast that brings it or what it stands on."""
 
 
 def builder_of(text: str) -> Builder | None:
@@ -44,6 +52,8 @@ def make_model(builder: Builder) -> Any:
     ------
     SchemaError
         If the file does not run, has no such function, or the function fails or needs arguments.
+    BackendUnavailableError
+        If it needs a framework that is not installed; the message names the extra.
     """
     path, name = builder
     make = getattr(_module(Path(path)), name, None)
@@ -55,14 +65,30 @@ def make_model(builder: Builder) -> Any:
     except EpochcastError:
         raise
     except Exception as error:
+        _refuse_missing_framework(path, error)
         raise SchemaError(
             f"{name}() of {path} fails: {type(error).__name__}: {error}. It must return a CNN without arguments."
         ) from error
 
 
 def user_table(builder: Builder, image_size: int) -> LayerTable:
-    """Layer table of the user's CNN, a torch.nn.Module or a chainer.Chain."""
-    return resolve_cnn(make_model(builder), image_size)
+    """Layer table of the user's CNN, a torch.nn.Module or a chainer.Chain, under its `user_name`."""
+    return replace(resolve_cnn(make_model(builder), image_size), cnn=user_name(builder))
+
+
+def user_name(builder: Builder) -> str:
+    """What tables call the user's CNN: ``mine.make_model``."""
+    return f"{builder.path.stem}.{builder.function}"
+
+
+def _refuse_missing_framework(path: str | Path, error: Exception) -> None:
+    package = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if package in _EXTRAS:
+        name, extra = _EXTRAS[package]
+        raise BackendUnavailableError(
+            f"{path} needs {name}, which is not installed: pip install 'epochcast[{extra}]'"
+            + (" torchvision" if package == "torchvision" else "")
+        ) from error
 
 
 def _module(path: Path) -> Any:
@@ -81,6 +107,7 @@ def _module(path: Path) -> Any:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
+        _refuse_missing_framework(path, error)
         raise SchemaError(f"{path} does not run: {type(error).__name__}: {error}.") from error
     finally:
         sys.path.remove(str(path.parent))

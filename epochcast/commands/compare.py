@@ -7,6 +7,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.predict import legend, notes_column, price_dates, reason_letters, table_gpu_name
+from epochcast.commands.user_files import cnn_or_layers
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ _WISHES = "Wishes"
 
 def compare_command(
     cnn: Annotated[
-        str, typer.Argument(help="A zoo name, a layer-table CSV or an ONNX file.", show_default=False)
+        str,
+        typer.Argument(
+            help="A zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run.",
+            show_default=False,
+        ),
     ],
     gpu: Annotated[
         list[str] | None,
@@ -102,13 +107,15 @@ def compare_command(
         "offers": offers,
         "spot": spot,
     }
-    found, covers = _answer(server, cnn, gpu or None, batch_size or (), question, wishes)
+    found, covers = _answer(
+        server, cnn_or_layers(cnn, image_size, dataset), gpu or None, batch_size or (), question, wishes
+    )
     _show(found, output, covers, relative_to)
 
 
 def _answer(
     server: str | None,
-    cnn: str,
+    cnn: object,
     gpu: object,
     batch_size: Sequence[str],
     question: dict[str, Any],

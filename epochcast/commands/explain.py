@@ -8,6 +8,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.explain_tables import show_explanations
+from epochcast.commands.user_files import cnns_or_layers
 from epochcast.tables import Format, print_records
 
 if TYPE_CHECKING:
@@ -108,7 +109,11 @@ def explain_command(
         "method": method,
         "model": model,
     }
-    wanted = Wanted(what, gpu, batch_size or None, image_size, samples, dataset, mode, options)
+    from predictor.explain_tables import is_measurement_table
+
+    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
+    asked = what if of_table else cnns_or_layers(what, image_size, dataset)
+    wanted = Wanted(asked, gpu, batch_size or None, image_size, samples, dataset, mode, options)
     found, covers = explained(wanted, _service(server))
     if plot is not None:
         from predictor.explain_plots import write_plot

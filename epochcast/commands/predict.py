@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
+from epochcast.commands.user_files import cnns_or_layers
 from epochcast.tables import (
     Column,
     Format,
@@ -32,7 +33,8 @@ def predict_command(
     cnn: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Zoo names (epochcast cnn list), layer-table CSVs or ONNX files.", show_default=False
+            help="Zoo names (epochcast cnn list), layer-table CSVs, ONNX files, or FILE.py:make_model, which is run.",
+            show_default=False,
         ),
     ] = None,
     gpu: Annotated[
@@ -109,7 +111,8 @@ def predict_command(
         "spot": spot,
         "model": model,
     }
-    found, covers = _answer(server, cnn, gpu, batch_size or (), question)
+    cnns = cnns_or_layers(cnn, image_size, dataset)
+    found, covers = _answer(server, cnns, gpu, batch_size or (), question)
     _show(found, output, covers, dataset or (f"{samples:,} samples" if samples else None))
 
 

@@ -1,0 +1,45 @@
+"""A user's own CNN on the command line: ``FILE.py:make_model[@SIZE]`` becomes a layer table before anyone is asked.
+
+Called by predict, explain, compare and cnn show; calls `proxy_cnns.named_cnns`. The file is Python code and is run
+here, at the machine of whoever names it: the core and a service never see more than its layers.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from predictor.layers import LayerTable
+
+__all__ = ["cnn_or_layers", "cnns_or_layers"]
+
+
+def cnn_or_layers(cnn: str, image_size: int | None = None, data_set: str | None = None) -> "str | LayerTable":
+    """The layers of a CNN that a Python file makes; every other text as it is.
+
+    Its images are as large as the text says after @, or `image_size`, or those of the data set, or 224 pixels.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such file or function, it does not run, or two image sizes are given.
+    BackendUnavailableError
+        If it needs PyTorch or Chainer, and that is not installed.
+    UnknownDataSetError
+        If the data set is not known.
+    """
+    from proxy_cnns.named_cnns import named_table, names_a_file
+
+    if not names_a_file(cnn):
+        return cnn
+    if image_size is None and "@" not in cnn:
+        from predictor.questions import data_image_size
+
+        image_size = data_image_size(data_set, None)
+    return named_table(cnn, image_size)
+
+
+def cnns_or_layers(
+    cnns: Iterable[str] | None, image_size: int | None = None, data_set: str | None = None
+) -> "list[str | LayerTable]":
+    """Each as `cnn_or_layers`."""
+    return [cnn_or_layers(cnn, image_size, data_set) for cnn in cnns or ()]

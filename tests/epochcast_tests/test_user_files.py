@@ -1,0 +1,101 @@
+"""The user's own FILE.py:make_model wherever a command takes a CNN."""
+
+import json
+
+import pytest
+
+from epochcast.commands.user_files import cnn_or_layers
+from predictor.errors import BackendUnavailableError
+
+CODE = """
+from torch import nn
+
+def make_model():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+"""
+ON_T4 = ("--gpu", "T4", "--batch-size", "64")
+
+
+@pytest.fixture
+def own(torch, tmp_path, monkeypatch):
+    """The file of a user, in the folder where commands run."""
+    (tmp_path / "mine.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    return "mine.py:make_model"
+
+
+def rows(run):
+    assert run.code == 0, run.err
+    return json.loads(run.out)["rows"]
+
+
+def test_predict_takes_the_cnn_that_a_file_makes(epochcast, own):
+    [row] = rows(epochcast("predict", own, *ON_T4, "--format", "json"))
+    assert (row["cnn"], row["image_size"]) == ("mine.make_model", 224)
+
+
+def test_a_zoo_name_beside_it_stays_one(epochcast, own):
+    found = rows(epochcast("predict", own, "lenet5", "--image-size", 32, *ON_T4, "--format", "json"))
+    assert [(row["cnn"], row["image_size"]) for row in found] == [("mine.make_model", 32), ("lenet5", 32)]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "pixels"),
+    [
+        ("@65", (), 65),
+        ("", ("--image-size", 48), 48),
+        ("", ("--dataset", "cifar10"), 32),
+        ("@48", ("--image-size", 48), 48),
+    ],
+)
+def test_its_image_size_is_said_once_in_any_way(epochcast, own, suffix, options, pixels):
+    [row] = rows(epochcast("predict", own + suffix, *options, *ON_T4, "--format", "json"))
+    assert row["image_size"] == pixels
+
+
+def test_two_image_sizes_are_refused(epochcast, own):
+    assert (
+        "'mine.py:make_model@65' and image size 48 differ"
+        in epochcast("predict", f"{own}@65", "--image-size", 48, *ON_T4).err
+    )
+
+
+def test_explain_takes_it(epochcast, own):
+    [found] = rows(epochcast("explain", own, *ON_T4, "--format", "json"))
+    assert (found["cnn"], "convolution" in found["classes"]) == ("mine.make_model", True)
+
+
+def test_compare_takes_it(epochcast, own):
+    found = rows(epochcast("compare", own, "--batch-size", 64, "--dataset", "cifar10", "--format", "json"))
+    assert {row["cnn"] for row in found} == {"mine.make_model"}
+
+
+def test_cnn_show_takes_it(epochcast, own):
+    assert [row["type"] for row in rows(epochcast("cnn", "show", f"{own}@32", "--format", "json"))] == [
+        "conv2d",
+        "activation",
+        "avg_pool",
+        "flatten",
+        "linear",
+    ]
+
+
+def test_a_service_is_sent_its_layers_and_answers_the_same(epochcast, own, url):
+    asked = ("predict", f"{own}@32", *ON_T4, "--format", "json")
+    assert rows(epochcast(*asked, "--server", url)) == rows(epochcast(*asked))
+
+
+def test_a_file_that_is_not_there_is_said(epochcast, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "absent.py is not a file" in epochcast("predict", "absent.py:make_model", *ON_T4).err
+
+
+def test_without_the_framework_its_extra_is_named(own, tmp_path):
+    (tmp_path / "other.py").write_text(
+        "def make_model():\n    raise ModuleNotFoundError('no', name='chainer')\n"
+    )
+    (tmp_path / "third.py").write_text("raise ModuleNotFoundError('no', name='torch.nn')\n")
+    with pytest.raises(BackendUnavailableError, match=r"third.py needs PyTorch.*'epochcast\[torch\]'"):
+        cnn_or_layers("third.py:make_model")
+    with pytest.raises(BackendUnavailableError, match=r"other.py needs Chainer.*'epochcast\[chainer\]'"):
+        cnn_or_layers("other.py:make_model")
