@@ -17,10 +17,13 @@ from predictor.kernels import KERNEL_CLASSES, Kernels
 from predictor.layers import LayerTable
 from predictor.modes import Mode
 
-__all__ = ["MODE_FIELDS", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
+__all__ = ["MODE_FIELDS", "UNKNOWN_FRAMEWORK", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
 """What a word of `Ranges.modes` is made of."""
+
+UNKNOWN_FRAMEWORK = "framework: {} was never measured"
+"""Reason where no row at all is of this framework."""
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
 _TITLES = {
@@ -128,7 +131,7 @@ def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
     measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in ranges.modes]
     with_framework = [each for each in measured if each["framework"] == mode.framework]
     if not with_framework:
-        return [f"framework: {mode.framework} was never measured", *_of_capture([], mode)]
+        return [UNKNOWN_FRAMEWORK.format(mode.framework), *_of_capture([], mode)]
     asked = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
     lacking = [name for name in _TITLES if all(each[name] != asked[name] for each in with_framework)]
     found = [

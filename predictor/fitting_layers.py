@@ -5,6 +5,7 @@ Called by fitting (the shipped ones) and own_measurements (a user's); calls the 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from predictor.layer_models import LayerModel, LayerModels
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.layer_law import LayerLaw
+
 __all__ = ["fit_layer_models"]
+
+_DISTURBED = "disturbed:"  # as the instrument marks rows that it measured beside other work
 
 
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
@@ -47,7 +52,18 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     estimator = LayerTimes()
     features = feature_table(targets) if len(targets) else None
     libraries, laws = estimator.learn(libraries, features, laws_before)
-    return [LayerModel(library, laws[mode]) for mode, library in libraries.items()]
+    return [LayerModel(library, _with_noise(laws[mode], operators)) for mode, library in libraries.items()]
+
+
+def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
+    """The law, which says so where other work disturbed what it stands on."""
+    if "notes" not in operators:
+        return law
+    disturbed = int(operators["notes"].fillna("").astype(str).str.contains(_DISTURBED).sum())
+    if not disturbed:
+        return law
+    told = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
+    return replace(law, trained_on=f"{law.trained_on}; {told}")
 
 
 def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:

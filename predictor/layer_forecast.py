@@ -22,14 +22,22 @@ from predictor.layer_law import LayerSums, layer_sums
 from predictor.layer_models import LayerModel
 from predictor.layers import LayerTable
 from predictor.modes import Mode
+from predictor.operator_library import FARAWAY, UNKNOWN
 from predictor.roofline.coefficients import join_host
 
-__all__ = ["forecast_by_layers"]
+__all__ = ["forecast_by_layers", "too_little_measured"]
 
 Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
+_MOST_STRANGE = (
+    0.15  # share of the time, beyond which specifications tell more than operators of another kind
+)
+_FEW_OPERATORS, _MOST_NEAR = (
+    300,
+    0.5,
+)  # of a small library, how much may come from neighbours: there are none near
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,12 +49,24 @@ class _Parts:
     half_width: Array
 
 
+def too_little_measured(sums: LayerSums) -> str | None:
+    """Why a CNN had better be answered from specifications; None if what was measured tells enough of it.
+
+    The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
+    """
+    strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
+    if strange > _MOST_STRANGE:
+        return f"layers: nothing like {100 * strange:.0f} % of this CNN's time was measured, so that they are left out"
+    return None
+
+
 def forecast_by_layers(
     model: LayerModel,
     table: LayerTable,
     gpu: Gpu,
     mode: Mode,
     batch_sizes: Sequence[int] | ArrayLike,
+    sums: LayerSums,
     anchors: Sequence[Anchor] = (),
     host: str | None = None,
     host_ms: float | None = None,
@@ -55,6 +75,8 @@ def forecast_by_layers(
 
     Parameters
     ----------
+    sums : LayerSums
+        Of the CNN's operators at these batch sizes.
     anchors : sequence of Anchor
         Those measured on this GPU correct the answer; others say nothing about it.
     host, host_ms : str, float, optional
@@ -66,7 +88,7 @@ def forecast_by_layers(
         If nobody knows the host's time, which an eager iteration may wait for, or an anchor is of another image size.
     """
     batches = np.asarray(batch_sizes, dtype=float)
-    parts = _parts(model, table, mode, batches, host_ms)
+    parts = _parts(model, sums, mode, host_ms)
     why = _reasons(parts.sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
     mean, width = np.zeros(batches.size), parts.half_width
@@ -78,23 +100,23 @@ def forecast_by_layers(
         width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
-    middle = parts.total_ms * np.exp(mean)
+    corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+    middle = parts.total_ms * corrected
     return IterationForecast(
         middle,
-        parts.gpu_ms,
-        parts.host_ms,
+        parts.gpu_ms * corrected,
+        parts.host_ms * corrected,
         middle * np.exp(-width),
         middle * np.exp(width),
         "layer-times, anchored" if own else "layer-times",
         f"{len(model.library)} operators measured on it; {model.law.trained_on}",
         why,
         host or model.library.host or "the host on which the operators were measured",
-        model.law.class_ms(parts.sums),
+        {name: ms * corrected for name, ms in model.law.class_ms(parts.sums).items()},
     )
 
 
-def _parts(model: LayerModel, table: LayerTable, mode: Mode, batches: Array, host_ms: float | None) -> _Parts:
-    sums = layer_sums(model.library, table, batches)
+def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None) -> _Parts:
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
@@ -104,7 +126,7 @@ def _parts(model: LayerModel, table: LayerTable, mode: Mode, batches: Array, hos
             "time of an eager iteration is unknown. Measure host_time_ms, or ask for capture graph."
         )
     waits = host**3 / (busy**3 + host**3)
-    hosts = np.full(batches.size, host)
+    hosts = np.full(busy.size, host)
     return _Parts(sums, busy, hosts, join_host(busy, hosts), model.law.half_width(sums, waits))
 
 
@@ -126,5 +148,6 @@ def _residual(
             )
     batches = np.array([float(anchor.batch_size) for anchor in anchors])
     measured = np.array([anchor.iteration_time_ms for anchor in anchors])
-    residual: Array = np.log(measured / _parts(model, table, mode, batches, host_ms).total_ms)
+    sums = layer_sums(model.library, table, batches)
+    residual: Array = np.log(measured / _parts(model, sums, mode, host_ms).total_ms)
     return residual

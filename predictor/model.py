@@ -23,12 +23,13 @@ from predictor.atomic_files import replace_file
 from predictor.cpus import is_cpu
 from predictor.data_files import data_file
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
-from predictor.extrapolation import Ranges, reasons
+from predictor.extrapolation import UNKNOWN_FRAMEWORK, Ranges, reasons
 from predictor.forecasts import COVERAGE, Anchor, IterationForecast
 from predictor.gpus import Gpu, check_precision, find_gpu
 from predictor.kernels import Kernels, kernels_of
 from predictor.kriging import prior_variance
-from predictor.layer_forecast import forecast_by_layers
+from predictor.layer_forecast import forecast_by_layers, too_little_measured
+from predictor.layer_law import layer_sums
 from predictor.layer_models import LayerModel, LayerModels, library_mode
 from predictor.layers import LayerTable
 from predictor.modes import Mode
@@ -42,6 +43,9 @@ Array = NDArray[np.float64]
 METHODS = ("auto", "layer-times", "roofline", "anchored")
 FORMAT_VERSION = 2
 _WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
+_WIDER_OF_FRAMEWORK = (
+    3.0  # Chainer took 1.2 (V100) to 7 times (H200) as long as what this says without any measured
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -124,12 +128,16 @@ class Model:
             )
         check_precision(gpu, mode.precision)
         anchors = [each for each in anchors if not is_cpu(each.gpu) or each.gpu == gpu.name]
-        layers = self._layers(gpu, mode, method, anchors)
+        layers, batches = self._layers(gpu, mode, method, anchors), np.asarray(batch_sizes, dtype=float)
+        doubt = None
         if layers is not None:
-            other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
-            return forecast_by_layers(layers, table, gpu, mode, batch_sizes, anchors, host, other)
+            sums = layer_sums(layers.library, table, batches)
+            if method != "layer-times" and not is_cpu(gpu.name):  # of which nothing else is known
+                doubt = too_little_measured(sums)
+            if doubt is None:
+                other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
+                return forecast_by_layers(layers, table, gpu, mode, batches, sums, anchors, host, other)
         host = host or self.reference_host.get(mode.framework)
-        batches = np.asarray(batch_sizes, dtype=float)
         kernels = kernels_of(table)
         parts, host_ms, middle = self._times(kernels, gpu, mode, batches, host)
         why = reasons(self.ranges, table, kernels, gpu, mode, batches)
@@ -141,23 +149,26 @@ class Model:
             mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
             far = far_anchors(anchors, residual, variances)
             why = tuple((*each, *far) for each in why)
-        middle = middle * np.exp(mean)
+        corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+        middle = middle * corrected
         factor = self.factors[
             ("anchored-" if anchored else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
         ]
         wider = _WIDER_PER_REASON ** np.array([len(each) for each in why])
+        if any(UNKNOWN_FRAMEWORK.format(mode.framework) in each for each in why):
+            wider = wider * _WIDER_OF_FRAMEWORK
         width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
         return IterationForecast(
             middle,
-            parts.device_ms,
-            host_ms,
+            parts.device_ms * corrected,
+            host_ms * corrected,
             middle * np.exp(-width),
             middle * np.exp(width),
             "anchored" if anchored else "roofline",
             str(self.card["trained_on"]),
-            why,
+            why if doubt is None else tuple((*each, doubt) for each in why),
             host or f"average {mode.framework} host of the training data",
-            parts.class_ms,
+            {name: ms * corrected for name, ms in parts.class_ms.items()},
         )
 
     def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:

@@ -183,9 +183,32 @@ def test_an_anchor_of_another_image_size_is_refused(model):
 
 def test_what_the_library_does_not_know_is_named_and_widens_the_interval(model):
     known = model.forecast(RESNET, H200, TF32, [64])
-    strange = model.forecast(zoo_cnn("convnext_tiny"), H200, TF32, [64])
+    strange = model.forecast(zoo_cnn("convnext_tiny"), H200, TF32, [64], method="layer-times")
     assert any(reason.startswith("operator: layer_norm") for reason in strange.extrapolates[0])
     assert strange.high_ms[0] / strange.low_ms[0] > known.high_ms[0] / known.low_ms[0]
+
+
+@pytest.mark.parametrize("cnn", ["convnext_tiny", "mobilenet_v2"])
+def test_a_cnn_of_which_next_to_nothing_was_measured_is_answered_from_specifications(model, cnn):
+    found = model.forecast(zoo_cnn(cnn), H200, TF32, [64])
+    plain = model.forecast(zoo_cnn(cnn), H200, TF32, [64], method="roofline")
+    assert found.method == "roofline"
+    assert found.iteration_time_ms.tolist() == plain.iteration_time_ms.tolist()
+    assert any(reason.startswith("layers: ") for reason in found.extrapolates[0])
+    asked = model.forecast(zoo_cnn(cnn), H200, TF32, [64], method="layer-times")
+    assert asked.method == "layer-times"
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4"], ids=["by layers", "by specifications"])
+def test_what_an_anchor_says_of_an_iteration_it_says_of_its_parts(model, gpu):
+    mode = TF32 if gpu == "H200" else Mode()
+    before = model.forecast(RESNET, find_gpu(gpu), mode, [64])
+    faster = Anchor(find_gpu(gpu).name, 64, 0.5 * float(before.iteration_time_ms[0]))
+    after = model.forecast(RESNET, find_gpu(gpu), mode, [64], [faster])
+    ratio = after.iteration_time_ms / before.iteration_time_ms
+    np.testing.assert_allclose(after.gpu_time_ms / before.gpu_time_ms, ratio)
+    np.testing.assert_allclose(after.host_time_ms / before.host_time_ms, ratio)
+    np.testing.assert_allclose(sum(after.class_ms.values()) / sum(before.class_ms.values()), ratio)
 
 
 def test_a_batch_size_beyond_the_measured_ones_is_named(model):

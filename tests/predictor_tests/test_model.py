@@ -244,3 +244,12 @@ def test_epochs_get_shorter_or_stay_as_the_batch_doubles(model):
             f"{step.cnn} on {step.gpu}: {step.batch_size} -> {2 * step.batch_size} takes {step.growth:+.1%}"
         )
     assert steps.share_flat_or_falling >= 0.95
+
+
+def test_a_framework_that_nobody_measured_is_far_less_sure(model):
+    known, unknown = (
+        model.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode(framework=framework), [64])
+        for framework in ("pytorch", "chainer")
+    )
+    widths = [np.log(each.high_ms / each.low_ms)[0] for each in (known, unknown)]
+    assert widths[1] > 3 * widths[0]

@@ -87,10 +87,22 @@ def test_a_captured_question_takes_the_measured_gpu_time(with_target):
     assert found.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
 
 
-def test_another_cnn_is_answered_too_and_says_what_the_table_lacks(operators):
+def test_a_cnn_of_near_layers_is_answered_by_them(operators):
+    assert _predict("resnet34", operators).method == "layer-times"
+
+
+def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
     found = _predict("convnext_tiny", operators)
-    assert found.method == "layer-times"
-    assert any(reason.startswith("operator: layer_norm") for reason in found.extrapolates)
+    assert found.method == "roofline"
+    assert any(reason.startswith("layers: nothing like") for reason in found.extrapolates)
+
+
+def test_measurements_that_were_disturbed_are_counted(operators):
+    table = operators.assign(notes="disturbed: other processes used 51 % of the processors")
+    assert (
+        f"{len(table)} of {len(table)} measurements were disturbed" in _predict("resnet18", table).trained_on
+    )
+    assert "disturbed" not in _predict("resnet18", operators).trained_on
 
 
 def test_another_gpu_is_answered_by_roofline(operators):
