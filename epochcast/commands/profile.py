@@ -9,6 +9,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
+from epochcast.next_steps import next_steps
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
@@ -234,8 +235,8 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     typer.echo(f"{outcome.out}: {outcome.rows:,} measurements, {outcome.new:,} of them new.")
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
-        typer.echo(f"Next: epochcast data show {outcome.out}")
-        typer.echo(f"      {_next_step(outcome, request.settings[0])}")
+        first, *others = next_steps(request, outcome)
+        typer.echo("\n      ".join([f"Next: {first}", *others]))
 
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
@@ -251,16 +252,6 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     if outcome.failed:
         notes.append(f"{len(outcome.failed)} configurations failed: {_some(outcome.failed)}")
     return notes
-
-
-def _next_step(outcome: "Outcome", setting: "Setting") -> str:
-    if setting.work.kind != "operator":
-        return f"epochcast fit {outcome.out} --out model.json"
-    mode = f"--precision {setting.mode.precision}" + (
-        "" if setting.mode.memory_format == "nchw" else f" --memory-format {setting.mode.memory_format}"
-    )
-    gpu = f'"{outcome.gpu}"' if " " in outcome.gpu else outcome.gpu
-    return f"epochcast predict resnet50 --gpu {gpu} {mode} --batch-size 64 --measurements {outcome.out}"
 
 
 def _some(lines: tuple[str, ...]) -> str:

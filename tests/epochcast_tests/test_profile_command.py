@@ -34,7 +34,7 @@ def test_a_table_is_written_and_the_next_steps_are_said(epochcast, fake, tmp_pat
 def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monkeypatch, tmp_path):
     monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
     run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
-    question = 'predict resnet50 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
+    question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
 
 

@@ -1,0 +1,64 @@
+"""What to do with a table that `epochcast profile` has just written: commands that work for what was measured.
+
+Called by the profile command; calls `proxy_cnns.named_cnns`. Operators predict any CNN, on a CPU as well; whole CNNs
+predict themselves on a GPU; of the rest, the table tells what was measured and no more.
+"""
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proxy_cnns.runs import Outcome, Request
+
+__all__ = ["next_steps"]
+
+_ANY_CNN = "resnet50"
+_USUAL_BATCH_SIZE = 64
+
+
+def next_steps(request: "Request", outcome: "Outcome") -> list[str]:
+    """Commands to go on with, and a sentence where something else is needed first."""
+    out = _quoted(str(outcome.out))
+    steps = [f"epochcast data show {out}"]
+    kinds = {setting.work.kind for setting in request.settings}
+    if "operator" in kinds:
+        return [*steps, _prediction(request, outcome, out)]
+    if "target" in kinds and not outcome.gpu.startswith("cpu:"):
+        return [*steps, _prediction(request, outcome, out)]
+    alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
+    sentence = f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
+    return [*steps, f"epochcast explain {out}", sentence]
+
+
+def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
+    """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
+    mode = request.settings[0].mode
+    sizes = {setting.batch_size for setting in request.settings}
+    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else request.settings[0].batch_size
+    words = ["epochcast predict", _cnn(request), f"--gpu {_quoted(outcome.gpu)}"]
+    words += [f"--framework {mode.framework}"] * (mode.framework != "pytorch")
+    words += [f"--precision {mode.precision}"]
+    words += [f"--memory-format {mode.memory_format}"] * (mode.memory_format != "nchw")
+    words += [f"--capture {mode.capture}"] * (mode.capture != "eager") + ["--autotune"] * mode.autotune
+    return " ".join([*words, f"--batch-size {size}", f"--measurements {out}"])
+
+
+def _cnn(request: "Request") -> str:
+    """The CNN of ``cnn:`` or the first of ``targets:``; of a preset with whole CNNs its first, else any."""
+    from proxy_cnns.named_cnns import names_a_file
+
+    _, _, texts = request.name.partition(":")
+    text = texts.split(",")[0].strip()
+    if not text:
+        work = next((each.work for each in request.settings if each.work.kind == "target"), None)
+        text = _ANY_CNN if work is None else f"{work.name}@{work.image_size}"
+    if names_a_file(text):
+        return _quoted(text)
+    name, at, size = text.rpartition("@")
+    return f"{_quoted(name)} --image-size {size}" if at and size.isdecimal() else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """As a shell takes it as one word; in double quotes if that is enough."""
+    quoted = shlex.quote(text)
+    return quoted if quoted == text or set(text) & set('"$`\\!') else f'"{text}"'

@@ -1,0 +1,67 @@
+"""The commands that `epochcast profile` names in the end: each works on the table that it has just written."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from proxy_cnns import backends
+from proxy_cnns.device_state import Monitor
+
+ROOT = Path(__file__).parents[2]
+CODE = """
+from torch import nn
+
+def make_model():
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+"""
+PRESETS = ("quick", "founding", "targets", "fine", "cnn:lenet5", "cnn:alexnet@128")
+PRESETS += (
+    "targets:lenet5,alexnet@128",
+    "targets:alexnet@128",
+    "cnn:mine.py:make_model@65",
+    "targets:mine.py:make_model",
+)
+
+
+@pytest.fixture
+def measured(epochcast, monkeypatch, tmp_path):
+    """Profile with the fake framework; gives the lines after "Next:"."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+    monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
+    Path("mine.py").write_text(CODE)
+
+    def profile(*options):
+        run = epochcast("profile", *options, "--out", "my table.csv.gz")
+        assert run.code == 0, run.err
+        return [line.strip() for line in run.out.partition("Next: ")[2].splitlines()]
+
+    return profile
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_command_named_after_measuring_works(measured, epochcast, preset, device):
+    if "mine.py" in preset:
+        pytest.importorskip("torch")
+    steps = measured("--preset", preset, "--device", device, "--limit", 30)
+    commands = [step for step in steps if step.startswith("epochcast ")]
+    assert len(commands) >= 2
+    for command in commands:
+        run = epochcast(*shlex.split(command)[1:])
+        assert run.code == 0, command + "\n" + run.err
+
+
+def test_the_cnn_that_was_measured_is_asked_about(measured):
+    assert measured("--preset", "cnn:lenet5@32", "-b", "4,8")[1] == (
+        'epochcast predict lenet5 --image-size 32 --gpu "NVIDIA H200" --precision tf32 --batch-size 4 '
+        '--measurements "my table.csv.gz"'
+    )
+
+
+def test_whole_cnns_on_a_cpu_say_what_predictions_need(measured):
+    steps = measured("--preset", "targets:lenet5", "--device", "cpu")
+    assert steps[2].startswith("Predictions need operators, not whole CNNs of a CPU")
+    assert not any("fit" in step or "predict " in step for step in steps[:2])
