@@ -28,6 +28,7 @@ TRAINING_EXPORT_HINT = (
 )
 """What to do about it."""
 
+_FOLDED = "onnx::Conv_"  # PyTorch's exporter so names what it computed; parameters keep their names
 _NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
 
 
@@ -174,10 +175,13 @@ def _warnings(graph: Graph, recorder: Recorder) -> tuple[str, ...]:
 def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:
     """Whether batch norms seem to be folded away.
 
-    A sign of training (a batch norm or dropout in training mode, a random operator) or another kind of
-    normalization says no; ten convolutions, a quarter of them with a bias over a feature map, say yes.
+    Weights that PyTorch named after the operator say yes: they are no parameter's, but a product of two. A sign of
+    training (a batch norm or dropout in training mode, a random operator) or another kind of normalization says no;
+    ten convolutions, a quarter of them with a bias over a feature map, say yes.
     """
     convolutions = [node for node in graph.nodes if node.operator == "Conv"]
+    if any(value and value.name.startswith(_FOLDED) for node in convolutions for value in node.inputs[1:]):
+        return True
     if len(convolutions) < 10 or any(_trains(node) for node in graph.nodes):
         return False
     return 4 * sum(_has_bias(node, recorder) for node in convolutions) >= len(convolutions)

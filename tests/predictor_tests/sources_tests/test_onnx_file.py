@@ -411,3 +411,15 @@ def test_a_missing_file_is_said_before_a_missing_onnx(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(DataError, match=r"cannot read the ONNX file .*none\.onnx: No such file"):
         from_onnx(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(("trains", "flagged"), [(False, True), (True, False)], ids=["inference", "training"])
+def test_one_folded_convolution_is_enough_where_pytorch_named_its_weights(
+    tmp_path: Path, trains: bool, flagged: bool
+) -> None:
+    torch = pytest.importorskip("torch", reason="writes the file")
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).train(trains)
+    training = torch.onnx.TrainingMode.PRESERVE
+    options = {"training": training, "do_constant_folding": False} if trains else {}
+    torch.onnx.export(module, torch.zeros(1, 3, 8, 8), tmp_path / "a.onnx", dynamo=False, **options)
+    assert (INFERENCE_EXPORT in from_onnx(tmp_path / "a.onnx").warnings) is flagged
