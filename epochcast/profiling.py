@@ -53,11 +53,13 @@ def request_for(wanted: Wanted, out: str | PathLike[str]) -> "tuple[Request, lis
         If an option makes no sense; the message names the nearest that does.
     """
     from proxy_cnns.grid import preset, settings
+    from proxy_cnns.mode_checks import refuse_captured_operators
     from proxy_cnns.runs import Request
 
     chosen = preset(wanted.preset)
     sizes = batch_sizes_of(list(wanted.batch_sizes)) if wanted.batch_sizes else None
     kept, left_out = settings(chosen, sizes, _modes(chosen.modes, wanted))
+    refuse_captured_operators(kept[: wanted.limit])
     request = Request(
         chosen.name,
         tuple(kept[: wanted.limit]),
@@ -87,7 +89,9 @@ def seconds(text: str, option: str) -> float:
 
 
 def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
-    """The preset's modes, or every combination of those asked for; on a CPU fp32 alone, unless asked otherwise."""
+    """The preset's modes that the framework has, or every combination of those asked for; on a CPU fp32."""
+    from proxy_cnns.mode_checks import measurable_modes
+
     precisions = _parts(wanted.precisions) or (["fp32"] if wanted.device == "cpu" else [])
     formats = _parts(wanted.memory_formats)
     chosen = list(defaults)
@@ -97,12 +101,12 @@ def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
             for precision in precisions or dict.fromkeys(mode.precision for mode in defaults)
             for memory_format in formats or ["nchw"]
         ]
-    return list(
-        dict.fromkeys(
-            replace(mode, framework=wanted.framework, capture=wanted.capture, autotune=wanted.autotune)
-            for mode in chosen
-        )
+    modes = dict.fromkeys(
+        replace(mode, framework=wanted.framework, capture=wanted.capture, autotune=wanted.autotune)
+        for mode in chosen
     )
+    asked = {"precision_asked": bool(_parts(wanted.precisions)), "format_asked": bool(formats)}
+    return measurable_modes(list(modes), wanted.device, **asked)
 
 
 def _devices(wanted: Wanted) -> tuple[str, ...]:

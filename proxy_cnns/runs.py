@@ -20,6 +20,7 @@ from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Progress, Task, measure_all, pending
 from proxy_cnns.device_state import Monitor, open_monitor, refuse_busy
 from proxy_cnns.host import host_name
+from proxy_cnns.mode_checks import CPU_PRECISIONS
 from proxy_cnns.nvml import driver_version
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows import series_of, setting_key
@@ -107,7 +108,7 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     SchemaError
         If `out` belongs to another run, or is being written by one.
     ProfilingError
-        If the disk is full.
+        If the disk is full, or every configuration failed.
     """
     start = time.perf_counter()
     deadline = None if request.budget_s is None else start + request.budget_s
@@ -120,6 +121,8 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
             opened.unlink(missing_ok=True)
         raise
     run = read_run(request.out, None)
+    if run.failed and not (run.rows or run.ended or pending(request.settings, run, refine=request.refine)):
+        _refuse_nothing(request, run)
     if rows_paths(request.out):
         write_table(run, request.out, environment)
         for path in rows_paths(request.out):
@@ -149,6 +152,17 @@ def measure_share(share: Share, report: Callable[[Progress], None]) -> dict[str,
     if pending(settings, run, refine=request.refine):
         _measure_into(share, settings, backend, monitor, run, identity, environment, report)
     return environment
+
+
+def _refuse_nothing(request: Request, run: Run) -> None:
+    """Leave no empty table behind that would stand in the way of the next run."""
+    for path in rows_paths(request.out):
+        path.unlink()
+    key, reason = next(iter(run.failed.items()))
+    raise ProfilingError(
+        f"nothing was measured, and {request.out} was not written: {_name(key)} and all other configurations "
+        f"failed. {reason}"
+    )
 
 
 def _measure(request: Request, deadline: float | None, report: Callable[[Progress], None]) -> dict[str, Any]:
@@ -225,7 +239,7 @@ def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any
 
 def _refuse_precisions(request: Request, gpu: str) -> None:
     """Refuse what the device does not compute, before anything is measured under a wrong name."""
-    able = ("fp32",) if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
+    able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
     wanted = sorted({setting.mode.precision for setting in request.settings} - set(able))
     if wanted:
         raise SchemaError(f"{gpu} has no {wanted[0]}. It has: {', '.join(able)}; pass --precision.")

@@ -12,7 +12,10 @@ from predictor.layers import LayerTable
 from predictor.modes import Mode
 from predictor.operators import Operator
 
-__all__ = ["Builder", "Setting", "Work"]
+__all__ = ["MEASURE_WHOLE", "Builder", "Setting", "Work"]
+
+MEASURE_WHOLE = "Measure the CNN whole: --preset targets:FILE.py:make_model."
+"""What to do about a layer that cannot be built from a layer table."""
 
 
 class Builder(NamedTuple):

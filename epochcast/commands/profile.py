@@ -1,6 +1,7 @@
 """`epochcast profile`: measure the local machine, and say what it has for measuring."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -201,9 +202,20 @@ def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) ->
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
+    notes += _unrunnable(settings)
     if request.budget_s is not None:
         notes.append(f"The budget ends it after {duration(request.budget_s)}; repeating the command goes on.")
     print_notes(notes)
+
+
+def _unrunnable(settings: "Sequence[Setting]") -> list[str]:
+    """What a note says of operators that no framework can build from a layer table."""
+    n = sum(each.work.operator is not None and each.work.operator.type == "other" for each in settings)
+    if not n:
+        return []
+    from proxy_cnns.work import MEASURE_WHOLE
+
+    return [f"{n:,} of them are operators of no known type, which will fail. {MEASURE_WHOLE}"]
 
 
 def _summed(records: list[Record]) -> list[Record]:
@@ -256,4 +268,6 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
 
 def _some(lines: tuple[str, ...]) -> str:
     more = len(lines) - 3
-    return "; ".join(lines[:3]) + (f"; and {more} more (all are in the sidecar)." if more > 0 else ".")
+    return "; ".join(line.rstrip(".") for line in lines[:3]) + (
+        f"; and {more} more (all are in the sidecar)." if more > 0 else "."
+    )

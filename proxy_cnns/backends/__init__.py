@@ -9,13 +9,22 @@ from typing import cast
 from predictor.errors import SchemaError, nearest
 from proxy_cnns.backends.protocol import Backend, Prepared
 
-__all__ = ["BACKENDS", "Backend", "Prepared", "load_backend"]
+__all__ = ["BACKENDS", "Backend", "Prepared", "check_framework", "load_backend"]
 
 BACKENDS = {
     "pytorch": "proxy_cnns.backends.torch_backend:TorchBackend",
     "chainer": "proxy_cnns.backends.chainer_backend:ChainerBackend",
 }
 """Module and class of each framework's backend."""
+
+
+def check_framework(framework: str) -> None:
+    """Refuse a framework that has no backend; SchemaError with those that have."""
+    if framework not in BACKENDS:
+        raise SchemaError(
+            f"no backend is called {framework!r}. Nearest: {nearest(framework, BACKENDS)}; "
+            f"known: {', '.join(BACKENDS)}."
+        )
 
 
 def load_backend(framework: str, device: str) -> Backend:
@@ -28,10 +37,6 @@ def load_backend(framework: str, device: str) -> Backend:
     BackendUnavailableError
         If the framework is not installed, or there is no such device.
     """
-    if framework not in BACKENDS:
-        raise SchemaError(
-            f"no backend is called {framework!r}. Nearest: {nearest(framework, BACKENDS)}; "
-            f"known: {', '.join(BACKENDS)}."
-        )
+    check_framework(framework)
     module, _, name = BACKENDS[framework].partition(":")
     return cast("Backend", getattr(import_module(module), name)(device))

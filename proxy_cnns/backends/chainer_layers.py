@@ -15,6 +15,7 @@ from predictor.errors import SchemaError, nearest
 from predictor.layers import Layer
 from predictor.operators import Operator
 from proxy_cnns.backends.windows import check_size, number, out_size, pool_rounds_up, window
+from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["DROPPED", "layer_function", "shuffle_channels"]
 
@@ -48,7 +49,7 @@ def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Ca
     if make is None:
         raise SchemaError(
             f"layer {layer.name!r} is of type {layer.type!r}, which Chainer cannot run from a layer table alone. "
-            "Measure the CNN itself: give its file, as FILE.py:make_model."
+            f"{MEASURE_WHOLE}"
         )
     function: Callable[[Any], Any] = make(layer)
     return _at_each_position(function) if positionwise and layer.type == "linear" else function

@@ -16,6 +16,7 @@ from typing import Any
 
 from predictor.errors import SchemaError
 from predictor.modes import Mode
+from proxy_cnns.backends.protocol import device_words
 
 __all__ = ["LEARNING_RATE", "MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
 
@@ -49,7 +50,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     has = [each for each, least in _GPU_PRECISIONS.items() if capability and capability >= least]
     has = has or list(_CPU_PRECISIONS)
     if mode.precision not in has:
-        device = f"a GPU of compute capability {capability[0]}.{capability[1]}" if capability else "a CPU"
+        device = device_words(capability)
         raise SchemaError(
             f"precision {mode.precision!r} is not measured with Chainer on {device}: choose {', '.join(has)}."
         )

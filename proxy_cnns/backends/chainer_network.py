@@ -13,12 +13,12 @@ from predictor.errors import SchemaError
 from predictor.layers import IMAGE, Layer, LayerTable
 from predictor.operators import is_channel_shuffle, layer_inputs
 from proxy_cnns.backends.chainer_layers import layer_function, shuffle_channels
+from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["network"]
 
 _MAP, _MAP_LAST, _VECTOR = "map", "map with channels last", "vector"  # (N, C, H, W), (N, H, W, C), (N, C)
 _ANY_FORM = ("activation", "dropout", "stochastic_depth")
-_MEASURE_ITSELF = "Measure the CNN itself: give its file, as FILE.py:make_model."
 
 
 def network(table: LayerTable, *, static: bool = False) -> Any:
@@ -113,7 +113,7 @@ def _function(table: LayerTable, position: int, form: str) -> tuple[Callable[...
     if form != wanted:
         raise SchemaError(
             f"layer {layer.name!r} of type {layer.type!r} reads a {form} where Chainer needs a {wanted}. "
-            f"{_MEASURE_ITSELF}"
+            f"{MEASURE_WHOLE}"
         )
     return layer_function(layer), form
 
@@ -134,7 +134,7 @@ def _permute(table: LayerTable, position: int, form: str) -> tuple[Callable[...,
 def _combination(layer: Layer) -> Callable[..., Any]:
     if layer.type not in _COMBINATIONS:
         raise SchemaError(
-            f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {_MEASURE_ITSELF}"
+            f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {MEASURE_WHOLE}"
         )
     return _COMBINATIONS[layer.type]
 
@@ -150,7 +150,7 @@ def _check_channels(table: LayerTable, position: int, sources: Sequence[int]) ->
     if len(offered) == len(sources) and channels != layer.in_channels:
         raise SchemaError(
             f"layer {layer.name!r} reads {layer.in_channels} of {channels} channels: which ones, the layer table does "
-            f"not say. {_MEASURE_ITSELF}"
+            f"not say. {MEASURE_WHOLE}"
         )
 
 

@@ -8,7 +8,19 @@ from typing import Protocol
 
 from proxy_cnns.work import Setting
 
-__all__ = ["Backend", "Prepared"]
+__all__ = ["ANY_GPU", "Backend", "Prepared", "device_words"]
+
+ANY_GPU = (99, 0)
+"""A compute capability above all there are: what a mode needs beyond it, no GPU has."""
+
+
+def device_words(capability: tuple[int, int] | None) -> str:
+    """What a message calls the device that lacks something; None is a CPU."""
+    if capability is None:
+        return "a CPU"
+    if capability == ANY_GPU:
+        return "any GPU"
+    return f"a GPU of compute capability {capability[0]}.{capability[1]}"
 
 
 class Prepared(Protocol):

@@ -13,6 +13,7 @@ from predictor.errors import SchemaError, nearest
 from predictor.layers import Layer
 from predictor.operators import Operator
 from proxy_cnns.backends.windows import check_size, number, out_size, pool_rounds_up, window
+from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["DROPPED", "layer_module"]
 
@@ -47,7 +48,7 @@ def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, v
     if make is None:
         raise SchemaError(
             f"layer {layer.name!r} is of type {layer.type!r}, which cannot be run from a layer table alone. "
-            "Measure the CNN itself: give its file, as FILE.py:make_model."
+            f"{MEASURE_WHOLE}"
         )
     if layer.type == "activation":
         return _activation(layer, in_place)

@@ -9,6 +9,7 @@ from typing import Any
 
 from predictor.errors import SchemaError
 from predictor.modes import Mode
+from proxy_cnns.backends.protocol import device_words
 
 __all__ = [
     "LEARNING_RATE",
@@ -52,7 +53,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
             f"Choose amp_fp16 or another of {', '.join(has)}."
         )
     if mode.precision not in has:
-        device = f"a GPU of compute capability {capability[0]}.{capability[1]}" if capability else "a CPU"
+        device = device_words(capability)
         raise SchemaError(f"precision {mode.precision!r} needs more than {device}: it has {', '.join(has)}.")
     if mode.optimizer not in _MOMENTUM:
         raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(_MOMENTUM)}.")

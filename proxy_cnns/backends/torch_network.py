@@ -15,6 +15,7 @@ from predictor.errors import SchemaError
 from predictor.layers import IMAGE, Layer, LayerTable
 from predictor.operators import is_channel_shuffle, layer_inputs, layer_operators
 from proxy_cnns.backends.torch_layers import layer_module
+from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["image_shape", "network", "shuffle_channels"]
 
@@ -22,7 +23,6 @@ _MAP, _MAP_LAST, _VECTOR = "map", "map with channels last", "vector"  # (N, C, H
 _POSITIONWISE = ("layer_norm", "linear")
 _WHOLE = ("concat", "flatten", "linear", "multiply")  # in_channels below a source's channels mean no part
 _ANY_FORM = ("activation", "dropout", "stochastic_depth", "multiply")
-_MEASURE_ITSELF = "Measure the CNN itself: give its file, as FILE.py:make_model."
 
 
 def network(table: LayerTable, device: str) -> Any:
@@ -162,7 +162,7 @@ class _Plan:
         if (layer.in_channels or 1) % 2:
             raise SchemaError(
                 f"layer {layer.name!r} permutes {layer.in_channels} channels: it is no shuffle of two halves, "
-                f"and no layer norm or linear layer reads it. {_MEASURE_ITSELF}"
+                f"and no layer norm or linear layer reads it. {MEASURE_WHOLE}"
             )
         return shuffle_channels, _MAP, _MAP
 
@@ -196,7 +196,7 @@ class _Plan:
             names = ", ".join(repr(self._table.layers[reader].name) for reader in order)
             raise SchemaError(
                 f"layers {names} read {', '.join(map(str, sizes))} of the {channels} channels of "
-                f"{self._table.layers[source].name!r}: which ones, the table does not say. {_MEASURE_ITSELF}"
+                f"{self._table.layers[source].name!r}: which ones, the table does not say. {MEASURE_WHOLE}"
             )
         slot = self._step(partial(_parts, sizes=sizes), (self._slot[source],), len(sizes))
         self._part |= {(source, reader): slot + i for i, reader in enumerate(order)}
@@ -227,7 +227,7 @@ def _combination(layer: Layer) -> Callable[..., Any]:
     if layer.type == "multiply":
         return _product
     raise SchemaError(
-        f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {_MEASURE_ITSELF}"
+        f"layer {layer.name!r} of type {layer.type!r} has several inputs, which cannot be run. {MEASURE_WHOLE}"
     )
 
 

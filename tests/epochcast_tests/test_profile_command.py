@@ -107,6 +107,68 @@ def test_bad_input_says_what_would_be_right(epochcast, tmp_path, monkeypatch, ar
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("run", [("--dry-run",), ("--out", "x.csv")])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--framework", "tensorflow"), "no backend is called 'tensorflow'"),
+        (
+            ("--framework", "chainer", "--precision", "amp_bf16"),
+            "'amp_bf16' is not measured with Chainer on any GPU",
+        ),
+        (
+            ("--framework", "chainer", "--memory-format", "channels_last"),
+            "'channels_last' is not measured with Chainer",
+        ),
+        (
+            ("--framework", "chainer", "--memory-format", "nchw,channels_last"),
+            "'channels_last' is not measured",
+        ),
+        (("--framework", "chainer", "--capture", "graph"), "cannot be captured as a CUDA graph"),
+        (("--framework", "chainer", "--capture", "static_graph"), "an operator alone has no static graph"),
+        (
+            ("--precision", "fp16"),
+            "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch",
+        ),
+        (("--capture", "static_graph"), "PyTorch is measured as framework pytorch"),
+        (("--device", "cpu", "--precision", "tf32"), "a CPU has no tf32 here. It has: fp32"),
+        (("--device", "cpu", "--capture", "graph"), "a CPU has no graphs"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_does_and_neither_writes(
+    epochcast, tmp_path, monkeypatch, arguments, message, run
+):
+    monkeypatch.chdir(tmp_path)
+    refused = epochcast("profile", "--preset", "cnn:lenet5", *arguments, *run)
+    assert (refused.code, message in refused.err) == (2, True), refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_every_configuration_fails_no_empty_table_stays(epochcast, fake, tmp_path, monkeypatch):
+    names = [each.work.name for each in request_for(Wanted("cnn:lenet5", device="cpu"), "x.csv")[0].settings]
+    monkeypatch.setenv("FAKE_ORDERS", json.dumps({"cannot": names}))
+    run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    assert run.code == 2
+    assert "nothing was measured" in run.err
+    assert "cannot be built" in run.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_of_no_known_type_are_pointed_to_whole_cnns_before_and_after(
+    epochcast, torch, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("odd.py").write_text(
+        "from torch import nn\n\ndef make_model():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Mish())\n"
+    )
+    asked = ("profile", "--preset", "cnn:odd.py:make_model@32", "--device", "cpu", "--allow-noise", "-b", "2")
+    what = "Measure the CNN whole: --preset targets:FILE.py:make_model"
+    before = " ".join(epochcast(*asked, "--dry-run").out.split())
+    assert "1 of them are operators of no known type, which will fail" in before
+    assert what in before
+    assert what in " ".join(epochcast(*asked, "--out", "x.csv").out.split())
+
+
 def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
@@ -143,7 +205,17 @@ def test_every_combination_of_the_modes_asked_for_is_measured():
     assert len(found) == 4
 
 
-def test_a_cpu_measures_fp32_unless_asked_otherwise():
+def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
+    request, _ = request_for(Wanted("founding", framework="chainer", memory_formats=["nchw"]), "x.csv")
+    assert {each.mode.precision for each in request.settings} == {"fp32"}
+    whole, _ = request_for(Wanted("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
+    assert {(each.mode.precision, each.mode.memory_format) for each in whole.settings} == {
+        ("tf32", "nchw"),
+        ("fp32", "nchw"),
+    }
+
+
+def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
 
 
