@@ -5,10 +5,23 @@ is sent: a gzip bomb is stopped when it reaches the limit, whatever it would hav
 """
 
 import zlib
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from fastapi import HTTPException, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
-__all__ = ["read_body"]
+__all__ = ["DRAINED_BYTES", "LARGER_TABLES", "discard_body", "read_body"]
+
+DRAINED_BYTES = 64 * 2**20
+"""Of a body that is refused: read and thrown away, since whoever is still sending would see a broken connection."""
+
+LARGER_TABLES = (
+    "Larger tables of measurements: `epochcast data push FILE URL` stores them, and `POST /v1/calibrations` with "
+    "`stored` answers from them."
+)
+"""The next step where measurements are too many for one body."""
 
 _STEP = 1 << 16
 
@@ -33,11 +46,31 @@ async def read_body(request: Request, limit: int) -> bytes:
         )
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
+        await _discard(request.stream())
         raise _too_large(limit)
     unpacked = _Unpacked(limit) if packing == "gzip" else _Plain(limit)
-    async for chunk in request.stream():
-        unpacked.add(chunk)
+    stream = request.stream()
+    async for chunk in stream:
+        try:
+            unpacked.add(chunk)
+        except HTTPException:
+            await _discard(stream)
+            raise
     return unpacked.whole()
+
+
+async def discard_body(scope: Scope, receive: Receive) -> None:
+    """Read a body of which nothing was read, and keep nothing, up to `DRAINED_BYTES`."""
+    await _discard(Request(scope, receive).stream())
+
+
+async def _discard(stream: AsyncIterator[bytes]) -> None:
+    found = 0
+    with suppress(ClientDisconnect):
+        async for chunk in stream:
+            found += len(chunk)
+            if found > DRAINED_BYTES:
+                return
 
 
 class _Plain:
@@ -84,5 +117,6 @@ def _gzip() -> "zlib._Decompress":
 
 def _too_large(limit: int) -> HTTPException:
     return HTTPException(
-        413, f"the body is larger than {limit:,} bytes. Send it in several parts, or fewer rows."
+        413,
+        f"the body is larger than {limit:,} bytes. Send it in several parts, or fewer rows. {LARGER_TABLES}",
     )

@@ -6,10 +6,12 @@ and cheaply, with the seconds after which to come back, so that what it has take
 
 import asyncio
 import time
+from contextlib import suppress
 
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.bodies import discard_body
 from api.metrics import Metrics
 from api.problems import problem
 from api.rates import Rates, address_of
@@ -42,7 +44,9 @@ class Limits:
         if scope["type"] != "http" or scope["path"] in _ALWAYS:
             await self._app(scope, receive, send)
             return
-        refusal = self._busy() or self._too_often(scope) or self._too_large(scope)
+        refusal = self._busy() or self._too_often(scope)
+        if refusal is None and (refusal := self._too_large(scope)) is not None:
+            await self._discard(scope, receive)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
@@ -75,6 +79,12 @@ class Limits:
             if name == b"content-length" and not (value.isdigit() and len(value) < 19 and int(value) <= most):
                 return problem(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
         return None
+
+    async def _discard(self, scope: Scope, receive: Receive) -> None:
+        """Let whoever sends too much finish, within the time of a request, so that the refusal is read."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.timeout_s):
+                await discard_body(scope, receive)
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         most, size = self._settings.max_body_bytes, 0

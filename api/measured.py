@@ -6,16 +6,25 @@ Called by the routes in a thread; calls the intake's checks and the core's own_m
 from typing import TYPE_CHECKING, Any
 
 from api.store.intake import rows_of
-from api.store.upload_tables import table_of_rows
+from api.store.upload_tables import Table, table_of_columns, table_of_rows
 from predictor.model import Model
 
 if TYPE_CHECKING:
     from predictor.own_measurements import OwnMeasurements
 
-__all__ = ["measured"]
+__all__ = ["measured", "table_sent"]
 
 
-def measured(rows: list[dict[str, Any]], model: Model) -> "OwnMeasurements | None":
+Rows = list[dict[str, Any]]
+Columns = dict[str, list[Any]]
+
+
+def table_sent(given: Rows | Columns) -> Table:
+    """Take apart measurements as a question brings them, row by row or column by column; SchemaError."""
+    return table_of_columns(given) if isinstance(given, dict) else table_of_rows(given)
+
+
+def measured(given: Rows | Columns, model: Model) -> "OwnMeasurements | None":
     """Fit rows of a measurement table on top of the model; None if there are none.
 
     Raises
@@ -23,9 +32,9 @@ def measured(rows: list[dict[str, Any]], model: Model) -> "OwnMeasurements | Non
     DataError, SchemaError, UnknownGpuError
         If a row is wrong, which the message names, or they hold nothing to predict from.
     """
-    if not rows:
+    if not given:
         return None
     from predictor.own_measurements import OwnMeasurements
 
-    frame, _ = rows_of(table_of_rows(rows))
+    frame, _ = rows_of(table_sent(given))
     return OwnMeasurements.of(frame, model)

@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from api.bodies import LARGER_TABLES
 from predictor.errors import (
     ArtifactError,
     BackendUnavailableError,
@@ -66,9 +67,26 @@ TITLES: dict[int, str] = {
 }
 """What each status means here, in few words."""
 
+_WHOLE = "body"  # what no field alone is at fault for
 _MOST_QUOTED = 2000
 _KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
+_FORMS = ("list[", "dict[", "constrained-list", "constrained-dict")  # of measurements
 _MOST_ERRORS = 20
+_NEXT_STEPS = {
+    ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
+    (
+        "gpus",
+        "too_short",
+    ): 'give one or several, such as ["T4", "H200"], or ["all"]; `GET /v1/gpus` lists them',
+    ("layers", "too_short"): "give a CNN's layers, as `GET /v1/cnns/resnet18` shows them",
+    ("precisions", "too_short"): 'give one or several, such as ["fp32"], or leave it out',
+    ("memory_formats", "too_short"): 'give one or several, such as ["nchw"], or leave it out',
+    (
+        "measurements",
+        "too_long",
+    ): f'send more as columns, {{"gpu": [...], "batch_size": [...]}}. {LARGER_TABLES}',
+}
+"""What to do where the name of a field and the kind of error say it."""
 
 
 class FieldError(BaseModel):
@@ -95,14 +113,15 @@ class InvalidFieldsError(EpochcastError):
     def __init__(self, errors: Sequence[Mapping[str, str]], count: int = 1) -> None:
         first, others = errors[0], max(count, len(errors)) - 1
         more = f" (and {others} more)" if others else ""
-        super().__init__(f"{first['field']}: {first['detail']}{more}")
+        where = f"{first['field']}: " if first["field"] != _WHOLE else ""
+        super().__init__(f"{where}{first['detail']}{more}")
         self.errors = [dict(each) for each in errors[:_MOST_ERRORS]]
 
     @classmethod
     def of(cls, found: Sequence[Mapping[str, Any]], count: int = 1) -> "InvalidFieldsError":
         """From what pydantic found, which may be the first of `count` errors."""
         said: dict[str, list[str]] = {}
-        for each in found:
+        for each in _of_the_form_sent(found):
             location = each["loc"][:-1] if each["loc"] and each["loc"][-1] in _KINDS else each["loc"]
             said.setdefault(_path(location), []).append(_detail(each))
         return cls(
@@ -153,20 +172,36 @@ async def _http_error(_: Request, error: Exception) -> Response:
     return problem(error.status_code, str(error.detail), error.headers)
 
 
+def _of_the_form_sent(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Errors of measurements by rows or by columns, whichever was sent; else both forms would be named."""
+    plain, other_form = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
+    for each in found:
+        location = each["loc"]
+        if len(location) > 1 and location[0] == "measurements" and str(location[1]).startswith(_FORMS):
+            short = {**each, "loc": (location[0], *location[2:])}
+            is_other = len(location) == 2 and each["type"] in ("list_type", "dict_type")
+            (other_form if is_other else plain).append(short)
+        else:
+            plain.append(each)
+    sent = any(each["loc"][:1] == ("measurements",) for each in plain)
+    return plain if sent else plain + other_form
+
+
 def _path(location: Sequence[object]) -> str:
     """Write a place in a request as ``anchors[0].gpu``."""
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return _printable(text) or "body"
+    return _printable(text) or _WHOLE
 
 
 def _detail(found: Mapping[str, Any]) -> str:
-    said = str(found["msg"])
+    said = str(found["msg"]).removeprefix("Value error, ")
     value = found.get("input")
     if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
         said = f"{said}; given: {_short(value)}"
-    return _printable(said)
+    step = _NEXT_STEPS.get((found["loc"][-1] if found["loc"] else "", found["type"]))
+    return _printable(f"{said}; {step}" if step else said)
 
 
 def _short(value: object) -> str:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from api.bodies import read_body
+from api.bodies import LARGER_TABLES, read_body
 from api.layer_tables import inline_table, of_size, zoo_table
 from api.problems import InvalidFieldsError
 from api.schemas import (
@@ -26,21 +26,32 @@ from api.schemas import (
     OwnCnn,
     PredictionQuestion,
 )
+from api.store.upload_tables import MAX_ROWS
 from api.workers import onnx_gate, read_apart
 from predictor.errors import SchemaError
 from predictor.layers import LayerTable
 
-__all__ = ["MAX_FORM_BYTES", "MAX_JSON_BYTES", "Body", "body_of", "question_of"]
+__all__ = ["MAX_COLUMNS_BYTES", "MAX_FORM_BYTES", "MAX_JSON_BYTES", "Body", "body_of", "question_of"]
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of a question in JSON: ten thousand layers, twenty thousand measurements, or an ONNX file of 6 MB in base64."""
+"""Of a question in JSON: ten thousand layers, thousands of measurements, or an ONNX file of 6 MB in base64."""
+
+MAX_COLUMNS_BYTES = 16 * 2**20
+"""Of a question in JSON that brings measurements column by column: twenty thousand."""
 
 MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
 """Of a form with a question and an ONNX file."""
 
 _MOST_VALUES = 100_000
+_MOST_COMMAS = 1_500_000  # twenty thousand measurements of all columns have 1.2 million
+_AFTER_KEYS = (b'":', b" :", b"\t:", b"\n:", b"\r:")  # a timestamp's colon follows a digit, and is none
+_BY_COLUMNS = re.compile(rb'"measurements"\s{0,9}:\s{0,9}\{')
 _MOST_ERRORS = 100
-_FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
+_FORMS = {"application/json": MAX_COLUMNS_BYTES, "multipart/form-data": MAX_FORM_BYTES}
+_COLUMNS_OR_STORE = (
+    f"Measurements, up to {MAX_ROWS:,}, take least room as columns: "
+    f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
+)
 Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, OwnCnn)
 
 
@@ -62,7 +73,14 @@ async def body_of(request: Request) -> Body:
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    return Body(await read_body(request, _FORMS[form]), form == "application/json", request)
+    content = await read_body(request, _FORMS[form])
+    is_json = form == "application/json"
+    if is_json and len(content) > MAX_JSON_BYTES and not _BY_COLUMNS.search(content):
+        raise HTTPException(
+            413,
+            f"the body is larger than {MAX_JSON_BYTES:,} bytes. Ask in several parts. {_COLUMNS_OR_STORE}",
+        )
+    return Body(content, is_json, request)
 
 
 async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
@@ -83,10 +101,12 @@ async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
 
 
 def _validated(body: bytes, kind: type[Q]) -> Q:
-    if body.count(b":") > kind.most_keys or body.count(b"[") + body.count(b"{") > _MOST_VALUES:
+    keys, lists = sum(map(body.count, _AFTER_KEYS)), body.count(b"[") + body.count(b"{")
+    if keys > kind.most_keys or lists > _MOST_VALUES or body.count(b",") > _MOST_COMMAS:
         raise SchemaError(
-            f"the question holds more than {kind.most_keys:,} keys or {_MOST_VALUES:,} lists and objects. "
-            "Ask in several parts; `POST /v1/measurements` stores tables of measurements."
+            f"the question holds more than {kind.most_keys:,} keys, {_MOST_VALUES:,} lists and objects or "
+            f"{_MOST_COMMAS:,} values. "
+            f"Ask in several parts. {_COLUMNS_OR_STORE}"
         )
     try:
         return kind.model_validate_json(body)

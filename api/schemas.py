@@ -4,7 +4,7 @@ Used by the routes; calls the core for its words and limits. Bounds keep every p
 holds, so that no huge number becomes infinity on the way.
 """
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -65,7 +65,11 @@ _Side = Annotated[int, Field(ge=0, le=1_000_000)]
 _Channels = Annotated[int, Field(ge=0, le=10_000_000)]
 
 _Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
-_Measurement = Annotated[dict[Annotated[str, Field(max_length=100)], _Cell], Field(max_length=100)]
+_ColumnName = Annotated[str, Field(max_length=100)]
+_Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
+_MeasurementColumns = Annotated[
+    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_ROWS)]], Field(max_length=100)
+]  # cells are checked with their rows: a type for each would name a million wrong ones
 
 _IN = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -204,10 +208,15 @@ class _CnnQuestion(_GivenCnn):
     capture: _Capture = "eager"
     optimizer: _Optimizer = "momentum"
     anchors: Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)] = []
-    measurements: Annotated[list[_Measurement], Field(max_length=MAX_MEASUREMENTS)] = Field(
-        [],
-        description="Rows of a measurement table (docs/instrument.md): proxies' and operators' answer at once, "
-        "those of this CNN are anchors. `/v1/calibrations` takes more, and stored ones.",
+    measurements: Annotated[list[_Measurement], Field(max_length=MAX_MEASUREMENTS)] | _MeasurementColumns = (
+        Field(
+            [],
+            description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
+            "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
+            "anchors. "
+            "`/v1/calibrations` takes stored ones.",
+            union_mode="left_to_right",
+        )
     )
     method: _Method = "auto"
     host: _Name | None = None
@@ -326,8 +335,10 @@ class CalibrationQuestion(PredictionQuestion):
     gpus: Annotated[list[_Name], Field(max_length=MAX_GPUS)] = Field(
         [], description="Those of the measurements, if none is given."
     )
-    measurements: Annotated[list[_Measurement], Field(max_length=MAX_ROWS)] = Field(
-        [], description="Rows of a measurement table (docs/instrument.md), such as a quick profile's."
+    measurements: Annotated[list[_Measurement], Field(max_length=MAX_ROWS)] | _MeasurementColumns = Field(
+        [],
+        description="Rows or columns of a measurement table (docs/instrument.md), such as a quick profile's.",
+        union_mode="left_to_right",
     )
     stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")
 

@@ -33,6 +33,8 @@ __all__ = [
 
 R = TypeVar("R", PredictionRow, ComparisonRow)
 
+_MOST_ROWS = 20_000  # as services take
+
 _LOCAL_ONLY = {
     "model": "The service answers with its own model.",
     "offers": "The service has its own prices.",
@@ -130,7 +132,7 @@ def options_as_asked(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     given["anchors"] = [_anchor(each) for each in options.get("anchors") or ()]
     if options.get("measurements") is not None:
-        given["measurements"] = _measurement_rows(options["measurements"])
+        given["measurements"] = _measurement_columns(options["measurements"])
     return given
 
 
@@ -139,15 +141,21 @@ def _anchor(anchor: object) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-def _measurement_rows(table: "pd.DataFrame | str | PathLike[str]") -> list[dict[str, Any]]:
+def _measurement_columns(table: "pd.DataFrame | str | PathLike[str]") -> dict[str, list[Any]]:
+    """The table column by column, without columns that hold nothing; SchemaError where a question cannot hold it."""
     from predictor.measurement_columns import COLUMNS
     from predictor.measurements import check_measurements, read_measurements
 
     whole = isinstance(table, str | PathLike)
     frame = read_measurements(table) if whole else check_measurements(table, "the measurements given")  # type: ignore[arg-type]
-    known = frame[[entry.name for entry in COLUMNS]].astype(object)
-    rows = zip(known.to_dict("records"), known.notna().to_dict("records"), strict=True)
-    return [{str(name): value for name, value in row.items() if there[name]} for row, there in rows]
+    if len(frame) > _MOST_ROWS:
+        raise SchemaError(
+            f"the measurements have {len(frame):,} rows; a service takes {_MOST_ROWS:,} with a question. Leave out "
+            "those of other GPUs and modes, or store all with `epochcast data push FILE URL` and ask "
+            "`/v1/calibrations` with `stored`."
+        )
+    known = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all").astype(object)
+    return {str(name): known[name].where(known[name].notna(), None).tolist() for name in known}
 
 
 def gpu_name(gpu: object) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
 from api.calibrated import Calibrations
+from api.measured import table_sent
 from api.openapi import question_body
 from api.predicting import measured_answer, parts_of
 from api.questions import body_of, question_of
@@ -25,7 +26,7 @@ from api.routes.measurements import gate_of
 from api.schemas import CalibrationQuestion, StoredRows
 from api.store.intake import rows_of
 from api.store.measurements import find_rows, frame_of
-from api.store.upload_tables import MAX_ROWS, table_of_rows
+from api.store.upload_tables import MAX_ROWS
 from predictor.errors import DataError, SchemaError
 from predictor.layers import LayerTable
 from predictor.measurements import canonical_gpu_name
@@ -80,8 +81,8 @@ def _answer(question: CalibrationQuestion, table: LayerTable, state: Any) -> byt
     return to_json(content, inf_nan_mode="constants")
 
 
-def _sent(rows: list[dict[str, Any]]) -> _Given:
-    frame, checked = rows_of(table_of_rows(rows))
+def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:
+    frame, checked = rows_of(table_sent(given))
     return _Given(frame, _name(sorted(row.sha256 for row in checked)), {})
 
 

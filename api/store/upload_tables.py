@@ -10,14 +10,24 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from predictor.errors import SchemaError, nearest
 from predictor.measurement_columns import COLUMNS, column
 
-__all__ = ["MAX_ROWS", "Table", "csv_table", "json_table", "parsed_json", "shortened", "table_of_rows"]
+__all__ = [
+    "MAX_ROWS",
+    "Table",
+    "csv_table",
+    "json_table",
+    "parsed_json",
+    "shortened",
+    "table_of_columns",
+    "table_of_rows",
+]
 
 MAX_ROWS = 20_000
 
@@ -109,6 +119,29 @@ def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
     return Table("row", list(range(1, len(rows) + 1)), columns)
 
 
+def table_of_columns(found: Mapping[str, Sequence[Any]], max_rows: int = MAX_ROWS) -> Table:
+    """Take apart a table sent column by column, lists of the same length; null is an empty cell.
+
+    Raises
+    ------
+    SchemaError
+        If a column is unknown, longer or shorter than the others, or a cell is neither text nor a finite number.
+    """
+    n_rows = max((len(cells) for cells in found.values()), default=0)
+    _check_row(n_rows - 1, max_rows, "row", n_rows)
+    for name, cells in found.items():
+        if column(name) is not None and len(cells) != n_rows:
+            raise SchemaError(
+                f"the upload's column {name} has {len(cells):,} cells, another {n_rows:,}. Give each as many, null "
+                "where nothing was measured."
+            )
+    columns = {
+        name: [_finite_cell(cell, name, i) for i, cell in enumerate(found[name])]
+        for name in _header([*found])
+    }
+    return Table("row", list(range(1, n_rows + 1)), columns)
+
+
 def _text(body: bytes) -> str:
     try:
         return body.decode("utf-8-sig")
@@ -153,6 +186,12 @@ def _cell(value: Any, name: str, i: int) -> str:
     raise SchemaError(
         f"the upload, row {i + 1}: {name} is {shortened(value)}. Valid: text or a number, not nested."
     )
+
+
+def _finite_cell(value: Any, name: str, i: int) -> str:
+    if isinstance(value, float) and not isfinite(value):
+        _no_constant("NaN" if value != value else "Infinity")
+    return _cell(value, name, i)
 
 
 def _no_constant(name: str) -> Any:

@@ -301,8 +301,37 @@ def _long() -> Iterator[Request]:
     yield _predict({f"k{i}": 1 for i in range(100_000)})
     yield _predict(b'{"measurements":[' + b"[]," * 2_000_000 + b"[]]}")
     yield _predict(b" " * (9 * 2**20))
+    yield from _by_columns()
     yield _predict(bytes(40 * 2**20))
     yield _upload(b"a" * (17 * 2**20))
+
+
+def _by_columns() -> Iterator[Request]:
+    """Measurements column by column: longer, deeper, wronger than a table is."""
+    asked = json.dumps(QUESTION)[:-1].encode() + b',"measurements":{'
+
+    def sent(*columns: bytes) -> Request:
+        return _predict(asked + b",".join(columns) + b"}}")
+
+    def column(name: str, cells: bytes, count: int) -> bytes:
+        return b'"%s":[' % name.encode() + cells * (count - 1) + cells.rstrip(b",") + b"]"
+
+    yield sent(column("gpu", b"1,", 7_000_000))
+    yield sent(column("gpu", b"1,", 1_400_000))
+    yield sent(column("gpu", b"[],", 19_000))
+    yield sent(column("gpu", b"{},", 19_000))
+    yield sent(column("gpu", b"NaN,", 19_000))
+    yield sent(column("batch_size", b"9" * 5000 + b",", 2_000))
+    yield sent(column("gpu", b'"T4",', 20_001))
+    yield sent(column("gpu", b'"T4",', 3), column("batch_size", b"1,", 2))
+    yield sent(*(column(f"c{i}", b"0.5,", 19_000) for i in range(70)))
+    yield sent(*(column(f"c{i}", b"1,", 2) for i in range(100_000)))
+    yield sent(column("gpu", b'"=1+1",', 19_000))
+    yield sent(column("gpu", b'"' + b"x" * 800 + b'",', 19_000))
+    yield sent(b'"gpu":' + b"[" * 90_000)
+    yield sent(b'"gpu":5')
+    yield _predict(asked + b"}," + b",".join(b'"k%d" :1' % i for i in range(149_000)) + b"}")
+    yield _predict(asked + b"}," + b",".join(b'"k%d"\t:1' % i for i in range(390_000)) + b"}")
 
 
 def _own(good: bytes) -> Iterator[Request]:

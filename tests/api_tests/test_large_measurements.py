@@ -1,0 +1,139 @@
+"""Tables of measurements as large as a profile's go along with a question; larger ones are told where to go."""
+
+import gzip
+import json
+import socket
+import threading
+from http.client import HTTPConnection
+
+import pytest
+import uvicorn
+
+from api.main import create_app
+from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
+from api.settings import Settings
+from predictor.operators import operator_row, operators_of
+from predictor.zoo import zoo_cnn
+
+QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32]}
+PATHS = ("/v1/predictions", "/v1/calibrations")
+STORED = "`POST /v1/calibrations` with `stored` answers"
+
+
+def a_profile(n_rows):
+    """Rows with all the words that an instrument writes, of as many batch sizes as it takes."""
+    operators = list(operators_of(zoo_cnn("resnet18", 224)))
+    words = {
+        "format_version": 1, "source": "epochcast", "framework": "pytorch", "framework_version": "2.11.0+cu130",
+        "gpu": "NVIDIA L40S", "host": "Intel(R) Xeon(R) Processor, 64 cores", "device_kind": "gpu",
+        "pass": "forward_backward", "optimizer": "momentum", "xla": False, "precision": "fp32",
+        "memory_format": "nchw", "cudnn": "91900", "autotune": False, "capture": "eager", "loader_workers": 0,
+        "n_gpus": 1, "n_warmup": 1, "n_repeats": 6, "measured_at": "2026-11-21T08:29:31+00:00",
+    }  # fmt: skip
+    rows = []
+    for i in range(n_rows):
+        operator, batch_size = operators[i % len(operators)], 1 + i // len(operators)
+        times = dict.fromkeys(("iteration_time_ms", "gpu_time_ms"), 0.012345678 * batch_size)
+        more = {"image_size": operator.in_height or 1, "batch_size": batch_size, "host_time_ms": 0.129885}
+        rows.append(words | operator_row(operator) | more | times)
+    return rows
+
+
+def by_columns(rows):
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_columns_answer_as_rows_do(client, path):
+    rows = a_profile(400)
+    answers = [
+        client.post(path, json=QUESTION | {"measurements": form}).json()["rows"]
+        for form in (rows, by_columns(rows))
+    ]
+    assert answers[0] == answers[1]
+    assert answers[0][0]["method"] == "layer-times"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_ten_thousand_rows_go_along_as_columns(client, path):
+    answer = client.post(path, json=QUESTION | {"measurements": by_columns(a_profile(10_000))})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["rows"][0]["method"] == "layer-times"
+
+
+def test_twenty_thousand_rows_fit_into_the_limits():
+    body = json.dumps(QUESTION | {"measurements": by_columns(a_profile(20_000))})
+    assert len(body) < MAX_COLUMNS_BYTES
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"gpu": ["T4", "T4"], "batch_size": [1]}, "batch_size has 1 cells, another 2"),
+        ({"gpu": ["T4"], "speed": [1]}, "'speed', which a measurement does not have"),
+        ({"gpu": [["T4"]]}, "row 1: gpu is ['T4']"),
+        ({"gpu": "T4"}, "measurements.gpu: Input should be a valid array"),
+        ({"gpu": ["T4"] * 20_001}, "at most 20000 items"),
+    ],
+)
+def test_columns_that_make_no_table_are_refused_by_name(client, columns, said):
+    answer = client.post("/v1/predictions", json=QUESTION | {"measurements": columns})
+    assert (answer.status_code, said in answer.json()["detail"]) == (422, True), answer.text
+
+
+def test_a_column_holds_no_nan(client):
+    body = json.dumps(QUESTION | {"measurements": {"gpu": ["T4"], "iteration_time_ms": [float("nan")]}})
+    answer = client.post("/v1/predictions", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "NaN, which JSON does not have" in answer.json()["detail"]) == (422, True)
+
+
+def test_what_is_no_table_is_told_both_forms(client):
+    answer = client.post("/v1/predictions", json=QUESTION | {"measurements": "a.csv"})
+    assert answer.json()["errors"] == [
+        {
+            "field": "measurements",
+            "detail": "Input should be a valid array; given: 'a.csv', or: Input should be an object; given: 'a.csv'",
+        }
+    ]
+
+
+def test_too_many_rows_are_told_of_columns_and_of_the_store(client):
+    found = client.post("/v1/predictions", json=QUESTION | {"measurements": a_profile(4_500)}).json()
+    assert "take least room as columns" in found["detail"]
+    assert STORED in found["detail"]
+    found = client.post("/v1/predictions", json=QUESTION | {"measurements": [{"gpu": "T4"}] * 5_001}).json()
+    assert STORED in found["detail"]
+
+
+def test_larger_bodies_are_refused_with_the_store_as_the_way(client):
+    spaces = b" " * MAX_JSON_BYTES + json.dumps(QUESTION).encode()
+    columns = b'{"measurements":{' + b" " * MAX_COLUMNS_BYTES + b"}}"
+    for body in (spaces, columns):
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        answer = client.post("/v1/predictions", content=gzip.compress(body, 1), headers=headers)
+        assert (answer.status_code, STORED in answer.json()["detail"]) == (413, True)
+
+
+@pytest.fixture
+def address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(create_app(Settings(store="")), port=port, log_level="critical"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        thread.join(0.05)
+    yield "127.0.0.1", port
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.mark.parametrize("size", [MAX_COLUMNS_BYTES + 1, 40 * 2**20])
+def test_whoever_sends_too_much_reads_why_and_sees_no_broken_connection(address, size):
+    connection = HTTPConnection(*address, timeout=60)
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    connection.request("POST", "/v1/predictions", bytes(size), headers)
+    answer = connection.getresponse()
+    assert (answer.status, b"larger than" in answer.read()) == (413, True)
