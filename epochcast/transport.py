@@ -58,7 +58,7 @@ class Service:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SchemaError(f"{url!r} is no address of a service. Example: https://epochcast.example:8000")
         self.url = url.rstrip("/")
-        self._key = key or os.environ.get(KEY_VARIABLE)
+        self._key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
         self._timeout_s, self._attempts = timeout_s, attempts
         self._opener = build_opener(_NoRedirects)
 
@@ -107,6 +107,21 @@ class Service:
         except HTTPError as error:
             with error:
                 return Answer(error.code, _json(error.read(), error.headers), _seconds(error.headers))
+
+
+def _plain_key(key: str) -> str:
+    """The key without white space around it, as files and shells leave it; errors never quote it."""
+    bare = key.strip()
+    if not all("!" <= each <= "~" for each in bare):
+        raise SchemaError(
+            f"the API key holds a character that no key has (position {_first_odd(bare)} of {len(bare)}). Copy it "
+            f"again, into {KEY_VARIABLE}; `epochcast keys add` makes keys of letters, digits, - and _."
+        )
+    return bare
+
+
+def _first_odd(key: str) -> int:
+    return next(i for i, each in enumerate(key, start=1) if not "!" <= each <= "~")
 
 
 def _json(body: bytes, headers: Any) -> Any:

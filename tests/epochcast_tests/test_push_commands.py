@@ -71,3 +71,20 @@ def test_a_wrong_key_is_one_line_and_exit_code_2(epochcast, url, table, monkeypa
     monkeypatch.setenv("EPOCHCAST_API_KEY", "epochcast_x")
     run = epochcast("data", "push", table, url)
     assert (run.code, len(run.err.splitlines()), "API key is not known" in run.err) == (2, 1, True)
+
+
+def test_white_space_around_a_key_is_no_part_of_it(epochcast, url, key, table, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_API_KEY", f" {key}\r\n")
+    run = epochcast("data", "push", table, url)
+    assert (run.code, "1 measurements stored" in run.err) == (0, True)
+
+
+@pytest.mark.parametrize("wrong", ["日本", "epochcast_se\ncret", "epochcast_se cret", "epochcast_\udcff"])
+def test_a_key_that_no_header_can_carry_is_one_line_that_does_not_show_it(
+    epochcast, url, table, monkeypatch, wrong
+):
+    monkeypatch.setenv("EPOCHCAST_API_KEY", wrong)
+    run = epochcast("data", "push", table, url)
+    assert (run.code, len(run.err.splitlines())) == (2, 1)
+    assert "EPOCHCAST_API_KEY" in run.err
+    assert not any(part in run.err for part in ("日本", "cret", "epochcast_se", "\udcff"))
