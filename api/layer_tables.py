@@ -7,6 +7,7 @@ core's `resolve_cnn`, which takes paths, is never called with what a client send
 from dataclasses import asdict, fields
 from typing import Any
 
+from api.layer_fits import check_fits
 from api.schemas import LayerIn, LayerTableIn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 from predictor.layers import Layer, LayerTable
@@ -34,6 +35,7 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
+    check_fits(layers, size)
     return LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
 
 
