@@ -21,6 +21,7 @@ from predictor.forecasts import Anchor
 from predictor.gpus import find_gpu
 from predictor.layer_law import LayerLaw, LayerSums, layer_sums
 from predictor.operator_library import OPERATOR_KEYS, LibraryMode, OperatorLibrary
+from predictor.operator_work import operator_class
 from predictor.operators import Operator, operator_from_row
 from predictor.predictors.base import FeatureTablePredictor, Floats, times_of
 from predictor.predictors.layer_weights import LayerRows, fit_laws
@@ -35,6 +36,8 @@ Anchors = tuple[pd.DataFrame, ArrayLike]
 _Z = NormalDist().inv_cdf(0.95)
 _WHOLE_PASSES = ("forward_backward", "training")
 _OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
+_SAME_BUT_FOR_PRODUCTS = {"fp32": "tf32", "tf32": "fp32"}
+_PRODUCTS = ("convolution", "depthwise", "linear")
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
@@ -245,10 +248,21 @@ def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
     rows: dict[LibraryMode, list[int]] = {}
     for i, mode in enumerate(modes_of(operators)):
         rows.setdefault(mode, []).append(i)
+    rows = {mode: at + _of_the_same_kernels(mode, rows, measured) for mode, at in rows.items()}
     return {
         mode: OperatorLibrary.of_times(mode, [measured[i] for i in at], times[at], {machines[i] for i in at})
         for mode, at in rows.items()
     }
+
+
+def _of_the_same_kernels(
+    mode: LibraryMode, rows: Mapping[LibraryMode, list[int]], measured: list[Operator]
+) -> list[int]:
+    """Rows of fp32 that hold for TF32, and the other way round: tensor cores change matrix products alone."""
+    other = mode._replace(precision=_SAME_BUT_FOR_PRODUCTS.get(mode.precision, mode.precision))
+    if other == mode:
+        return []
+    return [i for i in rows.get(other, ()) if operator_class(measured[i]) not in _PRODUCTS]
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:

@@ -8,7 +8,7 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.features import feature_table
 from predictor.operator_library import LibraryMode
 from predictor.operators import operators_of
-from predictor.predictors.layer_times import LayerTimes
+from predictor.predictors.layer_times import LayerTimes, libraries_of
 from predictor.zoo import zoo_cnn
 
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
@@ -146,3 +146,19 @@ def test_a_cpu_is_its_own_host(made_up_gpu, targets):
     asked = targets[targets["cnn"] == "resnet18"].assign(gpu="cpu:Xeon", precision="fp32")
     times = _fitted(feature_table(pd.DataFrame(rows))).predict(asked)
     np.testing.assert_allclose(times, made_up_gpu.target_ms(zoo_cnn("resnet18"), SIZES, {}), rtol=1e-9)
+
+
+def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
+    operators = list(operators_of(zoo_cnn("resnet18")))
+    norm = next(each for each in operators if each.type == "batch_norm")
+    product = next(each for each in operators if each.type == "conv2d")
+    rows = made_up_gpu.operator_rows([norm, product], (16, 512), precision="tf32")
+    rows += made_up_gpu.operator_rows(
+        [each for each in operators if each not in (norm, product)], (16,), precision="fp32"
+    )
+    rows += made_up_gpu.operator_rows([norm], (16,), precision="amp_bf16")
+    libraries = libraries_of(pd.DataFrame(rows))
+    known = {mode.precision: library.operators for mode, library in libraries.items()}
+    assert norm in known["fp32"]
+    assert product not in known["fp32"]
+    assert known["amp_bf16"] == (norm,)
