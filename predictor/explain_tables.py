@@ -21,6 +21,7 @@ from predictor.bounds import bounds_of
 from predictor.errors import DataError, SchemaError
 from predictor.explanations import MEASURED_METHOD, Explanation, Numbers, OtherMode, small_batch_law
 from predictor.measured_classes import measured_bounds, measured_classes, zoo_layers
+from predictor.measurement_noise import disturbed_rows, noise_by_batch_size
 from predictor.modes import Mode
 from predictor.operator_library import LibraryMode, OperatorLibrary
 from predictor.switches import switches_of_algorithms, switches_of_times
@@ -38,14 +39,22 @@ _TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
 
 
 def is_measurement_table(what: object) -> bool:
-    """Whether this is the path of a measurement table: a CSV with times, not a layer table; gzipped ones always are."""
+    """Whether this is the path of a measurement table: a CSV with times, not a layer table; gzipped ones always are.
+
+    Raises
+    ------
+    DataError
+        If it is the path of a CSV that does not exist.
+    """
     if not isinstance(what, str | PathLike):
         return False
     path = Path(fspath(what))
     if path.name.casefold().endswith(".csv.gz"):
         return True
-    if path.suffix.casefold() != ".csv" or not path.is_file():
+    if path.suffix.casefold() != ".csv":
         return False
+    if not path.is_file():
+        raise DataError(f"there is no file {path}. Give a measurement table, a layer table or a CNN's name.")
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         header = next(csv.reader(file), [])
     return "iteration_time_ms" in [name.strip() for name in header]
@@ -79,10 +88,11 @@ def explain_measurements(
         If a table cannot be read, or holds no whole CNN as trained that fits.
     """
     frame = _joined(tables)
-    libraries = _libraries(frame)
+    libraries, noise = _libraries(frame), _noise_of_operators(frame)
     wanted = _chosen(_whole_cnns(frame), cnns, only)
     series = [
-        _series(rows, libraries, samples) for _, rows in wanted.groupby([*_SERIES, *_MODE], dropna=False)
+        _series(rows, libraries, samples, noise)
+        for _, rows in wanted.groupby([*_SERIES, *_MODE], dropna=False)
     ]
     found = sorted(series, key=lambda each: (each.cnn, each.image_size, each.gpu, each.precision))
     return [replace(each, other_modes=_other_modes(each, found)) for each in found]
@@ -107,6 +117,14 @@ def _libraries(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
     from predictor.predictors.layer_times import libraries_of
 
     return libraries_of(frame)
+
+
+def _noise_of_operators(frame: pd.DataFrame) -> str:
+    operators = frame[frame["kind"] == "operator"]
+    n = disturbed_rows(operators)
+    return (
+        f"; {n:,} of {len(operators):,} measurements of operators were disturbed by other work" if n else ""
+    )
 
 
 def _whole_cnns(frame: pd.DataFrame) -> pd.DataFrame:
@@ -146,7 +164,7 @@ def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd
 
 
 def _series(
-    rows: pd.DataFrame, libraries: dict[LibraryMode, OperatorLibrary], samples: int | None
+    rows: pd.DataFrame, libraries: dict[LibraryMode, OperatorLibrary], samples: int | None, noise: str = ""
 ) -> Explanation:
     """The explanation of one CNN on one device in one mode, other modes left out."""
     first, by_size = rows.iloc[0], rows.groupby("batch_size")
@@ -160,6 +178,7 @@ def _series(
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes)
     bound = bounds_of(busy, host, by_bound, wall)
     algorithms = by_size["conv_algorithms"].last().tolist()
+    noisy = noise_by_batch_size(rows)
     n_samples = samples if samples is not None else _samples(rows)
     unknown = (math.nan,) * sizes.size
     return Explanation(
@@ -190,8 +209,8 @@ def _series(
         (),
         str(first["host"]) or "a host that the table does not name",
         MEASURED_METHOD,
-        f"{len(rows)} measurements{known.about}",
-        (known.reasons,) * sizes.size,
+        f"{len(rows)} measurements{known.about}{noise if known.about else ''}",
+        tuple((*known.reasons, *noisy.get(int(size), ())) for size in sizes),
     )
 
 

@@ -111,8 +111,13 @@ def preset(name: str) -> Preset:
         If there is no such CNN, or not at this image size.
     """
     family, colon, rest = name.partition(":")
-    if colon and rest and family in _OF_CNNS:
+    if colon and rest.strip() and family in _OF_CNNS:
         return _OF_CNNS[family](rest)
+    if family in _OF_CNNS and name not in PRESETS:
+        raise SchemaError(
+            f"preset {name!r} names no CNN behind the colon. Try: {family}:resnet50, {family}:resnet50@64 or "
+            f"{family}:FILE.py:make_model."
+        )
     if name not in PRESETS:
         known = [*PRESETS, *(f"{each}:" for each in _OF_CNNS)]
         raise SchemaError(

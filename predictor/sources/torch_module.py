@@ -18,7 +18,7 @@ from predictor.sources.recorder import Recorder
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch"]
+__all__ = ["from_torch", "refuse_lazy"]
 
 _TOO_SMALL = (
     "too small",
@@ -68,6 +68,7 @@ def from_torch(
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(module).__name__
+    refuse_lazy(module, name, in_channels, image_size)
     copy = _on_meta(module, name)
     if not module.training:
         copy.train()
@@ -96,6 +97,22 @@ def _unwrapped(module: Any) -> Any:
     return getattr(module, "_orig_mod", module)
 
 
+def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
+    """Refuse lazy modules that have not seen an image: nobody knows their shapes yet; SchemaError."""
+    is_lazy = _torch().nn.parameter.is_lazy
+    layers = [
+        path
+        for path, child in module.named_modules()
+        if any(is_lazy(each) for each in (*child.parameters(recurse=False), *child.buffers(recurse=False)))
+    ]
+    if layers:
+        raise SchemaError(
+            f"{name} has lazy layers that have seen no image, so that their shapes are unknown: {', '.join(layers[:3])}"
+            f"{', ...' if len(layers) > 3 else ''}. Run it once before giving it: "
+            f"model(torch.zeros(2, {in_channels}, {image_size}, {image_size}))."
+        )
+
+
 def _on_meta(module: Any, name: str) -> Any:
     """Copy a module with meta tensors for its parameters and buffers: its numbers are never copied."""
     torch = _torch()
@@ -108,9 +125,7 @@ def _on_meta(module: Any, name: str) -> Any:
             memo[id(buffer)] = torch.empty(buffer.shape, dtype=_dtype(buffer), device="meta")
         return deepcopy(module, memo)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise SchemaError(
-            f"{name} cannot be copied: {_first_line(error)} (a lazy module must have run once)."
-        ) from error
+        raise SchemaError(f"{name} cannot be copied: {_first_line(error)}.") from error
 
 
 def _dtype(tensor: Any) -> Any:

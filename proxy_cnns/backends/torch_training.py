@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from predictor.errors import SchemaError
+from predictor.sources.torch_module import refuse_lazy
 from proxy_cnns.backends.torch_modes import (
     LEARNING_RATE,
     autocast,
@@ -98,6 +99,7 @@ def _model(setting: Setting, device: str) -> tuple[Any, tuple[int, int, int]]:
             f"{work.builder.function}() of {work.builder.path} gives a {type(model).__name__}, no torch.nn.Module: "
             "to measure it with PyTorch, return one."
         )
+    refuse_lazy(model, work.name, _USER_CHANNELS, work.image_size)
     return model.to(device), (_USER_CHANNELS, work.image_size, work.image_size)
 
 

@@ -73,6 +73,25 @@ def test_a_measurement_table_shows_what_was_measured(epochcast, table):
     assert "Nothing is predicted." in " ".join(run.out.split())
 
 
+def test_noise_that_a_table_notes_is_said(epochcast, table):
+    lines = table.read_text().splitlines()
+    notes = [
+        "notes",
+        "disturbed: other processes used 51 %",
+        "",
+        "wall time's median known to 55.7 %",
+        "",
+        "",
+    ]
+    lines = [f"{line},{note}" for line, note in zip(table.read_text().splitlines(), notes, strict=True)]
+    table.write_text("\n".join(lines))
+    said = " ".join(epochcast("explain", table, "resnet50", "--precision", "tf32").out.split())
+    assert "noise: 1 of 3 measurements were disturbed by other work" in said
+    assert (
+        "noise: the time of 1 of 3 measurements is known to no better than 10 %, at worst to 55.7 %" in said
+    )
+
+
 def test_cnns_and_options_choose_from_a_table(epochcast, table):
     found = json.loads(
         epochcast("explain", table, "resnet50", "--precision", "tf32", "-b", "64", "--format", "json").out
@@ -116,6 +135,8 @@ def test_a_plot_of_a_table_may_be_svg(epochcast, table, tmp_path):
         (("resnet50",), "no GPU is given. Try: epochcast explain resnet50 --gpu H200"),
         (("resnet5", "-g", "T4"), "no CNN is called 'resnet5'. Nearest: 'resnet50'"),
         (("resnet50", "-g", "T5"), "no GPU is called 'T5'. Nearest: 'Tesla T4'"),
+        (("nowhere.csv",), "there is no file nowhere.csv. Give a measurement table, a layer table or a CNN's name."),
+        (("nowhere.csv",  "-g", "T4"), "there is no file nowhere.csv"),
         (("nowhere.csv.gz",), "there is no measurement table at nowhere.csv.gz"),
         (("TABLE", "resnet51"), "the table has no cnn 'resnet51'"),
         (("TABLE", "-g", "T4"), "no gpu 'Tesla T4' with the rest that was asked for. It has: NVIDIA H200."),

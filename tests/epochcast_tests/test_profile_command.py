@@ -87,6 +87,12 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
     [
         ((), "--out is missing"),
         (("--out", "x.csv", "--preset", "quik"), "no preset is called 'quik'. Nearest: 'quick'"),
+        (
+            ("--out", "x.csv", "--preset", "cnn:"),
+            "preset 'cnn:' names no CNN behind the colon. Try: cnn:resnet50",
+        ),
+        (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
+        (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
         (("--out", "x.csv", "--budget", "soon"), "--budget 'soon' is no time above 0. Try: --budget 180s"),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
         (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),

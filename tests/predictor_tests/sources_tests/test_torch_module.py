@@ -266,3 +266,14 @@ def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch: pytest.Mo
 
 def test_the_table_is_a_layer_table(small: Any) -> None:
     assert isinstance(from_torch(small, 16), LayerTable)
+
+
+def test_lazy_modules_are_asked_to_see_an_image_first(torch: ModuleType) -> None:
+    nn = torch.nn
+    module = nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(10))
+    with pytest.raises(
+        SchemaError, match=r"lazy layers that have seen no image.*: 0, 2. Run it once .*2, 3, 16, 16"
+    ):
+        from_torch(module, 16)
+    module(torch.zeros(2, 3, 16, 16))
+    assert _types(from_torch(module, 16)) == ["conv2d", "flatten", "linear"]
