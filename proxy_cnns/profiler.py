@@ -18,6 +18,8 @@ _HOST_SAMPLES = 3  # enqueued copies of an operator: its host time counts less t
 Clock = Callable[[], float]
 """Seconds since some fixed moment, such as `time.perf_counter`."""
 
+_NO_GPU_TIME = "no GPU time"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -127,7 +129,10 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
 
 def _as_captured(measured: Measured | None) -> Measured | None:
     if measured is not None and measured.gpu_times_ms is None:
-        reason = "; ".join(measured.notes) or "a CPU has no graphs"
+        why = [
+            note for note in measured.notes if note.startswith(_NO_GPU_TIME)
+        ]  # not how well a time is known
+        reason = "; ".join(why) or "a CPU has no graphs"
         raise SchemaError(f"it cannot be captured as a graph: {reason}. Pass --capture eager.")
     if measured is None or measured.gpu_times_ms is None:
         return None
@@ -159,9 +164,9 @@ def _gpu_times(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[list[f
         reason = prepared.capture()
         first = prepared.gpu_times_ms(limits.repeats_least)
     except DeviceOutOfMemoryError:
-        return None, "no GPU time: the captured iteration does not fit in memory"
+        return None, f"{_NO_GPU_TIME}: the captured iteration does not fit in memory"
     if first is None:
-        return None, f"no GPU time: {reason or 'the device has none'}"
+        return None, f"{_NO_GPU_TIME}: {reason or 'the device has none'}"
     times = _repeat(lambda: prepared.gpu_times_ms(FEWEST) or [], clock, limits, limits.gpu_s, first)
     return times, f"no captured iteration: {reason}" if reason else None
 

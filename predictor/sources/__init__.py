@@ -78,6 +78,11 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
         return from_onnx(name, image_size)
     from predictor.zoo import zoo_cnn, zoo_names
 
+    if ".py" in (ending, ending.partition(":")[0]):
+        raise UnknownCnnError(
+            f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module or "
+            "chainer.Chain that it makes, or its layer table."
+        )
     if name not in zoo_names():
         raise UnknownCnnError(
             f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `epochcast cnn list` shows "

@@ -128,6 +128,12 @@ def test_a_captured_iteration_is_timed_by_its_replays(measured_with):
     assert measured.host_times_ms == ()
 
 
+def test_why_nothing_was_captured_is_not_mixed_with_how_well_a_time_is_known(measured_with):
+    with pytest.raises(SchemaError) as caught:
+        measured_with(captured=True, no_capture="it waits for the host", noise=0.5)
+    assert "known to" not in str(caught.value)
+
+
 def test_what_cannot_be_captured_is_never_given_an_eager_time(measured_with):
     with pytest.raises(SchemaError, match=r"cannot be captured.*it waits for the host.*--capture eager"):
         measured_with(captured=True, no_capture="it waits for the host")

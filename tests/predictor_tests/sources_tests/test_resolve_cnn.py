@@ -64,6 +64,12 @@ def test_an_object_that_is_no_cnn_is_refused() -> None:
         resolve_cnn({})
 
 
+@pytest.mark.parametrize("name", ["mine.py", "mine.py:make_model", "a/mine.py:make_model"])
+def test_a_python_file_is_never_run_here(name: str) -> None:
+    with pytest.raises(UnknownCnnError, match=r"is Python code, which only the epochcast commands run"):
+        resolve_cnn(name)
+
+
 def test_an_image_below_the_minimum_is_refused() -> None:
     below = minimum_image_size("alexnet") - 1
     with pytest.raises(OutOfRangeError, match=str(below)):
