@@ -55,6 +55,11 @@ export function clearError(name) {
 /** Take all messages away. */
 export function clearErrors() {
   for (const place of document.querySelectorAll("#question .error")) clearError(place.id.replace(/-error$/, ""));
+  clearGeneral();
+}
+
+/** Take away the message that is about no field. */
+export function clearGeneral() {
   byId("problem").hidden = true;
   byId("problem").textContent = "";
 }

@@ -3,10 +3,10 @@
  * Called by main.js; calls the GPU picker, upload, and the dictionary for the words of lists.
  */
 import { byId, fill } from "./dom.js";
-import { clearError, showError } from "./errors.js";
+import { clearError, clearGeneral, showError } from "./errors.js";
 import { count, number } from "./format.js";
 import { GpuPicker } from "./gpu_picker.js";
-import { known, t } from "./i18n.js";
+import { currentLanguage, known, t } from "./i18n.js";
 import { FIRST, WORDS } from "./question.js";
 import { readUpload } from "./upload.js";
 
@@ -129,10 +129,15 @@ export class Form {
     if (!file) return;
     try {
       this.reading = readUpload(file);
-      this.upload = await this.reading;
-      byId("file-about").textContent = this.upload.about;
+      const upload = await this.reading;
+      if (byId("file").files[0] !== file) return; // another one was chosen meanwhile
+      this.upload = upload;
+      byId("file-about").textContent = upload.about;
     } catch (error) {
-      showError("file", error.message);
+      if (byId("file").files[0] !== file) return;
+      clearError("file");
+      clearGeneral();
+      showError("file", error.message, currentLanguage());
     }
   }
 }

@@ -8,6 +8,12 @@ const COMPUTED = new Set([
   "forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity",
 ]);
 
+/** Whether a CSV file is a measurement table, of which operators have layers' columns, too. @param {string} text */
+export function isMeasurements(text) {
+  const header = text.replace(/^\ufeff/, "").split(/\r?\n/, 1)[0].split(",").map((column) => column.trim());
+  return header.includes("iteration_time_ms") || (header.includes("gpu") && header.includes("batch_size"));
+}
+
 /**
  * @param {string} text
  * @param {string} name of the file, without its ending

@@ -13,7 +13,7 @@ import { Form } from "./form.js";
 import { count } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
 import { readCnn } from "./own_cnn.js";
-import { explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
+import { doubts, explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
 import { Table } from "./table.js";
@@ -66,7 +66,7 @@ function listen() {
     byId("results").focus();
   });
   byId("language").addEventListener("click", switchLanguage);
-  byId("share").addEventListener("click", async () => say(t((await copy(link(form.read()))) ? "shared" : "not_copied")));
+  byId("share").addEventListener("click", async () => say(t((await copy(link(form.read(), true))) ? "shared" : "not_copied")));
   byId("rows-csv").addEventListener("click", () => rowsTable.save("epochcast-predictions.csv"));
   byId("offers-csv").addEventListener("click", () => offersTable.save("epochcast-offers.csv"));
   byId("request_what").addEventListener("change", drawRequest);
@@ -82,6 +82,8 @@ async function answer({ keepFocus = false, keepLink = false }) {
   clearErrors();
   if (!keepLink && link(state) !== location.href) history.pushState(null, "", link(state));
   if (state.source === "file" && !upload) return refuse([showError("file", t("file_none"), currentLanguage())]);
+  const unclear = doubts(state).map(({ name, key, values }) => showError(name, t(key, values), currentLanguage()));
+  if (unclear.length) return refuse(unclear);
   running?.abort();
   running = new AbortController();
   busy(true);
@@ -138,14 +140,16 @@ function conclude(state, upload, own, asked, results, keepFocus) {
     if (!keepFocus) goToResults();
     explanation.offer([...new Set(shown.answers.predictions.rows.map((row) => row.gpu))]);
     say(t("answered", { rows: count(shown.answers.predictions.rows.length), offers: count(shown.answers.comparisons.rows.length) }));
-  } else refuse(faults);
+  } else refuse(faults, results.some(({ refusal }) => refusal?.status >= 400 && refusal.status < 500));
 }
 
-function refuse(faults) {
+/** Go to what is at fault; whether the question is, or the service answers none, is said apart. */
+function refuse(faults, isQuestion = true) {
   drawStale();
   const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
-  say(t("refused"));
-  first.focus();
+  say(isQuestion ? t("refused") : "");
+  first.focus({ preventScroll: true });
+  for (const part of [first.closest("[data-field]"), first, byId(`${first.id}-error`)]) part?.scrollIntoView({ block: "nearest" });
 }
 
 /** Where form and answer do not stand side by side, go on to the answer. */
@@ -232,8 +236,8 @@ function drawLanguage() {
   form.draw();
 }
 
-function link(state) {
-  const fragment = toFragment(state, currentLanguage());
+function link(state, whole = false) {
+  const fragment = toFragment(state, currentLanguage(), whole);
   return new URL(fragment ? `#${fragment}` : location.pathname + location.search, location.href).href;
 }
 

@@ -49,20 +49,25 @@ const SERVICE_DEFAULTS = {
   all_offers: false,
 };
 
+const WHOLE = new Set(["samples", "image_size", "epochs", "validation_samples"]);
+const NUMBERS = [...WHOLE, "budget_usd", "deadline_h", "setup_minutes"];
+const MOST_BATCH_SIZE = 65536;
+
 /**
  * A question as the part of a link after #.
  * @param {typeof FIRST} state
  * @param {string} language
+ * @param {boolean} [whole] write what equals the first visit's, too: a link that is kept outlives other defaults
  */
-export function toFragment(state, language) {
+export function toFragment(state, language, whole = false) {
   const link = new URLSearchParams();
   for (const [name, first] of Object.entries(FIRST)) {
     const value = state[name];
     if (name === "gpus") {
-      if (value.join("|") !== first.join("|")) (value.length ? value : [""]).forEach((gpu) => link.append("gpu", gpu));
-    } else if (value !== first) link.set(name, value === true ? "1" : value === false ? "0" : value);
+      if (whole || value.join("|") !== first.join("|")) (value.length ? value : [""]).forEach((gpu) => link.append("gpu", gpu));
+    } else if (whole || value !== first) link.set(name, value === true ? "1" : value === false ? "0" : value);
   }
-  if (language !== "en") link.set("lang", language);
+  if (whole || language !== "en") link.set("lang", language);
   return link.toString();
 }
 
@@ -131,6 +136,31 @@ export function typed(text) {
   const plain = text.normalize("NFKC").trim();
   const bare = /^\d{1,3}(,\d{3})+$/.test(plain) ? plain.replaceAll(",", "") : plain;
   return bare !== "" && Number.isFinite(Number(bare)) ? Number(bare) : plain;
+}
+
+/**
+ * Numbers that may mean two things, such as 1.000, and 1,024 in a list: they are asked back about, never guessed.
+ * @param {typeof FIRST} state
+ * @returns {{name: string, key: string, values: object}[]} the field and the message
+ */
+export function doubts(state) {
+  const found = [];
+  for (const name of NUMBERS.filter((each) => each !== "samples" || !state.data_set)) {
+    const text = state[name].normalize("NFKC").trim();
+    if (/^[1-9]\d{0,2}(\.\d{3})+$/.test(text)) {
+      found.push({ name, key: WHOLE.has(name) ? "dots_whole" : "dots", values: { text, number: text.replaceAll(".", "") } });
+    }
+  }
+  const sizes = state.batch_sizes.normalize("NFKC").split(/[\s;、]+/);
+  for (const text of sizes.map((each) => each.replace(/^,+|,+$/g, ""))) {
+    const number = text.replaceAll(",", "");
+    if (/^\d{1,3},\d{3}$/.test(text) && Number(number) <= MOST_BATCH_SIZE) {
+      found.push({ name: "batch_sizes", key: "comma", values: { text, number, list: text.split(",").map(Number).join(", ") } });
+    } else if (/^[1-9]\d{0,2}(\.\d{3})+$/.test(text)) {
+      found.push({ name: "batch_sizes", key: "dots_whole", values: { text, number: text.replaceAll(".", "") } });
+    }
+  }
+  return found;
 }
 
 function given(state, names, read) {

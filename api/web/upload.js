@@ -4,7 +4,7 @@
  */
 import { size } from "./format.js";
 import { t } from "./i18n.js";
-import { fromCsv, fromJson } from "./layer_table.js";
+import { fromCsv, fromJson, isMeasurements } from "./layer_table.js";
 import { withoutWeights } from "./onnx_strip.js";
 
 /** What the service takes of an ONNX file. */
@@ -57,8 +57,9 @@ async function stripped(file) {
 
 async function readTable(file, ending) {
   const stem = file.name.replace(/\.[^.]*$/, "");
+  const text = await file.text().catch((error) => { throw new Error(t("file_unreadable", { name: file.name, why: error.message })); });
+  if (ending === "csv" && isMeasurements(text)) throw new Error(t("file_measurements", { name: file.name }));
   try {
-    const text = await file.text();
     const layer_table = ending === "csv" ? fromCsv(text, stem) : fromJson(text, stem);
     return { name: file.name, onnx: null, layer_table, about: t("file_layers", { name: file.name, n: layer_table.layers.length }) };
   } catch (error) {

@@ -1,0 +1,89 @@
+"""What people type is understood or asked back about, never guessed; and what is wrong is in view."""
+
+import pytest
+
+NOT_COVERED = """id => {
+    const [message, bar] = [document.getElementById(`${id}-error`), document.querySelector(".submit")]
+        .map(each => each.getBoundingClientRect());
+    const field = document.getElementById(id).getBoundingClientRect();
+    return field.top >= 0 && message.top >= field.bottom - 1 && message.bottom <= Math.min(bar.top, innerHeight);
+}"""
+
+
+@pytest.mark.parametrize(
+    ("fragment", "field", "said"),
+    [
+        ("data_set=&samples=1.000", "samples", "1.000 is no whole number. Write 1000"),
+        ("epochs=1.000", "epochs", "Write 1000"),
+        ("budget_usd=1.000", "budget_usd", "1.000 may mean two things. Write 1000"),
+        ("batch_sizes=1%2C024", "batch_sizes", "Write 1024, or 1, 24 with a space."),
+        ("batch_sizes=16+%EF%BC%91%EF%BC%8C%EF%BC%90%EF%BC%92%EF%BC%94", "batch_sizes", "Write 1024"),
+        ("batch_sizes=1.024", "batch_sizes", "Write 1024"),
+    ],
+)
+def test_a_number_with_separators_that_may_mean_two_things_is_asked_back_about(
+    first_visit, fragment, field, said
+):
+    first_visit.evaluate("fragment => { location.hash = fragment; }", fragment)
+    first_visit.wait_for_selector(f"#{field}-error:not(:empty)")
+    assert said in first_visit.inner_text(f"#{field}-error")
+    assert first_visit.evaluate("document.activeElement.id") == field
+
+
+def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(page):
+    page.select_option("#data_set", "")
+    page.fill("#samples", "1,281,167")
+    page.fill("#batch_sizes", "64,128,256")
+    with page.expect_request("**/v1/predictions") as asked:
+        page.click("#ask")
+    sent = asked.value.post_data_json
+    assert (sent["samples"], sent["batch_sizes"]) == (1281167, [64, 128, 256])
+
+
+@pytest.mark.parametrize(("width", "height"), [(375, 740), (1366, 700)])
+@pytest.mark.parametrize("field", ["batch_sizes", "budget_usd", "validation_samples"])
+def test_a_field_at_fault_and_its_message_lie_above_the_bar(browser, open_page, width, height, field):
+    context = browser.new_context(viewport={"width": width, "height": height}, locale="en-US")
+    page = open_page(context=context)
+    page.evaluate("document.getElementById('more').open = true")
+    page.fill(f"#{field}", "64, 999999" if field == "batch_sizes" else "-5")
+    page.click("#ask")
+    page.wait_for_selector(f"#{field}-error:not(:empty)")
+    page.wait_for_selector(f"#{field}:focus")
+    assert page.evaluate(NOT_COVERED, field)
+
+
+def test_a_service_that_is_gone_is_not_said_to_refuse(page):
+    page.route("**/v1/*", lambda route: route.abort())
+    page.click("#ask")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "does not answer" in page.inner_text("#problem")
+    assert page.inner_text("#status") == ""
+
+
+def test_a_copied_link_says_every_field(page):
+    page.evaluate(
+        "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }"
+    )
+    page.click("#share")
+    copied = page.wait_for_function("window.copied").json_value()
+    for part in (
+        "cnn=resnet50",
+        "precision=amp_fp16",
+        "gpu=Tesla+T4",
+        "epochs=90",
+        "optimizer=momentum",
+        "lang=en",
+    ):
+        assert part in copied
+
+
+def test_a_measurement_table_is_no_cnn_and_a_second_wrong_file_replaces_what_was_said(page):
+    table = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms,type\nT4,a,8,8,fp32,1,conv2d\n"
+    page.check("input[name=source][value=file]")
+    page.set_input_files("#file", {"name": "q.csv", "mimeType": "text/csv", "buffer": table.encode()})
+    page.wait_for_selector("#file-error:not(:empty)")
+    assert "q.csv is a measurement table, not a CNN" in page.inner_text("#file-error")
+    page.set_input_files("#file", {"name": "b.json", "mimeType": "text/json", "buffer": b"{}"})
+    page.wait_for_function("document.getElementById('file-error').textContent.includes('b.json')")
+    assert "q.csv" not in page.inner_text("#file-error")
