@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from api.bodies import LARGER_TABLES
+from api.known_names import fields_at, methods_of, nearest_paths
 from predictor.errors import (
     ArtifactError,
     BackendUnavailableError,
@@ -24,6 +25,7 @@ from predictor.errors import (
     StoreError,
     UnknownCnnError,
     UnknownGpuError,
+    nearest,
 )
 
 __all__ = [
@@ -118,12 +120,14 @@ class InvalidFieldsError(EpochcastError):
         self.errors = [dict(each) for each in errors[:_MOST_ERRORS]]
 
     @classmethod
-    def of(cls, found: Sequence[Mapping[str, Any]], count: int = 1) -> "InvalidFieldsError":
-        """From what pydantic found, which may be the first of `count` errors."""
+    def of(
+        cls, found: Sequence[Mapping[str, Any]], count: int = 1, kind: type[BaseModel] | None = None
+    ) -> "InvalidFieldsError":
+        """From what pydantic found in a question of this kind, which may be the first of `count` errors."""
         said: dict[str, list[str]] = {}
         for each in _of_the_form_sent(found):
             location = each["loc"][:-1] if each["loc"] and each["loc"][-1] in _KINDS else each["loc"]
-            said.setdefault(_path(location), []).append(_detail(each))
+            said.setdefault(_path(location), []).append(_detail(each) + _meant(each, kind))
         return cls(
             [{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()], count
         )
@@ -166,10 +170,22 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return await _epochcast_error(request, InvalidFieldsError.of(found))
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
+    if (error.status_code, error.detail) == (404, "Not Found"):
+        return problem(404, _no_path(request), error.headers)
+    if error.status_code == 405:
+        allowed = methods_of(request.app.routes, {**request.scope})
+        taken = f"{request.url.path[:200]} takes {' and '.join(allowed)}, not {request.method[:20]}."
+        return problem(405, f"{taken} /docs shows what each path takes.", {"Allow": ", ".join(allowed)})
     return problem(error.status_code, str(error.detail), error.headers)
+
+
+def _no_path(request: Request) -> str:
+    path = request.url.path[:200]
+    near = nearest_paths(request.app.routes, path)
+    return f"this service has no path {path!r}. Nearest: {near}. /docs shows all."
 
 
 def _of_the_form_sent(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -202,6 +218,12 @@ def _detail(found: Mapping[str, Any]) -> str:
         said = f"{said}; given: {_short(value)}"
     step = _NEXT_STEPS.get((found["loc"][-1] if found["loc"] else "", found["type"]))
     return _printable(f"{said}; {step}" if step else said)
+
+
+def _meant(found: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
+    """The fields that a name nobody knows is nearest to."""
+    known = fields_at(kind, found["loc"]) if kind is not None and found["type"] == "extra_forbidden" else []
+    return f". Nearest: {nearest(str(found['loc'][-1])[:100], known)}" if known else ""
 
 
 def _short(value: object) -> str:

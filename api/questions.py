@@ -112,7 +112,7 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
         return kind.model_validate_json(body)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found)) from None
+        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
 
 
 async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:

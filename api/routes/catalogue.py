@@ -6,10 +6,12 @@ Included by the application; calls the core's catalogues. Everything here is rea
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from api.known_names import unknown_parameters
+from api.problems import InvalidFieldsError
 from predictor.errors import SchemaError, nearest
 from predictor.gpus import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
 from predictor.inputs import MAX_IMAGE_SIZE
@@ -22,7 +24,14 @@ from predictor.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_nam
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1", tags=["catalogue"])
+
+async def _only_known_parameters(request: Request) -> None:
+    unknown = unknown_parameters(request)
+    if unknown:
+        raise InvalidFieldsError(unknown)
+
+
+router = APIRouter(prefix="/v1", tags=["catalogue"], dependencies=[Depends(_only_known_parameters)])
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 

@@ -53,7 +53,7 @@ def log(client, monkeypatch):
 
 
 def test_a_request_is_one_line_of_json(client, log):
-    client.get("/v1/gpus/T4?x=1", headers={"X-Request-ID": "mine"})
+    client.get("/v1/cnns/resnet50?image_size=64", headers={"X-Request-ID": "mine"})
     (line,) = [each for each in log() if each["logger"] == "epochcast.access"]
     assert line.pop("ms") > 0
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
@@ -62,7 +62,7 @@ def test_a_request_is_one_line_of_json(client, log):
         "logger": "epochcast.access",
         "request_id": "mine",
         "method": "GET",
-        "path": "/v1/gpus/T4",
+        "path": "/v1/cnns/resnet50",
         "status": 200,
         "client": "testclient",
     }

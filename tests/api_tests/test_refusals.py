@@ -146,6 +146,56 @@ def test_a_damaged_form_is_refused(client):
     assert "the form has no question" in found["detail"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"batch_sizes": []}, "after validation, not 0; give one or several, such as [32, 64]"),
+        ({"gpus": []}, "`GET /v1/gpus` lists them"),
+        ({"samples": 5}, "both samples and data_set are given. Give one of them."),
+        ({"batchsizes": [1]}, "batchsizes: Extra inputs are not permitted. Nearest: 'batch_sizes'"),
+        ({"anchor": []}, "anchor: Extra inputs are not permitted. Nearest: 'anchors'"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_the_next_step(client, changes, said):
+    found = refusal(client, **changes)["detail"]
+    assert said in found
+    assert not found.startswith("body")
+
+
+def test_an_unknown_key_of_stored_is_told_the_nearest(client):
+    question = {"cnn": "resnet50", "batch_sizes": [1], "stored": {"gpu": "L40S", "hosts": "desk"}}
+    found = refused(client.post("/v1/calibrations", json=question), 422)
+    assert "stored.hosts: Extra inputs are not permitted; given: 'desk'. Nearest: 'host'" in found["detail"]
+
+
+def test_a_path_that_is_not_there_is_told_the_nearest(client):
+    found = refused(client.post("/v1/prediction", json=GOOD), 404)
+    assert "no path '/v1/prediction'. Nearest: '/v1/predictions'" in found["detail"]
+
+
+def test_a_wrong_method_is_told_the_right_one(client):
+    answer = client.get("/v1/predictions")
+    assert "/v1/predictions takes POST, not GET." in refused(answer, 405)["detail"]
+    assert answer.headers["allow"] == "POST"
+    assert "takes GET and POST, not DELETE" in refused(client.delete("/v1/cnns"), 405)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/v1/gpus?generaton=turing", "generaton: Extra inputs are not permitted. Valid: generation."),
+        ("/v1/offers?gpus=T4", "Valid: gpu, historic."),
+        ("/v1/cnns?image_size=64", "There are none here."),
+        ("/v1/cnns/resnet50?size=64", "Valid: image_size."),
+        ("/v1/gpus/T4?x=1&x=2", "x: Extra inputs"),
+        ("/v1/data_sets?a=1&b=2", "(and 1 more)"),
+        ("/v1/models?x=", "x: Extra inputs"),
+    ],
+)
+def test_a_parameter_that_nobody_knows_is_refused(client, path, said):
+    assert said in refused(client.get(path), 422)["detail"]
+
+
 def test_what_is_not_there_and_wrong_methods_are_problems_too(client):
     refused(client.get("/v1/nothing"), 404)
     refused(client.get("/v1/predictions"), 405)
