@@ -46,11 +46,23 @@ def fit_command(
         known = [
             line
             for line in card
-            if line["field"] not in ("provenance", "accuracy") and _text(line) not in ("", "None")
+            if line["field"] not in ("provenance", "accuracy")
+            and _text(line) not in ("", "None")
+            and (line["field"], line["value"]) != ("single_layers", 0)
         ]
         print_table(known, columns)
+        _say_libraries(out)
     else:
         print_records(card, output, ("field", "value"))
+
+
+def _say_libraries(out: Path) -> None:
+    """Name the operator libraries that lie beside a model file, and their folder; nothing where there are none."""
+    from predictor.layer_models import LayerModels
+
+    names = LayerModels.beside(out).modes()
+    if names:
+        typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
 
 
 def _text(line: Record) -> str:

@@ -45,6 +45,7 @@ def serve_command(
     _tell("EPOCHCAST_STORE", store)
     _tell("EPOCHCAST_MODEL", None if model is None else str(model.resolve()))
     _check()
+    _check_port(host, port)
     uvicorn.run(
         "api.main:create_app",
         factory=True,
@@ -56,6 +57,33 @@ def serve_command(
         date_header=True,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
+
+
+def _check_port(host: str, port: int) -> None:
+    """Listen for a moment, so that an address that is taken is one line here."""
+    import socket
+
+    from predictor.errors import SchemaError, ServiceError
+
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            if os.name == "posix":  # as servers do: connections that end do not block a port
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except socket.gaierror as error:
+        raise SchemaError(
+            f"--host {host!r} is no address ({error.strerror}). Pass one of this machine's, such as 127.0.0.1."
+        ) from None
+    except PermissionError:
+        raise ServiceError(
+            f"port {port} needs more rights than you have. Pass another --port, such as 8000."
+        ) from None
+    except OSError as error:
+        raise ServiceError(
+            f"cannot listen on {host}, port {port}: {error.strerror}. Is a service running there already? Pass another "
+            f"--port, such as {port + 1 if port < 65535 else 8000}."
+        ) from None
 
 
 def _tell(variable: str, value: str | None) -> None:

@@ -1,5 +1,7 @@
 """`epochcast serve` says what is wrong before a server starts, in one line."""
 
+import socket
+
 import pytest
 
 
@@ -36,3 +38,21 @@ def test_it_listens_on_this_machine_alone_unless_told(epochcast, monkeypatch):
     monkeypatch.setattr(uvicorn, "run", lambda app, **options: asked.update(options, app=app))
     assert epochcast("serve").code == 0
     assert (asked["app"], asked["host"], asked["port"]) == ("api.main:create_app", "127.0.0.1", 8000)
+
+
+def test_a_port_that_is_taken_is_one_line_that_says_to_pick_another(epochcast, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_STORE", "")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        run = epochcast("serve", "--port", str(port))
+    assert (run.code, len(run.err.splitlines())) == (2, 1)
+    assert f"cannot listen on 127.0.0.1, port {port}" in run.err
+    assert "Pass another --port" in run.err
+
+
+def test_a_host_that_is_no_address_is_one_line(epochcast, monkeypatch):
+    monkeypatch.setenv("EPOCHCAST_STORE", "")
+    run = epochcast("serve", "--host", "no host")
+    assert (run.code, "--host 'no host' is no address" in run.err) == (2, True)

@@ -55,3 +55,21 @@ def test_an_empty_store_is_an_error(store, store_url):
 def test_nothing_to_fit_on_is_an_error():
     with pytest.raises(SchemaError, match="needs measurements, a folder of published ones, or a store"):
         epochcast.fit()
+
+
+def test_the_command_says_which_libraries_it_wrote_and_where(uploaded, store_url, tmp_path):
+    from typer.testing import CliRunner
+
+    from epochcast.command import app
+
+    out = tmp_path / "model.json"
+    run = CliRunner().invoke(
+        app,
+        ["fit", "--store", store_url, "--out", str(out)],
+    )
+    assert run.exit_code == 0, run.output
+    (line,) = [each for each in run.output.splitlines() if each.startswith("Operator libraries in")]
+    assert str(tmp_path / "model_operators") in line
+    assert "t4" in line.casefold()
+    assert "fp32" in line
+    assert "single_layers" not in run.output
