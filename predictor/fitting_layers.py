@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.layer_models import LayerModel, LayerModels
+from predictor.measurement_noise import disturbed_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from predictor.layer_law import LayerLaw
 
 __all__ = ["fit_layer_models"]
-
-_DISTURBED = "disturbed:"  # as the instrument marks rows that it measured beside other work
 
 
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
@@ -57,9 +56,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
 
 def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
     """The law, which says so where other work disturbed what it stands on."""
-    if "notes" not in operators:
-        return law
-    disturbed = int(operators["notes"].fillna("").astype(str).str.contains(_DISTURBED).sum())
+    disturbed = disturbed_rows(operators)
     if not disturbed:
         return law
     told = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
