@@ -13,7 +13,7 @@ import predictor.errors
 from epochcast.transport import Answer, Service
 from predictor.comparison_rows import ComparisonRow
 from predictor.errors import EpochcastError, SchemaError, ServiceError
-from predictor.inputs import batch_sizes_of, texts_of
+from predictor.inputs import MAX_IMAGE_SIZE, MAX_SAMPLES, batch_sizes_of, texts_of, whole_number
 from predictor.prediction_rows import PredictionRow
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ __all__ = [
 
 R = TypeVar("R", PredictionRow, ComparisonRow)
 
+_WHOLE = (
+    ("samples", 1, MAX_SAMPLES),
+    ("validation_samples", 0, MAX_SAMPLES),
+    ("epochs", 1, 1_000_000),
+)  # checked here as the core does, with its errors
 _MOST_ROWS = 20_000  # as services take
 
 _LOCAL_ONLY = {
@@ -130,6 +135,9 @@ def options_as_asked(options: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in options.items()
         if value is not None and name not in (*_LOCAL_ONLY, "image_size", "anchors", "measurements")
     }
+    for name, least, most in _WHOLE:
+        if name in given:
+            given[name] = whole_number(name, given[name], least, most)
     given["anchors"] = [_anchor(each) for each in options.get("anchors") or ()]
     if options.get("measurements") is not None:
         given["measurements"] = _measurement_columns(options["measurements"])
@@ -168,6 +176,8 @@ def cnn_as_asked(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
     from predictor.zoo import zoo_names
 
     size = options.get("image_size")
+    if size is not None:
+        size = whole_number("image_size", size, high=MAX_IMAGE_SIZE)
     if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
         return {"cnn": cnn} | ({"image_size": size} if size is not None else {})
     from predictor.questions import data_image_size

@@ -116,6 +116,10 @@ def test_a_comparison_is_that_of_the_local_core(client, options):
         (("resnet50", "T4", 64), {"precision": "fp8"}, SchemaError),
         (("resnet50", "T4", 0), {}, OutOfRangeError),
         (("inception_v3", "T4", 64), {"image_size": 32}, OutOfRangeError),
+        (("resnet50", "T4", 64), {"samples": -1}, OutOfRangeError),
+        (("resnet50", "T4", 64), {"samples": 10, "validation_samples": -1}, OutOfRangeError),
+        (("resnet50", "T4", 64), {"image_size": 99_999}, OutOfRangeError),
+        (("resnet50", "T4", 64), {"samples": "many"}, SchemaError),
         (("missing.csv", "T4", 64), {}, DataError),
     ],
 )
@@ -137,6 +141,15 @@ def test_what_the_service_knows_is_a_table(client):
     assert "Tesla T4" in set(client.gpus()["name"])
     assert {"provider", "gpu", "usd_per_hour"} <= set(client.offers().columns)
     assert "resnet50" in set(client.cnns()["cnn"])
+
+
+def test_more_measurements_than_a_service_takes_are_told_where_to_go(client):
+    frame = pd.DataFrame(
+        [["T4", "resnet50", 224, 32, "fp32", 310.5]] * 20_001,
+        columns=["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"],
+    )
+    with pytest.raises(SchemaError, match=r"20,001 rows; .*`epochcast data push FILE URL`"):
+        client.predict("resnet50", "T4", 64, measurements=frame)
 
 
 def test_uploading_a_data_frame_stores_it_once(app, url):
