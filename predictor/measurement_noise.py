@@ -1,7 +1,7 @@
 """What the notes of measured rows say about noise: other work on the machine, and medians known badly.
 
-Called by explain_tables and fitting_layers; calls nothing of ours. The instrument writes these notes (`proxy_cnns`), tables of others
-have none.
+Called by explain_tables and fitting_layers; calls nothing of ours. The instrument writes these notes (`proxy_cnns`),
+tables of others have none.
 """
 
 from __future__ import annotations
