@@ -31,13 +31,8 @@ Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
-_MOST_STRANGE = (
-    0.15  # share of the time, beyond which specifications tell more than operators of another kind
-)
-_FEW_OPERATORS, _MOST_NEAR = (
-    300,
-    0.5,
-)  # of a small library, how much may come from neighbours: there are none near
+_MOST_STRANGE = 0.15
+"""Share of the time beyond which specifications tell more of a CNN than operators of another kind."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,9 +43,8 @@ Array = NDArray[np.float64]
 METHODS = ("auto", "layer-times", "roofline", "anchored")
 FORMAT_VERSION = 2
 _WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
-_WIDER_OF_FRAMEWORK = (
-    3.0  # Chainer took 1.2 (V100) to 7 times (H200) as long as what this says without any measured
-)
+_WIDER_OF_FRAMEWORK = 3.0
+"""Of a framework that nobody measured: Chainer took 1.2 (V100) to 7 times (H200) as long as was said of it."""
 
 
 @dataclass(slots=True, eq=False)
