@@ -1,14 +1,14 @@
 """Whether the layers of a table that was sent fit together, and its image size.
 
-Called by layer_tables, after each row was checked against itself; calls nothing of ours but `layers`. An edited table,
-or one made at another image size, would otherwise be answered with the time of a CNN that cannot exist.
+Called by layer_tables, after each row was checked against itself; calls the core for what a layer reads. An edited
+table, or one made at another image size, would otherwise be answered with the time of a CNN that cannot exist.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 
 from predictor.errors import SchemaError
-from predictor.layers import IMAGE, Layer
+from predictor.layers import IMAGE, Layer, LayerTable
+from predictor.operators import layer_inputs
 
 __all__ = ["check_fits"]
 
@@ -16,26 +16,21 @@ _SIDES = ("channels", "height", "width")
 _RESHAPES = ("other", "permute", "pad")  # may give another shape than their columns say
 
 
-def check_fits(layers: Sequence[Layer], image_size: int) -> None:
+def check_fits(table: LayerTable) -> None:
     """Refuse layers that cannot follow from those they read; SchemaError names row and column.
 
     Unknown (null) sizes are not checked, nor are layers of several inputs, which broadcast or join. Half of a tensor
     may be read where something else reads the tensor, too (a split), and the same numbers in another shape (a view).
     """
-    readers = Counter(each for position, layer in enumerate(layers) for each in _read(layer, position))
-    for position, layer in enumerate(layers):
-        read = _read(layer, position)
+    inputs = layer_inputs(table)
+    readers = Counter(each for read in inputs for each in read)
+    for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
         if len(read) != 1:
             continue
         if read[0] == IMAGE:
-            _check_image(layer, position, image_size)
+            _check_image(layer, position, table.image_size)
         else:
-            _check_pair(layers[read[0]], layer, position, readers[read[0]])
-
-
-def _read(layer: Layer, position: int) -> tuple[int, ...]:
-    """Positions that a layer reads; without `inputs`, the one before."""
-    return layer.inputs if layer.inputs is not None else (position - 1 if position else IMAGE,)
+            _check_pair(table.layers[read[0]], layer, position, readers[read[0]])
 
 
 def _check_image(layer: Layer, position: int, image_size: int) -> None:

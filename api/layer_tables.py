@@ -35,8 +35,9 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
-    check_fits(layers, size)
-    return LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
+    table = LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
+    check_fits(table)
+    return table
 
 
 def as_sent(table: LayerTable) -> dict[str, Any]:

@@ -7,6 +7,8 @@ predict themselves on a GPU; of the rest, the table tells what was measured and 
 import shlex
 from typing import TYPE_CHECKING
 
+from predictor.cpus import is_cpu
+
 if TYPE_CHECKING:
     from proxy_cnns.runs import Outcome, Request
 
@@ -21,9 +23,7 @@ def next_steps(request: "Request", outcome: "Outcome") -> list[str]:
     out = _quoted(str(outcome.out))
     steps = [f"epochcast data show {out}"]
     kinds = {setting.work.kind for setting in request.settings}
-    if "operator" in kinds:
-        return [*steps, _prediction(request, outcome, out)]
-    if "target" in kinds and not outcome.gpu.startswith("cpu:"):
+    if "operator" in kinds or ("target" in kinds and not is_cpu(outcome.gpu)):
         return [*steps, _prediction(request, outcome, out)]
     alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
     sentence = f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."

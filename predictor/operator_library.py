@@ -276,15 +276,12 @@ class OperatorLibrary:
         return found
 
     @cached_property
-    def _usual_sizes(self) -> Array:
+    def usual_sizes(self) -> Array:
+        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
         rows = ~self._batch_free
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
-
-    def usual_sizes(self) -> Array:
-        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
-        return self._usual_sizes
 
     def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
         """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
@@ -326,7 +323,7 @@ class OperatorLibrary:
         """What trees say of the operators whose forest there is: their positions, and a row for each."""
         rows: list[int] = []
         found: list[Array] = [np.empty((0, batches.size))]
-        at = self.usual_sizes()
+        at = self.usual_sizes
         sizes = at[needed(np.log(at), np.log(batches))]
         for name, forest in self.forests.items():
             known = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]

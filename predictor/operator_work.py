@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.cpus import is_cpu
 from predictor.errors import SchemaError
 from predictor.gpus import find_gpu
 from predictor.layers import IMAGE, Layer
@@ -96,23 +97,31 @@ def operator_class(operator: Operator) -> str:
 
 def device_rates(gpu: str, precision: str) -> Rates:
     """Rates of a GPU of the catalogue; of a CPU (``cpu:<model>``), which has none, those of a usual one."""
-    return _CPU_RATES if gpu.startswith("cpu:") else rates_of(find_gpu(gpu), precision)
+    return _CPU_RATES if is_cpu(gpu) else rates_of(find_gpu(gpu), precision)
 
 
 def device_sm_count(gpu: str) -> int | None:
     """Multiprocessors of a GPU of the catalogue; None of a CPU."""
-    return None if gpu.startswith("cpu:") else find_gpu(gpu).sm_count
+    return None if is_cpu(gpu) else find_gpu(gpu).sm_count
 
 
 def device_cache_bytes(gpu: str) -> float | None:
     """L2 cache of a GPU of the catalogue; None of a CPU, and where it is not known."""
-    size = None if gpu.startswith("cpu:") else find_gpu(gpu).l2_mib
+    size = None if is_cpu(gpu) else find_gpu(gpu).l2_mib
     return None if size is None else size * 2**20
 
 
 def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
     """Bytes that operators read and write at least, forward and backward; shape (n_operators, n_batches)."""
-    work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+    return _moved(_work(operators), batch_sizes, rates)
+
+
+def _work(operators: Sequence[Operator]) -> Array:
+    """What `operator_work` says of each, a row for each."""
+    return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+
+
+def _moved(work: Array, batch_sizes: Array, rates: Rates) -> Array:
     elements, fixed, fixed_bytes, wide = (column[:, None] for column in work.T[1:5])
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
@@ -128,10 +137,10 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     SchemaError
         If an operator lacks the shape that its work follows from.
     """
-    work = np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+    work = _work(operators)
     flops, launches = work[:, :1], work[:, 5:]
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
-    moved = moved_bytes(operators, batch_sizes, rates)
+    moved = _moved(work, batch_sizes, rates)
     compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least

@@ -70,7 +70,7 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
     )
     ratio = library.log_ms - np.log(roofline_ms(library.operators, library.batch_sizes, rates))
     features = forest_features(library.operators, library.batch_sizes, rates, sm_count)
-    seldom = ~np.isin(library.batch_sizes, library.usual_sizes())
+    seldom = ~np.isin(library.batch_sizes, library.usual_sizes)
     group = _groups(library.operators)
     expected = np.full(ratio.shape, np.nan)
     forests: dict[str, Forest] = {}
