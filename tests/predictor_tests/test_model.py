@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
-from predictor.evaluation.sanity import epoch_time_steps, slower_on_newer_gpu
 from predictor.gpus import all_gpus, check_precision, find_gpu
 from predictor.model import Anchor, Model
 from predictor.modes import Mode
 from predictor.zoo import zoo_cnn, zoo_names
 
 T4, BATCHES = find_gpu("T4"), (16, 64, 256)
+V100 = "Tesla V100-SXM2-16GB"
 
 
 @pytest.fixture(scope="module")
@@ -232,18 +232,26 @@ def epoch_time_s(model: Model, cnn: str, gpu: str, batch_size: int) -> float:
 
 
 def test_a_v100_trains_every_cnn_faster_than_a_k80(model):
-    slower = slower_on_newer_gpu(lambda *cell: epoch_time_s(model, *cell), zoo_names(), batch_sizes=(32, 128))
-    assert slower == ()
+    slower = [
+        (cnn, size)
+        for cnn in zoo_names()
+        for size in (32, 128)
+        if not epoch_time_s(model, cnn, V100, size) < epoch_time_s(model, cnn, "Tesla K80", size)
+    ]
+    assert slower == []
 
 
 def test_epochs_get_shorter_or_stay_as_the_batch_doubles(model):
-    gpus = ("Tesla K80", "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
-    steps = epoch_time_steps(lambda *cell: epoch_time_s(model, *cell), zoo_names(), gpus)
-    for step in steps.rising:
-        print(
-            f"{step.cnn} on {step.gpu}: {step.batch_size} -> {2 * step.batch_size} takes {step.growth:+.1%}"
-        )
-    assert steps.share_flat_or_falling >= 0.95
+    """Within 5 %, in at least 95 % of the doublings; real CNNs have algorithm switches."""
+    gpus = ("Tesla K80", "Tesla T4", V100, "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    growths = {
+        (cnn, gpu, size): epoch_time_s(model, cnn, gpu, 2 * size) / epoch_time_s(model, cnn, gpu, size) - 1
+        for cnn in zoo_names()
+        for gpu in gpus
+        for size in (16, 32, 64, 128)
+    }
+    rising = {step: f"{growth:+.1%}" for step, growth in growths.items() if not growth <= 0.05}
+    assert len(rising) <= 0.05 * len(growths), rising
 
 
 def test_a_framework_that_nobody_measured_is_far_less_sure(model):
