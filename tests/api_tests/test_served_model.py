@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from api.served_model import ServedModel
-from predictor.data_files import data_file
 from predictor.errors import ArtifactError
+from predictor.files import data_file
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def path(tmp_path):
 
 
 def rewrite(path, trained_on):
-    from predictor.atomic_files import replace_file
+    from predictor.files import replace_file
 
     found = json.loads(path.read_text())
     found["card"]["trained_on"] = trained_on
