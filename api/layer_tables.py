@@ -13,10 +13,10 @@ from predictor.answers.question import data_image_size
 from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
+from predictor.operator_types import OPERATOR_TYPES
 
 __all__ = ["as_sent", "inline_table", "of_size", "zoo_table"]
 
-_WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
 _AS_SENT = tuple(f.name for f in fields(Layer) if f.name not in ("index", "inputs", "parameters"))
 
 
@@ -64,7 +64,7 @@ def _layer(given: LayerIn, position: int) -> Layer:
         raise SchemaError(f"{where}: inputs names row {max(given.inputs)}, which does not run before it.")
     if (given.kind is not None) != (given.type == "activation"):
         raise SchemaError(f"{where}: kind is what an activation has, and nothing else; type is {given.type}.")
-    if given.parameters is None and given.type in _WITH_PARAMETERS:
+    if given.parameters is None and OPERATOR_TYPES[given.type].weights:
         raise SchemaError(
             f"{where}: parameters is missing; a {given.type} must say how many it trains (or 0)."
         )

@@ -12,8 +12,8 @@ from api.store.upload_tables import MAX_ROWS
 from predictor.answers.compare import RANKINGS
 from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
-from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
 from predictor.models.served import METHODS
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES
 
 __all__ = [
     "MAX_BATCHES",
@@ -106,6 +106,9 @@ class LayerIn(BaseModel):
     groups: _Channels | None = None
     parameters: Annotated[int, Field(ge=0, le=10**13)] | None = Field(
         None, description="Trainable numbers; needed where a layer has weights."
+    )
+    repeats: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1, description="Maps of this shape that one image gives, such as its tiles."
     )
 
 

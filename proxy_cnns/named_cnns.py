@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
@@ -56,5 +57,6 @@ def _cnn_and_size(text: str) -> tuple[str, int | None]:
 
 
 def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
-    """Operators of all these CNNs, each once."""
-    return tuple(dict.fromkeys(operator for table in tables for operator in operators_of(table)))
+    """Operators of all these CNNs, each once; one that runs on several maps of an image is measured on one."""
+    found = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
+    return tuple(dict.fromkeys(found))

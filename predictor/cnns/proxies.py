@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from predictor.catalogue.modes import MODE_COLUMNS, mode_words
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import SchemaError
+from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,9 @@ __all__ = ["PROXY_TIME_PREFIX", "proxy_counts", "proxy_name", "proxy_time_column
 PROXY_TIME_PREFIX = "proxy_epoch_time_s_"
 """Prefix and name of a proxy make the column of its epoch time on the row's GPU at the row's batch size."""
 
-_CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+_CONVOLUTIONS = tuple(
+    name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution and entry.is_measured
+)
 _NEEDED = ("in_height", "in_width", "in_channels", "out_channels", "kernel_height", "kernel_width")
 
 

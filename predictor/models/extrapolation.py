@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, design_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
+from predictor.operator_types import VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 
 __all__ = ["MODE_FIELDS", "UNKNOWN_FRAMEWORK", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
@@ -27,7 +28,6 @@ _TITLES = {
     name: name.replace("_", " ") for name in ("precision", "memory_format", "xla", "autotune", "optimizer")
 }
 _TOGETHER = ("precision", "memory_format", "xla")  # what decides kernels jointly
-_FREE_TYPES = ("flatten",)  # no kernel runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _said(name: str, word: str) -> str:
 
 def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
     found = []
-    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *_FREE_TYPES})
+    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
         found.append(f"operator: {', '.join(unknown)} never measured")
     conv = _conv(kernels)

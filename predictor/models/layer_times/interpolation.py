@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates
-from predictor.cnns.layer_table import ACTIVATION_KINDS
+from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 from predictor.operators.operators import Operator
 from predictor.operators.work import (
-    OPERATOR_CLASSES,
     SHAPE_COLUMNS,
     operator_work,
     roofline_ms,
@@ -327,13 +326,20 @@ def _distances(asked: _Shapes, known: _Shapes) -> Array:
     return np.sqrt(distance)
 
 
-FOREST_OF = {
-    type_: "convolution" if type_.startswith("conv") else "none" if type_ == "permute" else "other"
-    for type_ in OPERATOR_CLASSES
-}
-"""Type of an operator -> the forest that knows it; ``other`` tells types and activations apart by flags.
+_WITHOUT_TREES = ("permute",)
 
-A permute is often a view, which takes no time: nothing for logarithms, so that no forest knows it."""
+FOREST_OF = {
+    name: "none"
+    if name in _WITHOUT_TREES or not entry.is_measured
+    else "convolution"
+    if entry.is_convolution
+    else "other"
+    for name, entry in OPERATOR_TYPES.items()
+    if not entry.is_view
+}
+"""Type of an operator -> the forest that predicts it; ``other`` tells types and activations apart by flags.
+
+Permutes are excluded: many are views that take no time, and log(0) is undefined."""
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
 _LEAF = -1

@@ -7,9 +7,9 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
+from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
-    OPERATOR_CLASSES,
     SHAPE_COLUMNS,
     device_rates,
     operator_class,

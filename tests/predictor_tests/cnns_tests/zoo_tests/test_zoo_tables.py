@@ -5,15 +5,14 @@ from pathlib import Path
 import pytest
 
 from predictor.cnns.layer_table import (
-    ACTIVATION_KINDS,
     IMAGE,
-    LAYER_TYPES,
     Layer,
     layer_complaint,
     read_layer_table_csv,
     write_layer_table_csv,
 )
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES
 
 SHIPPED = Path(__file__).parents[4] / "datasets" / "cnns"
 ONE_INPUT = set(LAYER_TYPES) - {"add", "multiply", "concat"}
