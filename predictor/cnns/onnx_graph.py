@@ -20,6 +20,7 @@ _MOST_NODES = 100_000
 _MOST_ROUNDS = 200  # a CNN that slices needs one round for each slice that follows another
 _MOST_NUMBERS = 1024  # in a constant that is kept: enough for shapes and bounds, too few for most weights
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16: what weights are made of
+_SHAPELESS = ("GroupNormalization",)  # onnx infers no shape for these, whose output has that of their input
 _OPEN_BATCH = 2  # batch size where the file leaves it open
 _FUSED_RULES = "pkg.onnxscript.rewriter.rule_name"  # where PyTorch's exporter notes what it fused into a node
 
@@ -188,11 +189,26 @@ def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
     for _ in range(_MOST_ROUNDS):
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-            if not _fold_constants(model, onnx):
+            if not (_fold_constants(model, onnx) | _give_shapes(model.graph, onnx)):
                 return model.graph
         except Exception as error:
             raise SchemaError(f"{path}: its shapes cannot be inferred: {_first_line(error)}.") from error
     raise SchemaError(f"{path}: its shapes cannot be inferred in {_MOST_ROUNDS} rounds. Simplify the graph.")
+
+
+def _give_shapes(graph: Any, onnx: Any) -> bool:
+    """Give outputs their input's shape where onnx infers none though the operator keeps it; whether any got one."""
+    shapes = {info.name: info for info in (*graph.input, *graph.value_info)}
+    found = [
+        onnx.helper.make_tensor_value_info(node.output[0], source.type.tensor_type.elem_type, _shape(source))
+        for node in graph.node
+        if node.op_type in _SHAPELESS
+        and node.output[0] not in shapes
+        and (source := shapes.get(node.input[0])) is not None
+        and _shape(source) is not None
+    ]
+    graph.value_info.extend(found)
+    return bool(found)
 
 
 def _is_channels_last(dims: Any) -> bool:
@@ -285,7 +301,7 @@ def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], 
     for tensor in graph.initializer:
         constant = values.setdefault(tensor.name, Value(tensor.name, tuple(tensor.dims)))
         constant.constant = onnx.numpy_helper.to_array(tensor)
-    for info in (*graph.input, *graph.value_info, *graph.output):
+    for info in (*graph.input, *graph.output, *graph.value_info):
         values.setdefault(info.name, Value(info.name)).shape = _shape(info)
     channels_last = _is_channels_last([_Dim(size) for size in values[image].shape or ()])
     linked = Graph(values[image], channels_last, open_batch)

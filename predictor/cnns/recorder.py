@@ -220,6 +220,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
 """What row each of PyTorch's operators becomes; those named here are not taken apart."""
 
 
+_CHANNELS_FIRST = ("convolution", "batch_norm", "group_norm")
 _VIEWS = frozenset(("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # not said to be
 
 
@@ -447,7 +448,9 @@ class Recorder:
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
         was = self._maps[id(maps[0])]
         in_dim, out_dim = _channel_dims(operator, was.channel_dim)
-        source, out = _End(maps[0], in_dim, was.batch), _End(outputs[0], out_dim, batches[id(outputs[0])])
+        exact = operator in _CHANNELS_FIRST or "pool" in operator
+        source = _End(maps[0], in_dim, was.batch, exact)
+        out = _End(outputs[0], out_dim, batches[id(outputs[0])], exact)
         noise = [tuple(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
         call = Call(
             operator,
@@ -495,20 +498,29 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What an operator reads or writes: a tensor, where its channels lie, and its mini-batch."""
+    """What an operator reads or writes: a tensor, where its channels lie, and its mini-batch.
+
+    Of a tensor with more than two dimensions of positions, the first ones are taken for parts of its channels, as in a
+    channel shuffle; `exact`: channels are one dimension by the operator's definition, such as a convolution's.
+    """
 
     tensor: Any
     channel_dim: int
     batch: _Batch
+    exact: bool = False
 
     def shape(self, repeats: int = 1) -> tuple[int, int, int]:
         """Channels, height, width of one image; of its maps, all but `repeats` count as height."""
         dims = [size for i, size in enumerate(self.tensor.shape) if i != self.batch.dim]
         if self.channel_dim == -1 and len(dims) > 1:
             dims = [dims[-1], *dims[:-1]]
+        if self.channel_dim == 1 and len(dims) == 2:
+            dims.insert(1, 1)  # a line is a map of height 1
         while len(dims) < 3:
             dims.append(1)
-        if self.channel_dim == 1:
+        if self.exact:
+            channels, height, width = dims[0], prod(dims[1:-1]), dims[-1]
+        elif self.channel_dim == 1:
             channels, height, width = prod(dims[:-2]), dims[-2], dims[-1]
         else:
             channels, height, width = dims[0], dims[1], prod(dims[2:])
@@ -533,7 +545,7 @@ def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:
     """Where an operator finds the channels and where it leaves them."""
     if operator == "linear":
         return -1, -1
-    if operator in ("convolution", "batch_norm", "group_norm") or "pool" in operator:
+    if operator in _CHANNELS_FIRST or "pool" in operator:
         return 1, 1
     return channel_dim, channel_dim
 

@@ -13,6 +13,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operators.operators import is_channel_shuffle, layer_inputs
 from proxy_cnns.backends.chainer_layers import layer_function, shuffle_channels
+from proxy_cnns.backends.windows import check_runs_once
 from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["network"]
@@ -98,6 +99,7 @@ def _steps(table: LayerTable) -> list[_Step]:
 def _function(table: LayerTable, position: int, form: str) -> tuple[Callable[..., Any], str]:
     """What runs a layer, and the form of what it writes; `form` is that of its first input."""
     layer, several = table.layers[position], len(layer_inputs(table)[position]) > 1
+    check_runs_once(layer)
     if layer.type == "permute":
         return _permute(table, position, form)
     if layer.type == "flatten":

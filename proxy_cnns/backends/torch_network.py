@@ -15,6 +15,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operators.operators import is_channel_shuffle, layer_inputs, layer_operators
 from proxy_cnns.backends.torch_layers import layer_module
+from proxy_cnns.backends.windows import check_runs_once
 from proxy_cnns.work import MEASURE_WHOLE
 
 __all__ = ["image_shape", "network", "shuffle_channels"]
@@ -127,6 +128,7 @@ class _Plan:
     def _function(self, position: int, form: str) -> tuple[Callable[..., Any], str, str]:
         """What runs, the form of what it writes, and of what it reads; `form` is that of its first input."""
         layer, flatter = self._table.layers[position], _MAP if form == _MAP_LAST else form
+        check_runs_once(layer)
         if layer.type == "permute":
             return self._permute(position, form)
         if layer.type == "flatten":

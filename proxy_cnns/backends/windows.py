@@ -6,8 +6,9 @@ No framework is imported here.
 from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
+from proxy_cnns.work import MEASURE_WHOLE
 
-__all__ = ["check_size", "number", "out_size", "pool_rounds_up", "window"]
+__all__ = ["check_runs_once", "check_size", "number", "out_size", "pool_rounds_up", "window"]
 
 _SIDES = ("height", "width")
 
@@ -77,3 +78,12 @@ def _pooled_size(layer: Layer | Operator, up: bool) -> tuple[int, ...]:
         out = (free + (stride - 1) * up) // stride + 1
         sizes.append(out - 1 if up and (out - 1) * stride >= size + padding else out)
     return tuple(sizes)
+
+
+def check_runs_once(layer: Layer) -> None:
+    """Refuse a layer that runs on several maps of each image: a table does not say how they are cut; SchemaError."""
+    if layer.repeats != 1:
+        raise SchemaError(
+            f"layer {layer.name!r} runs on {layer.repeats} maps of each image, which a layer table alone does not say "
+            f"how to cut. {MEASURE_WHOLE}"
+        )
