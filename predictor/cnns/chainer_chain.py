@@ -197,7 +197,7 @@ class _Ran:
 
 @dataclass(eq=False, slots=True)
 class _Tensor:
-    """A variable as the recorder sees it."""
+    """Shape of a variable, which is all that the recorder reads."""
 
     shape: tuple[int, ...]
     ndim: int = field(init=False)
@@ -260,7 +260,7 @@ def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, A
 @contextmanager
 def _kept_random_state() -> Iterator[None]:
     """Leave numpy's global random numbers, which Chainer's dropout and initializers draw, as they were."""
-    state = np.random.get_state()  # noqa: NPY002  # the very state that Chainer uses
+    state = np.random.get_state()  # noqa: NPY002  # the generator that Chainer uses
     try:
         yield
     finally:
@@ -304,7 +304,7 @@ def _record_one(one: _Ran, other: _Ran, recorder: Recorder, tensors: dict[int, _
 
 
 def _outputs(function: Any) -> list[Any]:
-    """Results that something holds still."""
+    """Results that are still referenced."""
     return [node for node in (reference() for reference in function.outputs) if node is not None]
 
 

@@ -267,7 +267,7 @@ def from_onnx(
     image_size : int, optional
         Height and width of the images, in pixels; needed only where the file leaves them open.
     content : bytes, optional
-        The file's bytes, where somebody has them already: `path` is then its name alone, and nothing is opened.
+        Bytes of the file, if already read: `path` is then only its name, and no file is opened.
 
     Returns
     -------
@@ -384,7 +384,7 @@ def _values(arguments: Iterable[Any]) -> list[Value]:
 
 
 def _known(value: Value) -> Value:
-    """Give a value of unknown shape none: it is no feature map, so nobody asks."""
+    """Replace an unknown shape by an empty one: the value is no feature map, so its shape is not used."""
     if value.shape is None:
         value.shape = ()
     return value

@@ -40,7 +40,7 @@ class Value:
         return len(self.shape or ())
 
     def is_contiguous(self) -> bool:
-        """Say that a value lies in memory as it is read: ONNX knows no strides."""
+        """Return True: ONNX has no strides."""
         return True
 
 
@@ -91,7 +91,7 @@ def read_graph(
     `batch` is the batch size where the file leaves it open.
     """
     if content is None:
-        content = content_of(path)  # before onnx is asked for: a wrong path is the first thing to mend
+        content = content_of(path)  # before onnx is imported: a wrong path is reported first
     onnx = _onnx()
     model = _load(content, path, onnx)
     try:
@@ -101,7 +101,7 @@ def read_graph(
         return _linked(_with_shapes(model, path, onnx), image, open_batch, weights, onnx)
     except EpochcastError:
         raise
-    except Exception as error:  # whatever onnx stumbles over
+    except Exception as error:  # onnx raises many kinds for a damaged file
         raise SchemaError(f"{path} is damaged: {_first_line(error)}.") from error
 
 
@@ -140,7 +140,7 @@ def content_of(path: str | PathLike[str]) -> bytes:
 def _load(content: bytes, path: str | PathLike[str], onnx: Any) -> Any:
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's own errors: whatever is no ONNX file
+    except Exception as error:  # protobuf raises its own kinds
         raise SchemaError(f"{path} is no ONNX file, or is cut short: {_first_line(error)}.") from error
     if not model.graph.node:
         raise SchemaError(f"{path} is no ONNX file, or is empty: it has no operators.")

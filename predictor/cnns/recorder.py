@@ -405,7 +405,7 @@ class Recorder:
         outputs: list[Any],
         batches: dict[int, _Batch],
     ) -> None:
-        """Follow a view; a permutation and a flattening are rows, all else costs nothing."""
+        """Follow a view: a permutation or a flattening has a row, any other costs nothing."""
         was, out = self._maps[id(source)], outputs[0]
         batch = batches[id(out)]
         channel_dim, permuted = was.channel_dim, was.permuted
@@ -421,7 +421,7 @@ class Recorder:
             row = self._add("flatten", {"type": "flatten"}, [source], *ends)
             was, permuted, channel_dim = _Map(row), False, 1
         elif source.ndim <= 2 < out.ndim:
-            channel_dim = 1
+            channel_dim = -1 if out.shape[-1] == source.shape[-1] else 1
         for tensor in outputs:
             self._maps[id(tensor)] = _Map(was.row, channel_dim, permuted, batches[id(tensor)])
 

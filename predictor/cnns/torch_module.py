@@ -105,7 +105,7 @@ def _unwrapped(module: Any) -> Any:
 
 
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
-    """Refuse lazy modules that have not seen an image: nobody knows their shapes yet; SchemaError."""
+    """Refuse lazy modules that have not run on an image, whose shapes are not known yet; SchemaError."""
     is_lazy = _torch().nn.parameter.is_lazy
     layers = [
         path

@@ -18,7 +18,7 @@ from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors
 from predictor.operators.work import multiply_adds
 
-__all__ = ["KERNEL_CLASSES", "Kernels", "kernels_of", "kernels_of_operator"]
+__all__ = ["KERNEL_CLASSES", "OPERATOR_CLASS_OF_KERNELS", "Kernels", "kernels_of", "kernels_of_operator"]
 
 KERNEL_CLASSES = (
     "conv_forward",
@@ -45,6 +45,16 @@ KERNEL_CLASSES = (
     "other",
     "optimizer",
 )
+
+
+OPERATOR_CLASS_OF_KERNELS = {
+    **{entry.kernel_class: entry.operator_class for entry in OPERATOR_TYPES.values() if entry.operator_class},
+    **{name: "convolution" for name in KERNEL_CLASSES if name.startswith("conv_")},
+    **{name: "depthwise" for name in KERNEL_CLASSES if name.startswith("depthwise_")},
+    "activation_after_bias": "activation",
+    "fan_out": "add",
+}
+"""Class of kernels -> class of the operators that run them; biases belong to operators of several classes."""
 
 
 class _Kernel(NamedTuple):

@@ -11,8 +11,8 @@ what each operator saves for its backward pass, the documentation of `torch.amp`
 - a workspace as large as a convolution's input and output, while it runs;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
-`benchmarks/bench_memory.py` compares it with measured peaks: nothing fits the constants but cuBLAS's 64 MiB. What it
-cannot know is the algorithm that cuDNN picks: some take gigabytes.
+`benchmarks/bench_memory.py` compares it with measured peaks; cuBLAS's 64 MiB is the only constant taken from them. Not
+predicted is the algorithm that cuDNN picks: some take gigabytes.
 """
 
 from collections.abc import Sequence
@@ -155,7 +155,7 @@ class _Law:
 
 @lru_cache(maxsize=256)
 def _law(table: LayerTable, mode: Mode) -> _Law:
-    """Remembered: one CNN is asked about on many GPUs and at many batch sizes."""
+    """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
     weight = _weight_bytes(mode.precision)
     parameters = np.array([float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]

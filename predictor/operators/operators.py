@@ -1,7 +1,7 @@
-"""The operators of a CNN: its layers one by one, as a training iteration runs them, whatever CNN they come from.
+"""The operators of a CNN: its layers one by one, as a training iteration runs them; equal layers are one operator.
 
 What `proxy_cnns` measures alone and `layer-times` adds up again, so both must mean the same. Made from a layer
-table. An operator knows all that decides its time besides batch size and mode: its shape, whether it runs in place,
+table. An operator holds all that decides its time besides batch size and mode: its shape, whether it runs in place,
 whether its input needs a gradient, and whether automatic mixed precision hands it a float32 input.
 """
 
@@ -155,7 +155,7 @@ def is_channel_shuffle(table: LayerTable, position: int) -> bool:
 
 
 def is_view(operator: Operator, framework: str) -> bool:
-    """Whether an operator only looks at its tensor in another way: no kernel runs, so that there is nothing to time.
+    """Whether an operator runs no kernel in this framework, since its result is a view of its input.
 
     Notes
     -----

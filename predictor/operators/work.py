@@ -121,7 +121,7 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     -----
     Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep
     Learning, 2016, section 6.5); attention's backward pass five products for forward's two (Dao et al.,
-    arXiv:2205.14135: one of them is computed again). Other layers take a few per number: small, but not nothing.
+    arXiv:2205.14135: one of them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
     if not _has_pass(layer, pass_):
@@ -224,7 +224,7 @@ def _products_of_pass(layer: Layer, pass_: str) -> float:
 
 
 def _has_pass(layer: Layer, pass_: str) -> bool:
-    """Whether a pass runs: nothing asks for the gradient of the image."""
+    """Whether a pass runs: the gradient of the image is not computed."""
     is_first = layer.inputs == (IMAGE,) or layer.index == 0
     return not (is_first and PASSES.index(pass_) == 1)
 
@@ -330,7 +330,7 @@ def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
 
 
 def _operator_work(operators: Sequence[Operator]) -> Array:
-    """What `operator_work` says of each, a row for each."""
+    """`operator_work` of each, one row for each."""
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
 
 
