@@ -1,9 +1,9 @@
 """Lets Chainer 7.8.1 be imported beside a current numpy and setuptools; numpy is left as it was.
 
-To be called before the first ``import chainer``. Two things are in the way: Chainer's environment check imports packages
-that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for names that numpy dropped:
-``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of ``resize_images`` for ``numpy.float``. Each
-gets a view of numpy of its own that has them.
+To be called before the first ``import chainer``. Two things are in the way: Chainer's environment check imports
+packages that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for names that numpy
+dropped: ``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of ``resize_images`` for
+``numpy.float``. Each gets a view of numpy of its own that has them.
 """
 
 import importlib
