@@ -49,7 +49,14 @@ ADDED_COLUMNS = (
 _NUMBERS = ADDED_COLUMNS[:6]
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
-_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors")  # options that no cell can hold
+_FOR_ALL_ROWS = (
+    "offers",
+    "model",
+    "method",
+    "measurements",
+    "spot",
+    "anchors",
+)  # options that no cell can hold
 _FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
