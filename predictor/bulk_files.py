@@ -4,8 +4,10 @@ Called by bulk; calls the error tree.
 """
 
 import csv
+import io
 from pathlib import Path
 
+from predictor.atomic_files import replace_file
 from predictor.errors import SchemaError
 
 __all__ = [
@@ -83,16 +85,17 @@ def failed(message: str) -> Answer:
 
 
 def write_rows(path: Path, header: list[str], rows: list[list[str]], answers: list[Answer]) -> None:
-    """Write beside the target and rename, so that a crash leaves no half answer."""
-    part = path.with_name(path.name + ".part")
+    """Write rows with their answers in one step, as `replace_file`; SchemaError if `path` cannot be written."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*header, *ADDED_COLUMNS])
+    width = len(header)
+    writer.writerows(
+        (*(*row, *[""] * width)[:width], *answer) for row, answer in zip(rows, answers, strict=True)
+    )
     try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*header, *ADDED_COLUMNS])
-            width = len(header)
-            writer.writerows(
-                (*(*row, *[""] * width)[:width], *answer) for row, answer in zip(rows, answers, strict=True)
-            )
-        part.replace(path)
+        replace_file(path, text.getvalue())
+    except BrokenPipeError:
+        raise  # no fault of the path: the reader has gone
     except OSError as error:
-        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the folder.") from None
+        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
