@@ -7,12 +7,12 @@ import csv
 import gzip
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from predictor.errors import SchemaError
+from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS
 from proxy_cnns.rows import Key, key_of, series_of, sort_key
 from proxy_cnns.run_file import Run, check_identity, compact, read_rows, rows_paths, unwritable
@@ -148,17 +148,9 @@ def _text(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: the old file or the new one, never half of it."""
+    """As `replace_file`, gzipped where the name says so."""
     data = text.encode()
-    if path.name.endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    beside = path.with_name(f".{path.name}.new")
     try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        replace_file(path, gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         raise unwritable(path, error) from error

@@ -195,14 +195,24 @@ def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, shor
 
 
 def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
-    def no_room(self, *arguments):
+    def no_room(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     run = read_run(filled, IDENTITY)
-    monkeypatch.setattr("pathlib.Path.open", no_room)
+    monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(ProfilingError, match="No space left"):
         write_table(run, filled, {})
     assert rows_paths(filled) != []
+
+
+def test_links_stay_links_to_the_table_and_its_sidecar(filled, tmp_path):
+    (tmp_path / "kept").mkdir()
+    links = (filled, sidecar_path(filled))
+    for link in links:
+        link.symlink_to(tmp_path / "kept" / link.name)
+    write_table(read_run(filled, IDENTITY), filled, {})
+    assert all(link.is_symlink() for link in links)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(each.name for each in links)
 
 
 def test_names_with_brackets_are_names(tmp_path):

@@ -121,6 +121,20 @@ def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path,
         predict_rows(path, tmp_path / "out.csv", model=fake_model)
 
 
+def test_answers_written_to_a_link_leave_it_a_link(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    (tmp_path / "latest.csv").symlink_to("answers.csv")
+    predict_rows(tmp_path / "rows.csv", tmp_path / "latest.csv", model=fake_model)
+    assert (tmp_path / "latest.csv").is_symlink()
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 2
+
+
+def test_a_folder_for_the_answers_is_refused_by_its_name(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    with pytest.raises(SchemaError, match=f"{tmp_path} cannot be written: Is a directory"):
+        predict_rows(tmp_path / "rows.csv", tmp_path, model=fake_model)
+
+
 def test_a_missing_file_is_refused(tmp_path, fake_model):
     with pytest.raises(SchemaError, match="cannot be read: No such file"):
         predict_rows(tmp_path / "none.csv", tmp_path / "out.csv", model=fake_model)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import ArtifactError, OutOfRangeError
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import LayerLaw
 from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
@@ -98,6 +99,13 @@ def test_a_model_saves_its_libraries_beside_itself_and_finds_them_again(model, t
     np.testing.assert_allclose(
         found.iteration_time_ms, model.forecast(RESNET, H200, TF32, [64]).iteration_time_ms, rtol=1e-4
     )
+
+
+def test_a_model_with_libraries_is_not_written_where_no_folder_can_lie_beside_it(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SchemaError, match=r"folder beside its file, and .*pipe is no file.*model\.json"):
+        model.save(tmp_path / "pipe")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 @pytest.mark.parametrize("changed", [{"gpu": "Tesla T4"}, {"precision": "amp_bf16"}])
