@@ -19,7 +19,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import EpochcastError
 from proxy_cnns.backends import Prepared, load_backend
-from proxy_cnns.work import Setting, Work
+from proxy_cnns.configuration import Setting, Work
 
 _WALL_TIMES = 5
 

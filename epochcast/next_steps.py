@@ -45,7 +45,7 @@ def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
 
 def _cnn(request: "Request") -> str:
     """The CNN of ``cnn:`` or the first of ``targets:``; of a preset with whole CNNs its first, else any."""
-    from proxy_cnns.named_cnns import names_a_file
+    from proxy_cnns.user_cnns import names_a_file
 
     _, _, texts = request.name.partition(":")
     text = texts.split(",")[0].strip()

@@ -15,8 +15,8 @@ from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
+    from proxy_cnns.configuration import Setting
     from proxy_cnns.runs import Request
-    from proxy_cnns.work import Setting
 
 __all__ = ["Wanted", "request_for", "seconds"]
 
@@ -51,8 +51,8 @@ def request_for(wanted: Wanted, out: str | PathLike[str]) -> "tuple[Request, lis
     SchemaError
         If an option makes no sense; the message names the nearest that does.
     """
-    from proxy_cnns.grid import preset, settings
-    from proxy_cnns.mode_checks import refuse_captured_operators
+    from proxy_cnns.modes import refuse_captured_operators
+    from proxy_cnns.presets import preset, settings
     from proxy_cnns.runs import Request
 
     chosen = preset(wanted.preset)
@@ -89,7 +89,7 @@ def seconds(text: str, option: str) -> float:
 
 def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
     """The preset's modes that the framework has, or every combination of those asked for; on a CPU fp32."""
-    from proxy_cnns.mode_checks import measurable_modes
+    from proxy_cnns.modes import measurable_modes
 
     precisions = _parts(wanted.precisions) or (["fp32"] if wanted.device == "cpu" else [])
     formats = _parts(wanted.memory_formats)
@@ -110,7 +110,7 @@ def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
 
 def _devices(wanted: Wanted) -> tuple[str, ...]:
     if wanted.gpus is not None:
-        from proxy_cnns.parallel import visible_gpus
+        from proxy_cnns.shards import visible_gpus
 
         return visible_gpus(wanted.gpus)
     if wanted.device == "cuda":

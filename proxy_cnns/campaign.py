@@ -1,11 +1,14 @@
-"""One run of the instrument: what to measure in which order, until it is done or the budget is over.
+"""A campaign: which configurations to measure in which order, until all are measured or the time is over.
 
 A configuration that does not fit, or takes too long, ends its series: larger batch sizes of it are not tried.
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
 from typing import Any
 
 from predictor.errors import (
@@ -16,15 +19,13 @@ from predictor.errors import (
     ProfilingError,
 )
 from proxy_cnns.backends.protocol import Backend, Prepared
-from proxy_cnns.cost import estimated_seconds
-from proxy_cnns.device_state import DeviceState, Monitor, disturbances
+from proxy_cnns.configuration import Setting
+from proxy_cnns.device import DeviceState, Monitor, disturbances
+from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
-from proxy_cnns.refinement import refined
-from proxy_cnns.rows import measurement_row, repeats_of, series_of, setting_key
-from proxy_cnns.run_file import Run, RunFile
-from proxy_cnns.work import Setting
+from proxy_cnns.rows_file import Key, Run, RunFile, measurement_row, repeats_of, series_of, setting_key
 
-__all__ = ["Progress", "Task", "measure_all", "pending", "remaining"]
+__all__ = ["Progress", "Task", "measure_all", "pending", "refined", "remaining"]
 
 _READ_EACH_S = 1.0
 _MOST_FAILURES = 10  # in a row, unforeseen: then the device is gone, not one configuration
@@ -229,3 +230,53 @@ def _weight(setting: Setting) -> float:
 def _words(setting: Setting) -> str:
     mode = setting.mode
     return f"{setting.work.name} batch {setting.batch_size} {mode.precision} {mode.memory_format}"
+
+
+_DISAGREEMENT = 0.03
+_CLOSEST = 1.1
+"""Batch sizes nearer than this ratio are not divided further."""
+
+Point = tuple[int, float]
+"""Batch size and time in ms."""
+
+
+def refined(settings: Iterable[Setting], run: Run) -> list[Setting]:
+    """Batch sizes to add to the series of whole CNNs.
+
+    Where a measured time differs by more than 3 % from the line between its neighbours, logarithm of time over
+    logarithm of batch size, the batch sizes halfway to both of them are added.
+    """
+    first: dict[Key, Setting] = {}
+    for setting in settings:
+        if setting.work.kind != "operator":
+            first.setdefault(series_of(setting_key(setting)), setting)
+    points: dict[Key, list[Point]] = {series: [] for series in first}
+    for key, row in run.rows.items():
+        if series_of(key) in points:
+            time = float(row.get("gpu_time_ms") or row["iteration_time_ms"])
+            points[series_of(key)].append((int(key[-1]), time))
+    return [
+        Setting(setting.work, setting.mode, batch_size)
+        for series, setting in first.items()
+        for batch_size in _between(sorted(points[series]))
+    ]
+
+
+def _between(points: list[Point]) -> list[int]:
+    """Batch sizes to add, ascending."""
+    found: set[int] = set()
+    for before, here, after in zip(points, points[1:], points[2:], strict=False):
+        if abs(here[1] / _on_line(before, after, here[0]) - 1) > _DISAGREEMENT:
+            found |= set(_halfway(before[0], here[0])) | set(_halfway(here[0], after[0]))
+    return sorted(found)
+
+
+def _on_line(one: Point, other: Point, batch_size: int) -> float:
+    share = log(batch_size / one[0]) / log(other[0] / one[0])
+    return exp((1 - share) * log(one[1]) + share * log(other[1]))
+
+
+def _halfway(low: int, high: int) -> Iterator[int]:
+    middle = round(sqrt(low * high))
+    if low < middle < high and high / low > _CLOSEST:
+        yield middle

@@ -17,15 +17,20 @@ from predictor.errors import ProfilingError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Progress, Task, measure_all, pending
-from proxy_cnns.device_state import Monitor, open_monitor, refuse_busy
-from proxy_cnns.host import host_name
-from proxy_cnns.mode_checks import CPU_PRECISIONS
-from proxy_cnns.nvml import driver_version
+from proxy_cnns.configuration import Setting
+from proxy_cnns.device import Monitor, driver_version, host_name, open_monitor, refuse_busy
+from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Limits
-from proxy_cnns.rows import series_of, setting_key
-from proxy_cnns.run_file import Run, RunFile, rows_paths
-from proxy_cnns.run_table import read_run, reopen, write_table
-from proxy_cnns.work import Setting
+from proxy_cnns.rows_file import (
+    Run,
+    RunFile,
+    read_run,
+    reopen,
+    rows_paths,
+    series_of,
+    setting_key,
+    write_table,
+)
 
 __all__ = ["Outcome", "Request", "Share", "measure_share", "profile"]
 
@@ -167,7 +172,7 @@ def _refuse_nothing(request: Request, run: Run) -> None:
 def _measure(request: Request, deadline: float | None, report: Callable[[Progress], None]) -> dict[str, Any]:
     if len(request.devices) == 1:
         return measure_share(Share(request, request.devices[0], 0, 1, deadline, request.devices[0]), report)
-    from proxy_cnns.parallel import measure_in_parallel
+    from proxy_cnns.shards import measure_in_parallel
 
     shares = [
         Share(request, device, number, len(request.devices), deadline, device)

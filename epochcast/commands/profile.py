@@ -15,8 +15,8 @@ from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
+    from proxy_cnns.configuration import Setting
     from proxy_cnns.runs import Outcome, Request
-    from proxy_cnns.work import Setting
 
 __all__ = ["app"]
 
@@ -179,7 +179,7 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
 
 
 def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) -> None:
-    from proxy_cnns.cost import estimated_seconds
+    from proxy_cnns.estimates import estimated_seconds
 
     settings = request.settings
     records: list[Record] = [
@@ -213,7 +213,7 @@ def _unrunnable(settings: "Sequence[Setting]") -> list[str]:
     n = sum(each.work.operator is not None and each.work.operator.type == "other" for each in settings)
     if not n:
         return []
-    from proxy_cnns.work import MEASURE_WHOLE
+    from proxy_cnns.configuration import MEASURE_WHOLE
 
     return [f"{n:,} of them are operators of no known type, which will fail. {MEASURE_WHOLE}"]
 

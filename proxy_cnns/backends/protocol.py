@@ -6,7 +6,7 @@ framework.
 
 from typing import Protocol
 
-from proxy_cnns.work import Setting
+from proxy_cnns.configuration import Setting
 
 __all__ = ["ANY_GPU", "Backend", "Prepared", "device_words"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy_cnns import backends
-from proxy_cnns.device_state import Monitor
+from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
 CODE = """

@@ -12,7 +12,7 @@ import epochcast as face
 from epochcast.profiling import Wanted, request_for, seconds
 from predictor.errors import SchemaError
 from proxy_cnns import backends
-from proxy_cnns.device_state import Monitor
+from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")

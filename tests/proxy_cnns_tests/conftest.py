@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from predictor.catalogue.modes import Mode
-from proxy_cnns.device_state import DeviceState, Monitor
+from proxy_cnns.device import DeviceState, Monitor
 from proxy_cnns.runs import Request
 
 # The fake framework must be found by its name in other processes as well.

@@ -1,9 +1,9 @@
 """A few small configurations."""
 
 from predictor.catalogue.modes import Mode
+from proxy_cnns.configuration import Setting, Work
 from proxy_cnns.operator_shapes import conv, linear
 from proxy_cnns.proxy_tables import proxy_table
-from proxy_cnns.work import Setting, Work
 
 OPERATORS = tuple(
     Work("operator", each.name, each.in_height or 1, operator=each)

@@ -6,10 +6,8 @@ from small_works import TARGETS, settings_of
 
 from predictor.errors import NoisyMeasurementError, ProfilingError
 from proxy_cnns.campaign import Task, measure_all, remaining
-from proxy_cnns.device_state import DeviceState
-from proxy_cnns.rows import setting_key
-from proxy_cnns.run_file import Run, RunFile
-from proxy_cnns.run_table import read_run
+from proxy_cnns.device import DeviceState
+from proxy_cnns.rows_file import Run, RunFile, read_run, setting_key
 
 ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
 CLEAN = DeviceState(throttle_reasons=("gpu_idle",))

@@ -3,9 +3,8 @@
 import pytest
 from small_works import OPERATORS, TARGETS, settings_of
 
-from proxy_cnns.refinement import refined
-from proxy_cnns.rows import setting_key
-from proxy_cnns.run_file import Run
+from proxy_cnns.campaign import refined
+from proxy_cnns.rows_file import Run, setting_key
 
 SIZES = (4, 16, 64, 256)
 

@@ -16,10 +16,8 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements
 from proxy_cnns import runs
-from proxy_cnns.device_state import DeviceState
-from proxy_cnns.rows import key_of, setting_key
-from proxy_cnns.run_file import rows_paths
-from proxy_cnns.run_table import sidecar_path
+from proxy_cnns.device import DeviceState
+from proxy_cnns.rows_file import key_of, rows_paths, setting_key, sidecar_path
 from proxy_cnns.runs import profile
 
 HERE = Path(__file__).parent

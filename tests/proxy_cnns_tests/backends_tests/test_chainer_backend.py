@@ -20,13 +20,13 @@ from predictor.errors import (
 )
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.backends import load_backend
-from proxy_cnns.backends.chainer_backend import ChainerBackend
-from proxy_cnns.backends.chainer_device import CupyDevice, refusing
-from proxy_cnns.backends.chainer_modes import check_mode
-from proxy_cnns.backends.chainer_operators import operator_program
-from proxy_cnns.backends.chainer_prepared import ChainerPrepared
-from proxy_cnns.backends.chainer_training import Program
-from proxy_cnns.work import Builder, Setting, Work
+from proxy_cnns.backends.chainer.backend import ChainerBackend
+from proxy_cnns.backends.chainer.device import CupyDevice, refusing
+from proxy_cnns.backends.chainer.modes import check_mode
+from proxy_cnns.backends.chainer.operators import operator_program
+from proxy_cnns.backends.chainer.prepared import ChainerPrepared
+from proxy_cnns.backends.chainer.training import Program
+from proxy_cnns.configuration import Builder, Setting, Work
 
 FP32 = Mode(framework="chainer")
 
@@ -94,11 +94,11 @@ def test_a_cnn_runs_and_is_timed(backend: ChainerBackend, capture: str) -> None:
 
 def test_training_changes_the_parameters(backend: ChainerBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    from proxy_cnns.backends import chainer_training
+    from proxy_cnns.backends.chainer import training
 
-    build = chainer_training.network
-    monkeypatch.setattr(chainer_training, "network", lambda *a, **k: made.append(build(*a, **k)) or made[-1])
-    monkeypatch.setattr(chainer_training, "LEARNING_RATE", 0.1)
+    build = training.network
+    monkeypatch.setattr(training, "network", lambda *a, **k: made.append(build(*a, **k)) or made[-1])
+    monkeypatch.setattr(training, "LEARNING_RATE", 0.1)
     prepared = backend.prepare(_target("lenet5", 32))
     before = [each.array.copy() for each in made[0].params()]
     prepared.run(1)

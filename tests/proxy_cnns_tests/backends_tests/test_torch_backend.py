@@ -16,11 +16,11 @@ from predictor.errors import (
     SchemaError,
 )
 from proxy_cnns.backends import Backend, load_backend
-from proxy_cnns.backends.torch_device import refusing_lack_of_memory
-from proxy_cnns.backends.torch_modes import check_mode
+from proxy_cnns.backends.torch.device import refusing_lack_of_memory
+from proxy_cnns.backends.torch.modes import check_mode
+from proxy_cnns.configuration import Builder, Setting, Work
 from proxy_cnns.operator_shapes import conv
 from proxy_cnns.proxy_tables import proxy_table
-from proxy_cnns.work import Builder, Setting, Work
 
 
 @pytest.fixture(scope="module")
