@@ -1,7 +1,4 @@
-"""What is measured, before any framework: one thing to run, and one way to run it.
-
-Calls nothing of ours but layers, modes and operators.
-"""
+"""What is measured, before any framework: a subject, and the mode and batch size in which it runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +8,10 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.operators import Operator
 
-__all__ = ["MEASURE_WHOLE", "Builder", "Setting", "Work"]
+__all__ = ["MEASURE_WHOLE", "Builder", "Configuration", "Subject"]
 
 MEASURE_WHOLE = "Measure the CNN whole: --preset targets:FILE.py:make_model."
-"""What to do about a layer that cannot be built from a layer table."""
+"""The next step where a layer cannot be built from a layer table."""
 
 
 class Builder(NamedTuple):
@@ -25,10 +22,10 @@ class Builder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One thing to run: exactly one of `table`, `operator` and `builder` says what.
+class Subject:
+    """A proxy CNN, an operator or a target CNN; exactly one of `table`, `operator` and `builder` is given.
 
-    `kind` is ``proxy``, ``operator`` or ``target``; `image_size` is in pixels, of an operator its input's height.
+    `kind` is ``proxy``, ``operator`` or ``target``. `image_size` is in pixels; of an operator, the height of its input.
     """
 
     kind: str
@@ -40,9 +37,14 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One configuration, and one row of the table it ends in."""
+class Configuration:
+    """A subject in one mode at one batch size. Measuring it gives one row of the table."""
 
-    work: Work
+    subject: Subject
     mode: Mode
     batch_size: int
+
+    @property
+    def words(self) -> str:
+        """Name for messages."""
+        return f"{self.subject.name} at batch size {self.batch_size} in {self.mode.precision}"

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from predictor.errors import NoisyMeasurementError
+from predictor.errors import BackendUnavailableError, NoisyMeasurementError, SchemaError
 
 __all__ = [
     "HARMFUL",
@@ -311,3 +311,52 @@ def host_name() -> str:
     """Processor and how many of its cores this process may use, such as ``Intel(R) Xeon(R) ..., 16 cores``."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cpu_model()}, {cores} cores"
+
+
+def visible_gpus(wanted: str) -> tuple[str, ...]:
+    """Devices of ``--gpus``: ``all``, or numbers such as ``0,1``.
+
+    Raises
+    ------
+    SchemaError
+        If `wanted` is neither, or names GPUs of different kinds.
+    BackendUnavailableError
+        If there is no GPU, or none of this number.
+    """
+    names = _visible_names()
+    if wanted.strip() == "all":
+        if not names:
+            raise BackendUnavailableError(
+                "--gpus all finds no GPU: NVIDIA's driver or nvidia-ml-py (pip install 'epochcast[gpu]') is "
+                "missing. `epochcast profile doctor` says which; --device cpu measures without."
+            )
+        chosen = list(range(len(names)))
+    else:
+        chosen = _numbers(wanted, names)
+    kinds = sorted({names[number] for number in chosen}) if names else []
+    if len(kinds) > 1:
+        raise SchemaError(
+            f"--gpus {wanted}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
+        )
+    return tuple(f"cuda:{number}" for number in chosen)
+
+
+def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
+    parts = [part.strip() for part in wanted.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise SchemaError(f"--gpus {wanted!r} is neither `all` nor different numbers such as 0,1.")
+    numbers = [int(part) for part in parts]
+    if names is not None and max(numbers) >= len(names):
+        raise BackendUnavailableError(
+            f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
+        )
+    return numbers
+
+
+def _visible_names() -> list[str] | None:
+    """Names of the GPUs that are visible here; None where the driver cannot be asked."""
+    names, visible = gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None or visible is None:
+        return names
+    shown = [each.strip() for each in visible.split(",") if each.strip()]
+    return [names[int(each)] if each.isdecimal() and int(each) < len(names) else each for each in shown]

@@ -11,7 +11,7 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from proxy_cnns.backends import check_framework
 from proxy_cnns.backends.protocol import ANY_GPU
-from proxy_cnns.configuration import Setting
+from proxy_cnns.configuration import Configuration
 
 __all__ = ["CPU_PRECISIONS", "measurable_modes", "refuse_captured_operators"]
 
@@ -52,9 +52,11 @@ def measurable_modes(
     return kept
 
 
-def refuse_captured_operators(settings: Sequence[Setting]) -> None:
+def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
     """Refuse a static graph of operators alone, of which there is none; SchemaError."""
-    if any(each.mode.capture == "static_graph" and each.work.kind == "operator" for each in settings):
+    if any(
+        each.mode.capture == "static_graph" and each.subject.kind == "operator" for each in configurations
+    ):
         raise SchemaError("an operator alone has no static graph: measure operators with --capture eager.")
 
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from predictor.catalogue.modes import Mode
+from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
 from predictor.operators.operators import Operator, is_view
-from proxy_cnns.configuration import Setting, Work
+from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
-from proxy_cnns.estimates import estimated_memory_gib, estimated_ms, estimated_seconds
-from proxy_cnns.proxy_tables import proxy_table
+from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
 from proxy_cnns.spread import spread_order
-from proxy_cnns.user_cnns import distinct_operators, named_table, target_work
+from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
 __all__ = [
     "FINE_TARGETS",
@@ -24,25 +24,23 @@ __all__ = [
     "PRESETS",
     "TARGETS",
     "Preset",
-    "expected_seconds",
-    "operator_works",
+    "configurations",
+    "operator_subjects",
     "preset",
-    "proxy_table",
-    "settings",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What to measure. `works` and `batch_sizes` come in the order in which they matter.
+    """What to measure. `subjects` and `batch_sizes` come in the order in which they matter.
 
     Batch sizes and modes are defaults. A configuration that is estimated above `limit_ms` for one iteration, or
-    above `limit_gib` of memory, is left out; `settings` says which.
+    above `limit_gib` of memory, is left out; `configurations` says which.
     """
 
     name: str
     about: str
-    works: tuple[Work, ...]
+    subjects: tuple[Subject, ...]
     batch_sizes: tuple[int, ...]
     modes: tuple[Mode, ...]
     limit_ms: float = 1000.0
@@ -126,9 +124,9 @@ def preset(name: str) -> Preset:
     return PRESETS[name]()
 
 
-def settings(
+def configurations(
     chosen: Preset, batch_sizes: Sequence[int] | None = None, modes: Sequence[Mode] | None = None
-) -> tuple[list[Setting], list[Setting]]:
+) -> tuple[list[Configuration], list[Configuration]]:
     """Configurations in the order to measure them in, and those left out as too long or too large.
 
     Mode by mode, in it batch size by batch size: a budget that ends early leaves whole batch sizes behind, and
@@ -137,61 +135,56 @@ def settings(
     """
     sizes = tuple(batch_sizes or chosen.batch_sizes)
     wanted = [
-        Setting(work, mode, batch_size)
+        Configuration(subject, mode, batch_size)
         for mode in modes or chosen.modes
         for batch_size in sizes
-        for work in chosen.works
-        if not (work.operator and is_view(work.operator, mode.framework))
-        if batch_size == sizes[0] or not _same_at_any_batch_size(work)
+        for subject in chosen.subjects
+        if not (subject.operator and is_view(subject.operator, mode.framework))
+        if batch_size == sizes[0] or not _same_at_any_batch_size(subject)
     ]
-    kept: list[Setting] = []
-    left_out: list[Setting] = []
-    for setting in wanted:
-        (kept if _affordable(chosen, setting) else left_out).append(setting)
+    kept: list[Configuration] = []
+    left_out: list[Configuration] = []
+    for configuration in wanted:
+        (kept if _affordable(chosen, configuration) else left_out).append(configuration)
     return kept, left_out
 
 
-def expected_seconds(planned: Sequence[Setting]) -> float:
-    """Time that measuring these takes on one H200, in s, as estimated from their FLOPs and bytes."""
-    return sum(estimated_seconds(each.work, each.batch_size, each.mode) for each in planned)
-
-
-def operator_works(operators: Sequence[Operator]) -> tuple[Work, ...]:
-    """Operators as works, in an order of which every beginning holds shapes from the whole list."""
+def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
+    """Operators as subjects, in an order of which every beginning holds shapes from the whole list."""
     return tuple(
-        Work("operator", operator.name, operator.in_height or 1, operator=operator)
+        Subject("operator", operator.name, operator.in_height or 1, operator=operator)
         for operator in spread_order(operators)
     )
 
 
-def _same_at_any_batch_size(work: Work) -> bool:
-    return work.operator is not None and work.operator.type == "optimizer"
+def _same_at_any_batch_size(subject: Subject) -> bool:
+    return subject.operator is not None and subject.operator.type == "optimizer"
 
 
-def _affordable(chosen: Preset, setting: Setting) -> bool:
-    question = (setting.work, setting.batch_size, setting.mode)
+def _affordable(chosen: Preset, configuration: Configuration) -> bool:
+    question = (configuration.subject, configuration.batch_size, configuration.mode)
     return estimated_ms(*question) <= chosen.limit_ms and estimated_memory_gib(*question) <= chosen.limit_gib
 
 
 def _founding() -> Preset:
-    works = tuple(
-        Work("proxy", name, proxy_table(name).image_size, proxy_table(name)) for name in FOUNDING_PROXIES
+    subjects = tuple(
+        Subject("proxy", name, proxy_table(name).image_size, proxy_table(name)) for name in FOUNDING_PROXIES
     )
     about = "proxy CNNs of the founding study: one convolution each, small images, many batch sizes"
-    return Preset("founding", about, works, _FOUNDING_BATCH_SIZES, (Mode(precision="fp32"),))
+    return Preset("founding", about, subjects, _FOUNDING_BATCH_SIZES, (Mode(precision="fp32"),))
 
 
 def _quick() -> Preset:
     about = "operators of all kinds and sizes, one mode, at most three minutes on an H200"
-    works = operator_works(designed_operators(0.85) + common_operators(COMMON_CNNS))
-    return Preset("quick", about, works, (64, 16, 128, 512, 4, 32), (_TF32,), limit_ms=3, limit_gib=12)
+    subjects = operator_subjects(designed_operators(0.85) + common_operators(COMMON_CNNS))
+    return Preset("quick", about, subjects, (64, 16, 128, 512, 4, 32), (_TF32,), limit_ms=3, limit_gib=12)
 
 
 def _library() -> Preset:
     about = "the same, finer: more shapes, more batch sizes, six modes"
-    works = operator_works(designed_operators(3.0) + common_operators(LIBRARY_CNNS))
+    subjects = operator_subjects(designed_operators(3.0) + common_operators(LIBRARY_CNNS))
     sizes = (64, 16, 256, 4, 128, 32, 512, 8, 1024)
-    return Preset("library", about, works, sizes, _SIX_MODES, limit_ms=15, limit_gib=30)
+    return Preset("library", about, subjects, sizes, _SIX_MODES, limit_ms=15, limit_gib=30)
 
 
 def _zoo() -> Preset:
@@ -201,7 +194,7 @@ def _zoo() -> Preset:
     return Preset(
         "zoo",
         about,
-        operator_works(distinct_operators(tables)),
+        operator_subjects(distinct_operators(tables)),
         sizes,
         _FOUR_MODES,
         limit_ms=30,
@@ -212,8 +205,8 @@ def _zoo() -> Preset:
 def _targets(
     names: Sequence[str] = TARGETS, name: str = "targets", about: str = "whole CNNs as trained"
 ) -> Preset:
-    works = tuple(target_work(each) for each in names)
-    return Preset(name, about, works, (64, 16, 256, 32, 128, 8, 512, 4), _FOUR_MODES)
+    subjects = tuple(target_subject(each) for each in names)
+    return Preset(name, about, subjects, (64, 16, 256, 32, 128, 8, 512, 4), _FOUR_MODES)
 
 
 def _fine_targets() -> Preset:
@@ -223,21 +216,23 @@ def _fine_targets() -> Preset:
 
 def _fine_operators() -> Preset:
     about = f"operators of the {len(FINE_TARGETS)} CNNs of fine-targets, at the same batch sizes"
-    works = operator_works(distinct_operators([named_table(each) for each in FINE_TARGETS]))
-    return Preset("fine-operators", about, works, _FINE_BATCH_SIZES, _FOUR_MODES, limit_ms=60, limit_gib=60)
+    subjects = operator_subjects(distinct_operators([named_table(each) for each in FINE_TARGETS]))
+    return Preset(
+        "fine-operators", about, subjects, _FINE_BATCH_SIZES, _FOUR_MODES, limit_ms=60, limit_gib=60
+    )
 
 
 def _fine() -> Preset:
     whole, parts = _fine_targets(), _fine_operators()
     about = "fine-targets and fine-operators together"
-    return replace(whole, name="fine", about=about, works=whole.works + parts.works)
+    return replace(whole, name="fine", about=about, subjects=whole.subjects + parts.subjects)
 
 
 def _cnn(text: str) -> Preset:
-    works = operator_works(distinct_operators([named_table(text)]))
+    subjects = operator_subjects(distinct_operators([named_table(text)]))
     about = f"operators of {text}"
     sizes = (64, 16, 256, 32, 128, 8, 512, 4)
-    return Preset(f"cnn:{text}", about, works, sizes, (_TF32,), limit_ms=60, limit_gib=60)
+    return Preset(f"cnn:{text}", about, subjects, sizes, (_TF32,), limit_ms=60, limit_gib=60)
 
 
 def _named_targets(text: str) -> Preset:

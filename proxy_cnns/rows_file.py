@@ -6,7 +6,6 @@ and nothing else.
 
 from __future__ import annotations
 
-import csv
 import fcntl
 import gzip
 import io
@@ -19,48 +18,48 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from predictor.catalogue.modes import Mode
 from predictor.errors import ProfilingError, SchemaError
+from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
 from predictor.operators.operators import operator_row
-from proxy_cnns.configuration import Setting
-from proxy_cnns.order_statistics import median, quantile
+from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import Measured
 
 __all__ = [
     "Key",
     "Run",
     "RunFile",
-    "check_identity",
-    "compact",
+    "configuration_key",
     "key_of",
     "measurement_row",
-    "read_rows",
     "read_run",
     "reopen",
     "repeats_of",
     "rows_paths",
     "series_of",
-    "setting_key",
     "sidecar_path",
-    "sort_key",
-    "unwritable",
     "write_table",
 ]
 
 Key = tuple[str, ...]
-"""What tells one row of a run from another."""
+"""Identity of a row within a run."""
 
 _KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture", "batch_size")
 _DIGITS = 6
 _MOST_REPEATS = 30
 
 
-def setting_key(setting: Setting) -> Key:
+def configuration_key(configuration: Configuration) -> Key:
     """Key of the row that a configuration ends in."""
-    work, mode = setting.work, setting.mode
+    subject, mode = configuration.subject, configuration.mode
     words = (mode.precision, mode.memory_format, mode.autotune, mode.capture)
-    return tuple(str(each) for each in (work.kind, work.name, work.image_size, *words, setting.batch_size))
+    return tuple(
+        str(each)
+        for each in (subject.kind, subject.name, subject.image_size, *words, configuration.batch_size)
+    )
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
@@ -73,18 +72,20 @@ def series_of(key: Key) -> Key:
     return key[:-1]
 
 
-def sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Order of a table's rows, the same however and by how many processes they were measured."""
     *words, batch_size = key_of(row)
     return (*words[3:], *words[:2], int(words[2]), int(batch_size))
 
 
-def measurement_row(setting: Setting, measured: Measured, about: Mapping[str, Any]) -> dict[str, Any]:
+def measurement_row(
+    configuration: Configuration, measured: Measured, about: Mapping[str, Any]
+) -> dict[str, Any]:
     """Columns of the measurement table; what is not known is left out.
 
     Parameters
     ----------
-    setting : Setting
+    configuration : Configuration
     measured : Measured
     about : mapping
         Columns that all rows of the run share: ``gpu``, ``framework_version``, ``host``, ...
@@ -93,10 +94,10 @@ def measurement_row(setting: Setting, measured: Measured, about: Mapping[str, An
         "format_version": FORMAT_VERSION,
         "source": "epochcast",
         **about,
-        **_work_columns(setting),
-        "image_size": setting.work.image_size,
-        "batch_size": setting.batch_size,
-        **_mode_columns(setting.mode),
+        **_subject_columns(configuration),
+        "image_size": configuration.subject.image_size,
+        "batch_size": configuration.batch_size,
+        **_mode_columns(configuration.mode),
         **_time_columns(measured),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "notes": "; ".join(measured.notes),
@@ -112,17 +113,17 @@ def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
         "host_times_ms": measured.host_times_ms,
     }
     if kind == "operator":
-        quartiles = (quantile(measured.times_ms, share / 4) for share in range(5))
+        quartiles = np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])
         return {"quantiles_ms": [_rounded(each) for each in quartiles]}
     kept = {name: [_rounded(each) for each in some[:_MOST_REPEATS]] for name, some in times.items() if some}
     return kept | {"iterations_per_wall_time": measured.chunk}
 
 
-def _work_columns(setting: Setting) -> dict[str, Any]:
-    work = setting.work
-    if work.operator is not None:
-        return operator_row(work.operator)
-    return {"kind": work.kind, "cnn": work.name, "pass": "training"}
+def _subject_columns(configuration: Configuration) -> dict[str, Any]:
+    subject = configuration.subject
+    if subject.operator is not None:
+        return operator_row(subject.operator)
+    return {"kind": subject.kind, "cnn": subject.name, "pass": "training"}
 
 
 def _mode_columns(mode: Mode) -> dict[str, Any]:
@@ -131,20 +132,22 @@ def _mode_columns(mode: Mode) -> dict[str, Any]:
 
 def _time_columns(measured: Measured) -> dict[str, Any]:
     wall, gpu, host = measured.iteration_times_ms, measured.gpu_times_ms, measured.host_times_ms
+    lower, upper = np.quantile(wall, [0.25, 0.75])
     return {
-        "iteration_time_ms": _rounded(median(wall)),
-        "gpu_time_ms": _rounded(median(gpu)) if gpu else None,
-        "host_time_ms": _rounded(median(host)) if host else None,
+        "iteration_time_ms": _rounded(np.median(wall)),
+        "gpu_time_ms": _rounded(np.median(gpu)) if gpu else None,
+        "host_time_ms": _rounded(np.median(host)) if host else None,
         "peak_memory_mib": _rounded(measured.peak_memory_mib),
         "conv_algorithms": measured.conv_algorithms,
         "n_warmup": measured.n_warmup,
         "n_repeats": len(wall),
-        "iteration_time_ms_iqr": _rounded(quantile(wall, 0.75) - quantile(wall, 0.25)),
+        "iteration_time_ms_iqr": _rounded(upper - lower),
+        "median_precision": _rounded(measured.precision),
     }
 
 
-def _rounded(value: float | None) -> float | None:
-    """Six significant digits: more than any clock gives, and a third of the file."""
+def _rounded(value: float | np.floating[Any] | None) -> float | None:
+    """Six significant digits: finer than any clock, in a third of the file."""
     return None if value is None else float(f"{value:.{_DIGITS}g}")
 
 
@@ -221,7 +224,7 @@ class RunFile:
         ProfilingError
             If the disk is full or fails; the file then ends with the line before.
         """
-        line = compact(entry).encode() + b"\n"
+        line = _compact(entry).encode() + b"\n"
         try:
             written = os.write(self._file, line)
             if written != len(line):
@@ -232,7 +235,7 @@ class RunFile:
                 self._synced = time.monotonic()
         except OSError as error:
             os.ftruncate(self._file, self._end)
-            raise unwritable(self.path, error) from error
+            raise _unwritable(self.path, error) from error
 
     def close(self) -> None:
         """Bring everything to the disk, and let others write."""
@@ -245,7 +248,7 @@ def rows_paths(out: Path) -> list[Path]:
     return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
 
 
-def read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
+def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
     """Add what one rows file holds to `run`; a line that a killed run did not end is left out.
 
     Raises
@@ -262,13 +265,13 @@ def read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Pat
                 f"{path}, line {number} is not JSON: {error}. Move the file away to measure anew."
             ) from error
         if "run" in entry:
-            check_identity(entry["run"], identity, out)
+            _check_identity(entry["run"], identity, out)
             run.identity = dict(entry["run"])
         else:
             run.take(entry, recent)
 
 
-def check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
+def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
     """Refuse what another run left, saying what differs."""
     if wanted is None:
         return
@@ -280,12 +283,12 @@ def check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, o
         )
 
 
-def compact(value: Any) -> str:
+def _compact(value: Any) -> str:
     """JSON on one line, without blanks."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def unwritable(path: Path, error: OSError) -> ProfilingError:
+def _unwritable(path: Path, error: OSError) -> ProfilingError:
     """Error of a full or failing disk."""
     return ProfilingError(
         f"{path} cannot be written: {error.strerror}. What was measured before is kept; make room, then repeat "
@@ -297,7 +300,7 @@ def _opened(path: Path) -> int:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise _unwritable(path, error) from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -348,7 +351,7 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
         raise SchemaError(f"--out {out}: there is no folder {out.parent}. Make it, or write elsewhere.")
     run = Run()
     for path in rows_paths(out):
-        read_rows(path, run, identity, out)
+        _read_rows(path, run, identity, out)
     if run.identity is None and out.exists():
         _read_finished(out, run, identity)
     return run
@@ -371,7 +374,7 @@ def reopen(out: Path) -> Path | None:
     entries += [{"failed": key, "reason": reason} for key, reason in run.failed.items()]
     entries += run.events
     path = out.with_name(f"{out.name}.rows.jsonl")
-    _replace(path, "".join(compact(entry) + "\n" for entry in entries))
+    _replace(path, "".join(_compact(entry) + "\n" for entry in entries))
     return path
 
 
@@ -383,13 +386,12 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
     ProfilingError
         If they cannot be written; the rows files are untouched.
     """
-    ordered = sorted(run.rows.values(), key=sort_key)
+    import pandas as pd
+
+    ordered = sorted(run.rows.values(), key=_sort_key)
     used = {name for row in ordered for name in row}
     names = [column.name for column in COLUMNS if column.name in used]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(ordered)
+    table = pd.DataFrame(ordered, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
     sidecar = {
         "run": run.identity,
         "environment": dict(environment),
@@ -400,7 +402,7 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
         "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
     }
     _replace(sidecar_path(out), _lines(sidecar))
-    _replace(out, text.getvalue())
+    _replace(out, table)
 
 
 def _largest(run: Run) -> list[dict[str, Any]]:
@@ -413,6 +415,8 @@ def _largest(run: Run) -> list[dict[str, Any]]:
 
 def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
     """Read a table and its sidecar back, to add to them."""
+    import pandas as pd
+
     beside = sidecar_path(out)
     if not beside.is_file():
         raise SchemaError(
@@ -420,8 +424,8 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> N
         )
     try:
         sidecar = json.loads(_text(beside))
-        rows = list(csv.DictReader(io.StringIO(_text(out))))
-        check_identity(sidecar["run"], identity, out)
+        rows = pd.read_csv(io.StringIO(_text(out)), dtype=str, keep_default_na=False).to_dict("records")
+        _check_identity(sidecar["run"], identity, out)
         run.identity = dict(sidecar["run"])
         for row, repeats in zip(rows, sidecar["repeats"], strict=True):
             run.take({"row": {key: value for key, value in row.items() if value}, "repeats": repeats}, [])
@@ -441,7 +445,7 @@ def _lines(sidecar: Mapping[str, Any]) -> str:
     parts = []
     for name, value in sidecar.items():
         if isinstance(value, list):
-            entries = ",\n".join(compact(each) for each in value)
+            entries = ",\n".join(_compact(each) for each in value)
             parts.append(f"{json.dumps(name)}: [\n{entries}\n]" if value else f"{json.dumps(name)}: []")
         else:
             parts.append(f"{json.dumps(name)}: {json.dumps(value, indent=1, ensure_ascii=False)}")
@@ -454,17 +458,8 @@ def _text(path: Path) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write beside `path`, sync, rename: the old file or the new one, never half of it."""
     data = text.encode()
-    if path.name.endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    beside = path.with_name(f".{path.name}.new")
     try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        replace_file(path, gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
     except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+        raise _unwritable(path, error) from error

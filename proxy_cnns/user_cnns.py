@@ -18,7 +18,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
 from predictor.operators.operators import Operator, operators_of
-from proxy_cnns.configuration import Builder, Work
+from proxy_cnns.configuration import Builder, Subject
 
 __all__ = [
     "builder_of",
@@ -26,7 +26,7 @@ __all__ = [
     "make_model",
     "named_table",
     "names_a_file",
-    "target_work",
+    "target_subject",
     "user_name",
     "user_table",
 ]
@@ -131,14 +131,14 @@ _USER_IMAGE_SIZE = 224
 _PYTHON_FILE = re.compile(r"\.py(:\w*)?(@[^/\\]*)?")
 
 
-def target_work(text: str) -> Work:
+def target_subject(text: str) -> Subject:
     """Whole CNN; the user's own is built when it runs, its images 224 pixels unless the text says otherwise."""
     cnn, image_size = _cnn_and_size(text)
     builder = builder_of(cnn)
     if builder is not None:
-        return Work("target", user_name(builder), image_size or _USER_IMAGE_SIZE, builder=builder)
+        return Subject("target", user_name(builder), image_size or _USER_IMAGE_SIZE, builder=builder)
     table = named_table(text)
-    return Work("target", table.cnn, table.image_size, table)
+    return Subject("target", table.cnn, table.image_size, table)
 
 
 def names_a_file(text: str) -> bool:

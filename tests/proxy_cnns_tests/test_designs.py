@@ -105,7 +105,7 @@ def test_a_finer_library_holds_every_shape_of_a_coarser_one():
 
 def test_no_shape_is_there_twice():
     for name in ("quick", "library"):
-        names = [work.name for work in preset(name).works]
+        names = [subject.name for subject in preset(name).subjects]
         assert len(names) == len(set(names))
 
 
@@ -155,5 +155,5 @@ def _widens(operator):
 
 @pytest.mark.parametrize(("name", "digest"), [("quick", "1d965a87cc0e"), ("library", "0be19124bce7")])
 def test_a_preset_is_the_same_on_every_machine_and_changes_on_purpose_only(name, digest):
-    names = "\n".join(work.name for work in preset(name).works)
+    names = "\n".join(subject.name for subject in preset(name).subjects)
     assert hashlib.sha256(names.encode()).hexdigest()[:12] == digest

@@ -6,32 +6,32 @@ import json
 import os
 
 import pytest
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
 
 from predictor.errors import ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements, write_measurements
 from proxy_cnns.profiler import Measured
 from proxy_cnns.rows_file import (
     RunFile,
+    configuration_key,
     measurement_row,
     read_run,
     reopen,
     repeats_of,
     rows_paths,
-    setting_key,
     sidecar_path,
     write_table,
 )
 
 IDENTITY = {"preset": "quick", "gpu": "NVIDIA H200"}
 ABOUT = {"framework": "pytorch", "framework_version": "2.11.0", "gpu": "NVIDIA H200", "device_kind": "gpu"}
-MEASURED = Measured((2.0, 2.1), (1.9, 1.9), (0.5,), 100.0, None, 7, 3, ())
-SETTINGS = settings_of(TARGETS) + settings_of(OPERATORS)
+MEASURED = Measured((2.0, 2.1), (1.9, 1.9), (0.5,), 100.0, None, n_warmup=7, chunk=3)
+SETTINGS = configurations_of(TARGETS) + configurations_of(OPERATORS)
 
 
-def entry_of(setting, measured=MEASURED):
-    row = measurement_row(setting, measured, ABOUT)
-    return {"row": row, "repeats": repeats_of(measured, setting.work.kind)}
+def entry_of(configuration, measured=MEASURED):
+    row = measurement_row(configuration, measured, ABOUT)
+    return {"row": row, "repeats": repeats_of(measured, configuration.subject.kind)}
 
 
 @pytest.fixture(params=["run.csv", "run.csv.gz"])
@@ -47,14 +47,16 @@ def rows_path(out):
 @pytest.fixture
 def filled(out, rows_path):
     file = RunFile(rows_path, IDENTITY)
-    for setting in SETTINGS:
-        file.append(entry_of(setting))
+    for configuration in SETTINGS:
+        file.append(entry_of(configuration))
     file.close()
     return out
 
 
 def test_every_row_is_read_back(filled):
-    assert set(read_run(filled, IDENTITY).rows) == {setting_key(setting) for setting in SETTINGS}
+    assert set(read_run(filled, IDENTITY).rows) == {
+        configuration_key(configuration) for configuration in SETTINGS
+    }
 
 
 def test_a_torn_last_line_is_dropped(filled, rows_path):
@@ -141,7 +143,7 @@ def test_a_finished_table_is_opened_again(filled, rows_path):
 
 def test_the_end_of_a_series_outlives_the_run(out, rows_path):
     file = RunFile(rows_path, IDENTITY)
-    key = setting_key(SETTINGS[4])  # batch 64
+    key = configuration_key(SETTINGS[4])  # batch 64
     file.append(entry_of(SETTINGS[0]))
     file.append({"ended": {"series": key[:-1], "batch_size": 64, "reason": "out of memory"}})
     file.close()
@@ -199,15 +201,18 @@ def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, shor
     monkeypatch.undo()
     file.append(entry_of(SETTINGS[2]))
     file.close()
-    assert list(read_run(out, IDENTITY).rows) == [setting_key(SETTINGS[0]), setting_key(SETTINGS[2])]
+    assert list(read_run(out, IDENTITY).rows) == [
+        configuration_key(SETTINGS[0]),
+        configuration_key(SETTINGS[2]),
+    ]
 
 
 def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
-    def no_room(self, *arguments):
+    def no_room(_descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     run = read_run(filled, IDENTITY)
-    monkeypatch.setattr("pathlib.Path.open", no_room)
+    monkeypatch.setattr(os, "fsync", no_room)
     with pytest.raises(ProfilingError, match="No space left"):
         write_table(run, filled, {})
     assert rows_paths(filled) != []

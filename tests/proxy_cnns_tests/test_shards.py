@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from predictor.errors import BackendUnavailableError, SchemaError
-from proxy_cnns.shards import _show_only, visible_gpus
+from proxy_cnns.device import visible_gpus
+from proxy_cnns.shards import _show_only
 
 
 @pytest.fixture

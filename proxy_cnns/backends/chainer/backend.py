@@ -21,7 +21,7 @@ from proxy_cnns.backends.chainer.modes import check_mode, configured, multiply_a
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.backends.chainer.training import Program, training_program
-from proxy_cnns.configuration import Setting
+from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import cpu_model
 
 __all__ = ["ChainerBackend"]
@@ -89,7 +89,7 @@ class ChainerBackend:
             "workspace_mib": self._workspace_bytes / 2**20,
         }
 
-    def prepare(self, setting: Setting) -> ChainerPrepared:
+    def prepare(self, configuration: Configuration) -> ChainerPrepared:
         """Build a configuration and run it once.
 
         Raises
@@ -101,68 +101,72 @@ class ChainerBackend:
         ProfilingError
             If an earlier configuration still holds memory.
         """
-        check_mode(setting.mode, None if self._gpu is None else self._gpu.capability)
-        self._switch(setting)
-        whole, peak = setting.work.operator is None, None
+        check_mode(configuration.mode, None if self._gpu is None else self._gpu.capability)
+        self._switch(configuration)
+        whole, peak = configuration.subject.operator is None, None
         if self._gpu is not None and whole:
-            self._empty(self._gpu, setting)
-        program = self._started(setting)
+            self._empty(self._gpu, configuration)
+        program = self._started(configuration)
         if self._gpu is not None and whole:
-            with refusing(_name(setting)), configured(setting.mode):
+            with refusing(_name(configuration)), configured(configuration.mode):
                 peak = self._gpu.peak_mib(program.iterate)
-        return ChainerPrepared(program, setting.mode, self._gpu, self._plans, _name(setting), whole, peak)
+        return ChainerPrepared(
+            program, configuration.mode, self._gpu, self._plans, _name(configuration), whole, peak
+        )
 
-    def _empty(self, gpu: CupyDevice, setting: Setting) -> None:
+    def _empty(self, gpu: CupyDevice, configuration: Configuration) -> None:
         """Empty the memory for a whole CNN, so that the peak is its own."""
         gpu.tidy()
         if gpu.used_mib() > _LEFT_MIB:
             raise ProfilingError(
                 f"{gpu.used_mib():.0f} MiB are still occupied by an earlier configuration, so that the peak "
-                f"memory of {_name(setting)} cannot be read. Close every configuration before the next."
+                f"memory of {_name(configuration)} cannot be read. Close every configuration before the next."
             )
 
-    def _switch(self, setting: Setting) -> None:
+    def _switch(self, configuration: Configuration) -> None:
         """Set what is global: TF32, the workspace, and no choices of earlier configurations."""
         if self._gpu is None:
             return
-        tf32 = setting.mode.precision == "tf32"
+        tf32 = configuration.mode.precision == "tf32"
         multiply_as_tf32(tf32)
         if self._plans is not None:
             self._plans.forget()
             self._plans.allow_tf32 = tf32
             self._plans.set_max_workspace_size(self._workspace_bytes)
 
-    def _started(self, setting: Setting) -> Program:
+    def _started(self, configuration: Configuration) -> Program:
         """Build a program and run it once; again in empty memory, if memory was lacking."""
         if self._gpu is None:
-            return self._run_once(setting)
+            return self._run_once(configuration)
         try:
-            return self._run_once(setting)
+            return self._run_once(configuration)
         except DeviceOutOfMemoryError:
             self._gpu.tidy()
         try:
-            return self._run_once(setting)
+            return self._run_once(configuration)
         except DeviceOutOfMemoryError:
             self._gpu.tidy()
             raise
 
-    def _run_once(self, setting: Setting) -> Program:
+    def _run_once(self, configuration: Configuration) -> Program:
         silent = redirect_stdout(io.StringIO())  # Chainer's static graph prints that it is being built
-        with refusing(_name(setting)), configured(setting.mode), silent:
-            program = self._maker(setting)()
+        with refusing(_name(configuration)), configured(configuration.mode), silent:
+            program = self._maker(configuration)()
             program.iterate()
             if self._gpu is not None:
                 self._gpu.synchronise()
         return program
 
-    def _maker(self, setting: Setting) -> Callable[[], Program]:
-        operator = setting.work.operator
+    def _maker(self, configuration: Configuration) -> Callable[[], Program]:
+        operator = configuration.subject.operator
         if operator is None:
-            return lambda: training_program(setting, self._device)
-        if setting.mode.capture != "eager":
+            return lambda: training_program(configuration, self._device)
+        if configuration.mode.capture != "eager":
             raise SchemaError("an operator alone has no static graph: measure operators with capture eager.")
         cache = _CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
-        return lambda: operator_program(operator, setting.mode, setting.batch_size, self._device, cache)
+        return lambda: operator_program(
+            operator, configuration.mode, configuration.batch_size, self._device, cache
+        )
 
 
 def _cudnn_plans(workspace_bytes: int) -> tuple[CudnnPlans | None, str]:
@@ -206,5 +210,5 @@ def _gpu_versions(gpu: CupyDevice) -> dict[str, object]:
     }
 
 
-def _name(setting: Setting) -> str:
-    return f"{setting.work.name} at batch size {setting.batch_size} in {setting.mode.precision}"
+def _name(configuration: Configuration) -> str:
+    return f"{configuration.subject.name} at batch size {configuration.batch_size} in {configuration.mode.precision}"

@@ -13,7 +13,7 @@ from predictor.errors import SchemaError
 from predictor.operators.operators import layer_inputs
 from proxy_cnns.backends.chainer.modes import LEARNING_RATE, MOMENTUM, numpy_dtype
 from proxy_cnns.backends.chainer.network import network
-from proxy_cnns.configuration import Setting
+from proxy_cnns.configuration import Configuration
 from proxy_cnns.user_cnns import make_model
 
 __all__ = ["Program", "make_optimizer", "training_program"]
@@ -34,12 +34,12 @@ class Program:
             part()
 
 
-def training_program(setting: Setting, device: str) -> Program:
+def training_program(configuration: Configuration, device: str) -> Program:
     """Build a CNN and what trains it; nothing runs yet. Called within `chainer_modes.configured`.
 
     Parameters
     ----------
-    setting : Setting
+    configuration : Configuration
     device : str
         Chainer's name: ``@numpy`` or ``@cupy:0``.
 
@@ -50,12 +50,12 @@ def training_program(setting: Setting, device: str) -> Program:
     """
     import chainer
 
-    model, shape = _model(setting)
+    model, shape = _model(configuration)
     target = chainer.get_device(device)
     model.to_device(target)
     target.use()
-    images = target.xp.random.rand(setting.batch_size, *shape).astype(numpy_dtype(setting.mode))
-    trained = _Trained(model, images, make_optimizer(model, setting.mode))
+    images = target.xp.random.rand(configuration.batch_size, *shape).astype(numpy_dtype(configuration.mode))
+    trained = _Trained(model, images, make_optimizer(model, configuration.mode))
     return Program((trained.forward, trained.backward, trained.update))
 
 
@@ -110,27 +110,31 @@ class _Trained:
         self._optimizer.update()
 
 
-def _model(setting: Setting) -> tuple[Any, tuple[int, int, int]]:
+def _model(configuration: Configuration) -> tuple[Any, tuple[int, int, int]]:
     import chainer
 
-    work = setting.work
-    if work.table is not None:
-        return network(work.table, static=setting.mode.capture == "static_graph"), _image_shape(work.table)
-    if work.builder is None:
-        raise SchemaError(f"{work.name!r} of kind {work.kind!r} has neither a layer table nor a builder.")
-    if setting.mode.capture == "static_graph":
+    subject = configuration.subject
+    if subject.table is not None:
+        return network(subject.table, static=configuration.mode.capture == "static_graph"), _image_shape(
+            subject.table
+        )
+    if subject.builder is None:
+        raise SchemaError(
+            f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
+        )
+    if configuration.mode.capture == "static_graph":
         raise SchemaError(
             "capture 'static_graph' of your own chain: decorate its forward with chainer.static_graph."
         )
-    model = make_model(work.builder)
+    model = make_model(subject.builder)
     if isinstance(model, chainer.links.Classifier):
         model = model.predictor
     if not isinstance(model, chainer.Link):
         raise SchemaError(
-            f"{work.builder.function}() of {work.builder.path} gives a {type(model).__name__}, no chainer.Chain: "
+            f"{subject.builder.function}() of {subject.builder.path} gives a {type(model).__name__}, no chainer.Chain: "
             "to measure it with Chainer, return one."
         )
-    return model, (_USER_CHANNELS, work.image_size, work.image_size)
+    return model, (_USER_CHANNELS, subject.image_size, subject.image_size)
 
 
 def _image_shape(table: Any) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from proxy_cnns.backends.torch.modes import check_mode, switch_precision
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.backends.torch.prepared import TorchPrepared
 from proxy_cnns.backends.torch.training import Program, training_program
-from proxy_cnns.configuration import Setting
+from proxy_cnns.configuration import Configuration
 
 __all__ = ["TorchBackend"]
 
@@ -75,7 +75,7 @@ class TorchBackend:
             "l2_mib": self._gpu.cache_bytes / 2**20,
         }
 
-    def prepare(self, setting: Setting) -> TorchPrepared:
+    def prepare(self, configuration: Configuration) -> TorchPrepared:
         """Build a configuration and run it once.
 
         Raises
@@ -88,32 +88,34 @@ class TorchBackend:
             If PyTorch fails to run it, or an earlier configuration still holds memory.
         """
         gpu = self._gpu
-        check_mode(setting.mode, None if gpu is None else (gpu.properties.major, gpu.properties.minor))
-        switch_precision(setting.mode)
-        if setting.work.operator is None:
-            return self._prepare_cnn(setting)
+        check_mode(configuration.mode, None if gpu is None else (gpu.properties.major, gpu.properties.minor))
+        switch_precision(configuration.mode)
+        if configuration.subject.operator is None:
+            return self._prepare_cnn(configuration)
         if gpu is None:
-            return self._prepare_operator(setting)
+            return self._prepare_operator(configuration)
         gpu.tidy_if_needed()
         try:
-            return self._prepare_operator(setting)
+            return self._prepare_operator(configuration)
         except DeviceOutOfMemoryError:
             pass  # memory kept for later, or in pieces: once more without
         gpu.tidy()
-        return self._prepare_operator(setting)
+        return self._prepare_operator(configuration)
 
-    def _prepare_operator(self, setting: Setting) -> TorchPrepared:
-        operator, cache = setting.work.operator, _CPU_CACHE_BYTES
+    def _prepare_operator(self, configuration: Configuration) -> TorchPrepared:
+        operator, cache = configuration.subject.operator, _CPU_CACHE_BYTES
         assert operator is not None  # noqa: S101 - for the type checker: asked by the only caller
         if self._gpu is not None:
             cache = self._gpu.cache_bytes
         program = self._started(
-            setting,
-            lambda: operator_program(operator, setting.mode, setting.batch_size, self._device, cache),
+            configuration,
+            lambda: operator_program(
+                operator, configuration.mode, configuration.batch_size, self._device, cache
+            ),
         )
-        return TorchPrepared(program, self._gpu, _name(setting), whole=False, peak_memory_mib=None)
+        return TorchPrepared(program, self._gpu, _name(configuration), whole=False, peak_memory_mib=None)
 
-    def _prepare_cnn(self, setting: Setting) -> TorchPrepared:
+    def _prepare_cnn(self, configuration: Configuration) -> TorchPrepared:
         """Build a whole CNN in empty memory, so that the peak is its own."""
         gpu = self._gpu
         if gpu is not None:
@@ -121,18 +123,21 @@ class TorchBackend:
             if gpu.allocated_mib() > _LEFT_MIB:
                 raise ProfilingError(
                     f"{gpu.allocated_mib():.0f} MiB are still occupied by an earlier configuration, so that the "
-                    f"peak memory of {_name(setting)} cannot be read. Close every configuration before the next."
+                    f"peak memory of {_name(configuration)} cannot be read. Close every configuration before the next."
                 )
-        program, peak = self._started(setting, lambda: training_program(setting, self._device)), None
+        program, peak = (
+            self._started(configuration, lambda: training_program(configuration, self._device)),
+            None,
+        )
         if gpu is not None:
-            with refusing_lack_of_memory(_name(setting)), gpu.on_stream():
+            with refusing_lack_of_memory(_name(configuration)), gpu.on_stream():
                 peak = gpu.peak_mib(program.iterate)
-        return TorchPrepared(program, gpu, _name(setting), whole=True, peak_memory_mib=peak)
+        return TorchPrepared(program, gpu, _name(configuration), whole=True, peak_memory_mib=peak)
 
-    def _started(self, setting: Setting, make: Callable[[], Program]) -> Program:
+    def _started(self, configuration: Configuration, make: Callable[[], Program]) -> Program:
         """Make a program and run it once, on the device's stream."""
         try:
-            with refusing_lack_of_memory(_name(setting)):
+            with refusing_lack_of_memory(_name(configuration)):
                 if self._gpu is None:
                     program = make()
                     program.warm_up()
@@ -148,8 +153,8 @@ class TorchBackend:
         return program
 
 
-def _name(setting: Setting) -> str:
-    return f"{setting.work.name} at batch size {setting.batch_size} in {setting.mode.precision}"
+def _name(configuration: Configuration) -> str:
+    return f"{configuration.subject.name} at batch size {configuration.batch_size} in {configuration.mode.precision}"
 
 
 def _torch() -> Any:

@@ -18,7 +18,7 @@ from proxy_cnns.backends.torch.modes import (
     tensor_layout,
 )
 from proxy_cnns.backends.torch.network import image_shape, network
-from proxy_cnns.configuration import Setting
+from proxy_cnns.configuration import Configuration
 from proxy_cnns.user_cnns import make_model
 
 __all__ = ["Program", "training_program"]
@@ -41,7 +41,7 @@ class Program:
     copies: int = 1
 
 
-def training_program(setting: Setting, device: str) -> Program:
+def training_program(configuration: Configuration, device: str) -> Program:
     """Build a CNN and what trains it; nothing runs yet.
 
     Raises
@@ -51,13 +51,13 @@ def training_program(setting: Setting, device: str) -> Program:
     """
     import torch
 
-    model, shape = _model(setting, device)
-    layout = tensor_layout(setting.mode)
+    model, shape = _model(configuration, device)
+    layout = tensor_layout(configuration.mode)
     model = model.train().to(memory_format=layout)
-    images = torch.randn(setting.batch_size, *shape, device=device).contiguous(memory_format=layout)
-    optimizer = _optimizer(model, setting)
-    scaler = gradient_scaler(setting.mode, device)
-    context = autocast(setting.mode, device.partition(":")[0])
+    images = torch.randn(configuration.batch_size, *shape, device=device).contiguous(memory_format=layout)
+    optimizer = _optimizer(model, configuration)
+    scaler = gradient_scaler(configuration.mode, device)
+    context = autocast(configuration.mode, device.partition(":")[0])
     labels: list[Any] = []  # as many as the output has logits: known after the first forward pass
 
     def forward_and_backward() -> None:
@@ -85,31 +85,35 @@ def training_program(setting: Setting, device: str) -> Program:
     return Program(iterate, enqueue, iterate)
 
 
-def _model(setting: Setting, device: str) -> tuple[Any, tuple[int, int, int]]:
+def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, int, int]]:
     import torch
 
-    work = setting.work
-    if work.table is not None:
-        return network(work.table, device), image_shape(work.table)
-    if work.builder is None:
-        raise SchemaError(f"{work.name!r} of kind {work.kind!r} has neither a layer table nor a builder.")
-    model = make_model(work.builder)
+    subject = configuration.subject
+    if subject.table is not None:
+        return network(subject.table, device), image_shape(subject.table)
+    if subject.builder is None:
+        raise SchemaError(
+            f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
+        )
+    model = make_model(subject.builder)
     if not isinstance(model, torch.nn.Module):
         raise SchemaError(
-            f"{work.builder.function}() of {work.builder.path} gives a {type(model).__name__}, no torch.nn.Module: "
-            "to measure it with PyTorch, return one."
+            f"{subject.builder.function}() of {subject.builder.path} gives a {type(model).__name__}, no "
+            "torch.nn.Module: to measure it with PyTorch, return one."
         )
-    refuse_lazy(model, work.name, _USER_CHANNELS, work.image_size)
-    return model.to(device), (_USER_CHANNELS, work.image_size, work.image_size)
+    refuse_lazy(model, subject.name, _USER_CHANNELS, subject.image_size)
+    return model.to(device), (_USER_CHANNELS, subject.image_size, subject.image_size)
 
 
-def _optimizer(model: Any, setting: Setting) -> Any:
+def _optimizer(model: Any, configuration: Configuration) -> Any:
     import torch
 
     parameters = [each for each in model.parameters() if each.requires_grad]
     if not parameters:
-        raise SchemaError(f"{setting.work.name!r} has no trainable parameter: there is nothing to train.")
-    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(setting.mode))
+        raise SchemaError(
+            f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
+        )
+    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(configuration.mode))
 
 
 def _loss(output: Any, labels: list[Any]) -> Any:
