@@ -12,31 +12,29 @@ from types import SimpleNamespace
 
 import fake_backend
 import pytest
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
 from waiting import PATIENCE_S, wait_until
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements
-from proxy_cnns import runs
-from proxy_cnns.device_state import DeviceState
-from proxy_cnns.rows import key_of, setting_key
-from proxy_cnns.run_file import rows_paths
-from proxy_cnns.run_table import sidecar_path
+from proxy_cnns import runs, shards
+from proxy_cnns.device import DeviceState
+from proxy_cnns.rows_file import configuration_key, key_of, rows_paths, sidecar_path
 from proxy_cnns.runs import profile
 
 HERE = Path(__file__).parent
-BOTH = settings_of(TARGETS) + settings_of(OPERATORS)
+BOTH = configurations_of(TARGETS) + configurations_of(OPERATORS)
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
 from pathlib import Path
-from small_works import *
+from small_subjects import *
 from proxy_cnns.runs import Request, profile
 if __name__ == "__main__":
-    settings = settings_of(TARGETS, (4, 16, 64, 256), (Mode(),)) + settings_of(OPERATORS, modes=(Mode(),))
+    configurations = configurations_of(TARGETS, modes=(Mode(),)) + configurations_of(OPERATORS, modes=(Mode(),))
     devices = ("cpu",) * int(sys.argv[2])
-    profile(Request("fake", settings, "pytorch", devices, Path(sys.argv[1]), allow_noise=True,
+    profile(Request("fake", configurations, "pytorch", devices, Path(sys.argv[1]), allow_noise=True,
                     backend="fake_backend:FakeBackend"))
 """
 
@@ -64,10 +62,10 @@ def test_a_finished_run_repeated_changes_nothing(request_of):
 
 
 def test_more_batch_sizes_are_added_to_a_finished_run(request_of):
-    request = request_of(settings_of(TARGETS))
+    request = request_of(configurations_of(TARGETS))
     profile(request)
     first = keys_of(request.out)
-    outcome = profile(request_of(settings_of(TARGETS, (4, 16, 32, 64, 256))))
+    outcome = profile(request_of(configurations_of(TARGETS, (4, 16, 32, 64, 256))))
     assert (outcome.rows, outcome.new) == (10, 2)
     assert set(first) < set(keys_of(request.out))
 
@@ -77,14 +75,15 @@ def an_hour_each(monkeypatch):
     """A clock on which preparing a configuration takes an hour, and measuring it milliseconds."""
     clock, prepare = fake_backend.Clock(), fake_backend.FakeBackend.prepare
 
-    def prepare_for_an_hour(self, setting):
+    def prepare_for_an_hour(self, configuration):
         clock.now += 3600
-        return prepare(self, setting)
+        return prepare(self, configuration)
 
     monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
     monkeypatch.setattr(fake_backend.FakeBackend, "prepare", prepare_for_an_hour)
-    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=clock))
-    monkeypatch.setattr(runs, "measure_all", partial(runs.measure_all, clock=clock))
+    for module in (runs, shards):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr(shards, "measure_all", partial(shards.measure_all, clock=clock))
 
 
 def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_hour_each):
@@ -129,7 +128,7 @@ def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
 
 def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
     orders(broken=True)
-    many = settings_of(TARGETS, range(1, 40))
+    many = configurations_of(TARGETS, range(1, 40))
     with pytest.raises(ProfilingError, match="one after the other"):
         profile(request_of(many, devices=("cpu", "cpu")))
 
@@ -140,7 +139,7 @@ def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices):
     profile(request)
     before = request.out.read_bytes()
     orders(version="2.0")
-    more = request_of(settings_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
+    more = request_of(configurations_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
     with pytest.raises(SchemaError, match=r"framework_version '1.0' there, '2.0' now.*another --out"):
         profile(more)
     assert request.out.read_bytes() == before
@@ -151,19 +150,22 @@ def test_another_workspace_is_another_run(request_of, orders):
     profile(request_of(BOTH))
     orders(workspace_mib=512.0)
     with pytest.raises(SchemaError, match=r"workspace_mib 8.0 there, 512.0 now"):
-        profile(request_of(settings_of(TARGETS, (4, 5))))
+        profile(request_of(configurations_of(TARGETS, (4, 5))))
 
 
 def test_other_modes_are_another_run(request_of):
-    request = request_of(settings_of(TARGETS))
+    request = request_of(configurations_of(TARGETS))
     profile(request)
-    other = tuple(replace(setting, mode=Mode(memory_format="channels_last")) for setting in request.settings)
+    other = tuple(
+        replace(configuration, mode=Mode(memory_format="channels_last"))
+        for configuration in request.configurations
+    )
     with pytest.raises(SchemaError, match="modes"):
-        profile(replace(request, settings=other))
+        profile(replace(request, configurations=other))
 
 
 def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measured(request_of):
-    request = replace(request_of(BOTH), settings=BOTH)
+    request = replace(request_of(BOTH), configurations=BOTH)
     with pytest.raises(SchemaError, match=r"cpu:fake has no tf32. It has: fp32"):
         profile(request)
     assert rows_paths(request.out) == []
@@ -171,8 +173,8 @@ def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measure
 
 def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, monkeypatch, readings):
     busy = DeviceState(other_processes=("4711 python (1024 MiB)",))
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(busy))
-    monkeypatch.setattr(runs, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(busy))
+    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
     request = replace(request_of(BOTH), devices=("cuda:0",), allow_noise=False)
     with pytest.raises(NoisyMeasurementError, match=r"process 4711 python \(1024 MiB\).*--allow-noise"):
         profile(request)
@@ -181,15 +183,15 @@ def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, mo
 
 def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
     states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(*states))
-    monkeypatch.setattr(runs, "_PATIENCE_S", PATIENCE_S)
-    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",), allow_noise=False)
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(*states))
+    monkeypatch.setattr(shards, "_PATIENCE_S", PATIENCE_S)
+    request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",), allow_noise=False)
     assert profile(request).left == 0
 
 
 def test_a_gpu_run_has_gpu_time_and_the_catalogues_name(request_of, monkeypatch, readings):
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings())
-    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",))
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings())
+    request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",))
     profile(request)
     table = read_measurements(request.out)
     assert table["gpu_time_ms"].notna().all()
@@ -206,7 +208,9 @@ def test_a_framework_that_is_not_there_says_so_before_a_file_is_made(request_of)
 def test_a_row_is_keyed_as_its_configuration(request_of):
     request = request_of(BOTH)
     profile(request)
-    assert set(keys_of(request.out)) == {setting_key(setting) for setting in request.settings}
+    assert set(keys_of(request.out)) == {
+        configuration_key(configuration) for configuration in request.configurations
+    }
 
 
 def rows_on_disk(out):
