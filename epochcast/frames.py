@@ -355,4 +355,6 @@ def _own(
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
     if isinstance(measurements, str | PathLike):
         return load_measurements(measurements)
-    return measurements
+    from predictor.measurements.table import check_measurements
+
+    return check_measurements(measurements, "the table of measurements")

@@ -333,9 +333,9 @@ def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
     SchemaError
         If a name is not registered.
     """
-    from predictor.models.registry import PREDICTORS, predictor_class
+    from predictor.models.registry import PREDICTORS, new_predictor
 
-    return {name: predictor_class(name)() for name in (PREDICTORS if names is None else names)}
+    return {name: new_predictor(name) for name in (PREDICTORS if names is None else names)}
 
 
 def evaluate(

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.table import disturbed_rows
+from predictor.measurements.table import check_measurements, disturbed_rows
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.registry import METHODS
 from predictor.models.roofline.fit import Rows
-from predictor.models.served import METHODS, Model
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +142,8 @@ def fit_default(
     own = _own_measurements()
     others = _of_no_instrument(own)
     if uploaded is not None:
-        own, others = (pd.concat([frame, uploaded], ignore_index=True) for frame in (own, others))
+        more = check_measurements(uploaded, "the table of measurements")
+        own, others = (pd.concat([frame, more], ignore_index=True) for frame in (own, others))
     parts = [published_features(published, sources), feature_table(_without_layers(others))]
     provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
     model = _fit(pd.concat(parts, ignore_index=True), provenance)
@@ -149,11 +151,20 @@ def fit_default(
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
-    """Fit on one's own measurement table; CNNs by their zoo names."""
+    """Fit on one's own measurement table; CNNs by their zoo names.
+
+    Raises
+    ------
+    SchemaError
+        As `check_measurements`, by which the frame is checked and completed as a file is.
+    DataError
+        If it holds no CNN on a GPU, or too few rows.
+    """
     from predictor.measurements.features import feature_table
 
-    model = _fit(feature_table(_without_layers(frame)), [])
-    return replace(model, layers=LayerModels().with_more(fit_layer_models(frame)))
+    checked = check_measurements(frame, "the table of measurements")
+    model = _fit(feature_table(_without_layers(checked)), [])
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(checked)))
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from predictor.models.forecast import COVERAGE, Anchor, IterationForecast
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.registry import METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged, prior_variance
 from predictor.models.roofline.terms import IterationParts, Situation, Term, iteration_parts, join_host
 from predictor.operators.kernels import Kernels, kernels_of
@@ -36,7 +37,6 @@ __all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-METHODS = ("auto", "layer-times", "roofline", "anchored")
 FORMAT_VERSION = 2
 _WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
 _WIDER_OF_FRAMEWORK = 3.0

@@ -48,6 +48,16 @@ def test_a_model_of_ones_own_measurements_gives_them_back(model):
     assert forecast.iteration_time_ms[0] == pytest.approx(3 + 2.6 * 3.6 * 32, rel=0.25)
 
 
+def test_a_table_with_the_required_columns_alone_is_fitted_as_a_file_of_it_is(model):
+    required = made_up()[["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]]
+    assert fit_measurements(required).terms == model.terms
+
+
+def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
+    with pytest.raises(SchemaError, match="the table of measurements lacks the column 'precision'"):
+        fit_measurements(made_up().drop(columns="precision"))
+
+
 def test_its_card_names_no_source_that_is_not_there(model):
     assert None not in model.card["sources"]
     assert model.card["trained_on"] == "36 iterations of 4 CNNs on 3 GPUs"
