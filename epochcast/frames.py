@@ -329,7 +329,7 @@ def evaluation(
     from predictor.evaluation.run import evaluate as run_evaluation
     from predictor.files import published_data_root
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published.tables import published_features
+    from predictor.measurements.published import published_features
 
     if measurements is None:
         features = published_features(published_data_root(published), seed=seed)

@@ -14,6 +14,7 @@ from predictor.cnns.proxies import PROXY_TIME_PREFIX
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold, Positions
+from predictor.measurements.features import KERNEL_TIME_PREFIX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,7 +163,6 @@ ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
 
 _ANSWERS = ("iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s")
 _MEASURED_BESIDE = ("gpu_time_ms", "host_time_ms", "peak_memory_mib", "conv_algorithms")
-_KERNEL_TIME_PREFIX = "kernel_time_ms_"
 _CELL = ["gpu", "cnn", "image_size"]
 
 Refusal = tuple[str, str, str, int, str]
@@ -231,7 +231,7 @@ def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
 
 def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
     """Leave out all that was measured of the rows, so that no predictor can read the answer."""
-    profiled = [str(column) for column in rows if str(column).startswith(_KERNEL_TIME_PREFIX)]
+    profiled = [str(column) for column in rows if str(column).startswith(KERNEL_TIME_PREFIX)]
     return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *profiled)))
 
 

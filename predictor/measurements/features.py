@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FEATURES",
     "GPU_COLUMNS",
+    "KERNEL_TIME_PREFIX",
     "PROXY_TIME_PREFIX",
     "feature_table",
     "peak_tflop_per_s",
@@ -49,6 +50,9 @@ GPU_COLUMNS = (
     "l2_mib",
 )
 """Fields of `Gpu` that the table carries, each as `gpu_<field>`; NaN where no vendor gives the value."""
+
+KERNEL_TIME_PREFIX = "kernel_time_ms_"
+"""Begins columns that hold a profiler's time of all kernels of a class, in ms per iteration."""
 
 _TEXT = ("name", "architecture", "generation", "memory_type")
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")

@@ -11,7 +11,9 @@ from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 __all__ = [
     "CHECKS",
@@ -23,6 +25,7 @@ __all__ = [
     "Column",
     "Rows",
     "column",
+    "is_set",
     "missing_column",
     "text_column",
 ]
@@ -88,6 +91,7 @@ COLUMNS = (
     Column("autotune", "flag", "convolution algorithms chosen by trying them"),
     Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
     Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
+    Column("copies_input", "flag", "an iteration copies its images from the host to the GPU"),
     Column("loader_workers", "count", "processes that load images", "processes", least=0),
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column(
@@ -100,8 +104,15 @@ COLUMNS = (
     Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),
     Column("n_repeats", "count", "timed repeats behind the time", "repeats"),
     Column("iteration_time_ms_iqr", "amount", "interquartile range of the repeats", "ms"),
+    Column(
+        "median_precision",
+        "amount",
+        "half width of the 95 % interval of the least certain time over that time",
+    ),
+    Column("disturbed", "flag", "other work ran on the machine while it was measured"),
     Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
     Column("measured_at", "text", "when, ISO 8601"),
+    Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
     Column("notes", "text", "what else the source says about this row"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
@@ -172,6 +183,15 @@ def text_column(values: Sequence[str | None]) -> pd.Series:
     return pd.Series(list(values), dtype=object)
 
 
+def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
+    """Where a flag of a checked table is true, shape (n_rows,); false where it is unknown or the table lacks it."""
+    import numpy as np
+
+    return (
+        frame[name].isin([True]).to_numpy(dtype=bool) if name in frame else np.zeros(len(frame), dtype=bool)
+    )
+
+
 def missing_column(entry: Column, n_rows: int) -> pd.Series:
     """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
     import pandas as pd
@@ -238,7 +258,7 @@ def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
 
 
 def _amount(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
-    valid = f"a number of at least 0, in {entry.unit}"
+    valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers < 0, entry, valid)
     return numbers

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
-    "DEFAULT_SOURCES",
     "accuracy_of",
     "fed_frameworks_of",
     "fit_default",
@@ -118,26 +117,32 @@ def _trained(frame: pd.DataFrame) -> Any:
     return frame["pass"].fillna("training") == "training"
 
 
-DEFAULT_SOURCES = ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
 _LEAST_ROWS = 10
 _VERSIONS = ("numpy", "scikit-learn", "scipy")
 
 
 def fit_default(
     published: str | PathLike[str] | None = None,
-    sources: Sequence[str] = DEFAULT_SOURCES,
+    sources: Sequence[str] | None = None,
     uploaded: pd.DataFrame | None = None,
 ) -> Model:
     """Fit the default model on the published measurements, and on what was uploaded besides.
 
-    The folder is as in `published_data_root`; `uploaded` is a measurement table of operators, which join the
-    libraries, and of CNNs by their zoo names.
+    Parameters
+    ----------
+    published : path, optional
+        As in `published_data_root`.
+    sources : sequence of str, optional
+        Published data sets; those that say so (`DataSet.fitted`) by default.
+    uploaded : DataFrame, optional
+        A measurement table of operators, which join the libraries, and of CNNs by their zoo names.
     """
     import pandas as pd
 
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published import PROVENANCE
-    from predictor.measurements.published.tables import published_features
+    from predictor.measurements.published import DATA_SETS, FITTED, published_features
+
+    sources = FITTED if sources is None else sources
 
     own = _own_measurements()
     others = _of_no_instrument(own)
@@ -145,7 +150,7 @@ def fit_default(
         more = check_measurements(uploaded, "the table of measurements")
         own, others = (pd.concat([frame, more], ignore_index=True) for frame in (own, others))
     parts = [published_features(published, sources), feature_table(_without_layers(others))]
-    provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
+    provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
     model = _fit(pd.concat(parts, ignore_index=True), provenance)
     return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
 

@@ -1,7 +1,6 @@
 """`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the same GPU.
 
-Called through `predictor.models.registry.PREDICTORS` and by fitting; calls operator_library and layer_law,
-which serving shares with it, and layer_weights, which learns the weights.
+Measured operators stand in a library, weights in a law; serving shares both.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.schema import is_set
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
@@ -283,8 +283,7 @@ def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
         default = getattr(usual, name)
         values = frame[name].tolist() if name in frame else [default] * len(frame)
         columns.append([value if isinstance(value, str) and value else default for value in values])
-    tuned = frame["autotune"].tolist() if "autotune" in frame else [False] * len(frame)
-    columns.append([str(value).casefold() in ("true", "1", "1.0") for value in tuned])
+    columns.append(is_set(frame, "autotune").tolist())
     rows = list(zip(*columns, strict=True))
     made = {row: LibraryMode(*row) for row in set(rows)}
     return [made[row] for row in rows]

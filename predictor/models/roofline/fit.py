@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from predictor.catalogue.devices import find_gpu, rates_of
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
-from predictor.measurements.published import KERNEL_TIME_PREFIX
+from predictor.measurements.features import KERNEL_TIME_PREFIX
+from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
 from predictor.models.roofline.terms import Situation, Term, expected_of, join_host, tags_of, terms_of
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of, kernels_of_operator
@@ -381,7 +382,6 @@ def _huber(residual: Array, weight: Array) -> tuple[float, Array]:
 
 
 _KERNEL_GROUPS = {"activation": ("activation", "activation_after_bias")}
-_FED_SOURCES = ("profet",)  # its step copies the images from the host; the others train on data already there
 _LEAST_MS = 0.003
 _NOT_SHAPE = ("index", "name", "type", "kind", "inputs")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
@@ -425,12 +425,12 @@ def rows_of(X: pd.DataFrame) -> Rows:
     OutOfRangeError
         If a CNN has no layer table; the message names it.
     """
-    cells = [_cell(row) for row in X.to_dict("records")]
-    kernels, situations, batches, hosts, fed = (list(column) for column in zip(*cells, strict=True))
-    return Rows(kernels, situations, batches, hosts, np.array(fed, dtype=float))
+    cells = [_cell(row, xla) for row, xla in zip(X.to_dict("records"), is_set(X, "xla"), strict=True)]
+    kernels, situations, batches, hosts = (list(column) for column in zip(*cells, strict=True))
+    return Rows(kernels, situations, batches, hosts, is_set(X, "copies_input").astype(float))
 
 
-def _cell(row: dict[Any, Any]) -> tuple[Kernels, Situation, int, str, bool]:
+def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, Situation, int, str]:
     table = row["layer_table"]
     if table is None:
         raise OutOfRangeError(
@@ -443,12 +443,11 @@ def _cell(row: dict[Any, Any]) -> tuple[Kernels, Situation, int, str, bool]:
         str(row["precision"]),
         _word(row, "framework", "pytorch"),
         _word(row, "memory_format", "nchw"),
-        row.get("xla") is True or str(row.get("xla")) == "True",
+        bool(xla),
     )
-    source = _word(row, "source", "")
     kernels = kernels_of(table, optimizer=_word(row, "pass", "training") == "training")
-    host = f"{source}: {_word(row, 'host', gpu.name)}"
-    return kernels, situation, int(row["batch_size"]), host, source in _FED_SOURCES
+    host = f"{_word(row, 'source', '')}: {_word(row, 'host', gpu.name)}"
+    return kernels, situation, int(row["batch_size"]), host
 
 
 def _word(row: dict[Any, Any], column: str, default: str) -> str:

@@ -33,7 +33,6 @@ __all__ = ["Anchored", "Roofline"]
 
 _REFIT_ITERATIONS = 80
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
-_BURDENED_SOURCES = ("pytorch/sia",)  # its step waits for the loader and takes statistics of gradients
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
 
 
@@ -53,8 +52,6 @@ class Roofline(FeatureTablePredictor):
         row measured in both ways counts once, so that one source with such rows does not pull all others.
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
-    burdened_weight : float
-        Weight of an iteration of a source whose step does more than train.
     max_iterations : int
         Of the optimiser (L-BFGS).
     calibrate : bool
@@ -79,7 +76,6 @@ class Roofline(FeatureTablePredictor):
         profile_weight: float = 0.03,
         device_weight: float = 0.5,
         partial_weight: float = 0.3,
-        burdened_weight: float = 0.1,
         max_iterations: int = 300,
         calibrate: bool = True,
         random_state: int = 0,
@@ -89,7 +85,6 @@ class Roofline(FeatureTablePredictor):
         self.profile_weight = profile_weight
         self.device_weight = device_weight
         self.partial_weight = partial_weight
-        self.burdened_weight = burdened_weight
         self.max_iterations = max_iterations
         self.calibrate = calibrate
         self.random_state = random_state
@@ -191,8 +186,8 @@ class Roofline(FeatureTablePredictor):
         whole = np.ones(len(frame))
         if "pass" in frame:
             whole = np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
-        if "source" in frame:
-            whole = np.where(frame["source"].isin(_BURDENED_SOURCES), self.burdened_weight, 1.0) * whole
+        if "fit_weight" in frame:
+            whole = frame["fit_weight"].fillna(1.0).to_numpy(dtype=float) * whole
         if "gpu_time_ms" not in frame:
             return whole
         return np.where(frame["gpu_time_ms"].notna(), 1.0 - self.device_weight, 1.0) * whole

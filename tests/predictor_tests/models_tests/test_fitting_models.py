@@ -75,15 +75,14 @@ def of_tensorflow() -> Model:
     return fit_measurements(made_up().assign(framework="tensorflow"))
 
 
-def test_a_feed_that_no_row_told_of_is_not_added(of_tensorflow):
-    """Steps of one's own table are taken as measured: nothing says that they copy their images."""
+def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_theirs(of_tensorflow):
     forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert of_tensorflow.fed_frameworks == ()
     assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
 
 
-def test_the_feed_is_added_for_the_framework_whose_rows_told_of_it():
-    fed = fit_measurements(made_up().assign(framework="tensorflow", source="profet"))
+def test_a_copy_of_images_is_added_for_the_framework_whose_rows_say_so():
+    fed = fit_measurements(made_up().assign(framework="tensorflow", copies_input=True))
     forecast = fed.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert fed.fed_frameworks == ("tensorflow",)
     assert forecast.iteration_time_ms[0] > join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
