@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
 from predictor.operators.operators import operator_from_row, operators_of
@@ -132,10 +133,8 @@ def chips(features: pd.DataFrame) -> NDArray[np.str_]:
     UnknownGpuError
         If the catalogue lacks a GPU.
     """
-    from predictor.catalogue.devices import find_gpu
-
     names = [str(name) for name in features["gpu"].unique()]
-    chip_of = {name: name if name.startswith("cpu:") else find_gpu(name).chip for name in names}
+    chip_of = {name: device_of(name).chip for name in names}
     return features["gpu"].map(chip_of).to_numpy().astype(str)
 
 

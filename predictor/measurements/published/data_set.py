@@ -1,4 +1,4 @@
-"""What a published data set is: its table, which columns are ours, what its iterations hold; the report of an import."""
+"""A published data set: its table, which columns are ours, what its iterations hold; the report of an import."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import device_of, is_cpu
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.schema import is_set
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
@@ -210,7 +210,7 @@ class LayerTimes(FeatureTablePredictor):
     def _joined(self, law: LayerLaw, sums: LayerSums, row: Mapping[Any, Any]) -> Floats:
         busy = law.gpu_ms(sums)
         captured = row.get("capture") in ("graph", "static_graph")
-        if self.answers == "gpu_time_ms" or captured or str(row["gpu"]).startswith("cpu:"):
+        if self.answers == "gpu_time_ms" or captured or is_cpu(str(row["gpu"])):
             return busy
         host = law.host_ms(sums)
         if not np.isfinite(host):
@@ -299,10 +299,7 @@ def _between(
     known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
 ) -> tuple[Floats, Floats]:
     """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
-    device = str(known["gpu"].iloc[0])
-    gpu = find_gpu(
-        "NVIDIA H200" if device.startswith("cpu:") else device
-    )  # the same on both sides, whichever
+    gpu = device_of(str(known["gpu"].iloc[0]))
     anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
     variances = layer_variances(deviation**2, roughness)
     batches = asked["batch_size"].to_numpy(dtype=float)
