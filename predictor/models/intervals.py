@@ -147,21 +147,21 @@ def calibrate(
     found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
     for kind, groups in held_out.items():
         parts = _parts(kind, everywhere)
-        outcomes = [_outcome(X, times, predict, group) for group in groups]
-        if not outcomes:
+        left_out = [_held_out(X, times, predict, group) for group in groups]
+        if not left_out:
             continue
-        sites = everywhere.take(np.concatenate([o.held_out for o in outcomes]))
-        variances = fit_variances(sites, np.concatenate([o.residual for o in outcomes]), parts, seed)
+        sites = everywhere.take(np.concatenate([each.held_out for each in left_out]))
+        variances = fit_variances(sites, np.concatenate([each.residual for each in left_out]), parts, seed)
         found.variances[kind] = variances
         for name, anchored in ((kind, False), (f"anchored-{kind}", True)):
-            scores = [o.scores(everywhere, variances, anchored=anchored) for o in outcomes]
+            scores = [each.scores(everywhere, variances, anchored=anchored) for each in left_out]
             residual, variance = (np.concatenate(column) for column in zip(*scores, strict=True))
             found.factors[name] = {level: interval_factor(residual, variance, level) for level in _LEVELS}
     return _completed(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Outcome:
+class _HeldOut:
     kept: NDArray[np.intp]
     held_out: NDArray[np.intp]
     kept_residual: Array
@@ -174,10 +174,10 @@ class _Outcome:
         return self.residual - mean, variance
 
 
-def _outcome(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _Outcome:
+def _held_out(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _HeldOut:
     kept = np.setdiff1d(np.arange(len(X)), group)
     residual = np.log(times / predict(group))
-    return _Outcome(kept, group, residual[kept], residual[group])
+    return _HeldOut(kept, group, residual[kept], residual[group])
 
 
 def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
