@@ -23,7 +23,7 @@ __all__ = [
     "PASSES",
     "SYNONYMS",
     "Column",
-    "Rows",
+    "RowNames",
     "column",
     "is_set",
     "missing_column",
@@ -152,7 +152,7 @@ _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowNames:
     """Names rows in error messages: ``table.csv, line 3``."""
 
     label: str
@@ -209,7 +209,7 @@ def _blank(given: pd.Series) -> pd.Series:
     return given.isna() | (given.astype(str).str.strip() == "")
 
 
-def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     blank = _blank(given)
     if entry.required:
         rows.refuse(given, blank, entry, "any text")
@@ -217,7 +217,7 @@ def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return text_column([None if missing else str(value).strip() for value, missing in values])
 
 
-def _word(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _word(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     text = _text(given, entry, rows)
     ours = {value: _our_word(value) for value in text.dropna().unique()}
     words = text_column([None if value is None else ours[value] for value in text])
@@ -230,7 +230,7 @@ def _our_word(value: str) -> str:
     return SYNONYMS.get(word, word)
 
 
-def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _flag(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     import pandas as pd
 
     lower = [(value or "").casefold() for value in _text(given, entry, rows)]
@@ -238,7 +238,7 @@ def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
 
 
-def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Series:
+def _number(given: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
     import numpy as np
     import pandas as pd
 
@@ -249,7 +249,7 @@ def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Serie
     return numbers
 
 
-def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _count(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
@@ -257,21 +257,21 @@ def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return numbers.astype("int64") if entry.required else numbers
 
 
-def _amount(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _amount(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers < 0, entry, valid)
     return numbers
 
 
-def _time(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _time(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers <= 0, entry, valid)
     return numbers
 
 
-CHECKS: dict[str, Callable[[pd.Series, Column, Rows], pd.Series]] = {
+CHECKS: dict[str, Callable[[pd.Series, Column, RowNames], pd.Series]] = {
     "text": _text,
     "word": _word,
     "flag": _flag,

@@ -17,7 +17,7 @@ from predictor.measurements.schema import (
     COLUMNS,
     FORMAT_VERSION,
     Column,
-    Rows,
+    RowNames,
     column,
     is_set,
     missing_column,
@@ -124,7 +124,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     frame = _read_text(path)
     frame.columns = [str(name).strip() for name in frame.columns]
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
-    return _check(frame, Rows(str(path), "line", [int(position) + 2 for position in frame.index]))
+    return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
 
 
 def check_measurements(
@@ -154,7 +154,7 @@ def check_measurements(
     UnknownGpuError
         As `predictor.catalogue.devices.find_gpu`.
     """
-    return _check(frame, Rows(source_label, place, range(len(frame)) if numbers is None else numbers))
+    return _check(frame, RowNames(source_label, place, range(len(frame)) if numbers is None else numbers))
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -218,7 +218,7 @@ def _read_text(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     import pandas as pd
 
     frame = frame.reset_index(drop=True)
@@ -236,7 +236,7 @@ def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
     return pd.DataFrame(checked | own)
 
 
-def _check_version(frame: pd.DataFrame, rows: Rows) -> None:
+def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
     """Look at the version first: another version may have other columns."""
     if "format_version" not in frame:
         return
@@ -274,7 +274,7 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
         )
 
 
-def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
+def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:
     """Canonical GPU names, and the device kind that they tell."""
     names: list[str] = checked["gpu"].tolist()
     canonical: dict[str, str] = {}

@@ -72,7 +72,7 @@ def fit_linear_law(columns: tuple[str, ...], design: Floats, y: Floats, relative
 
 
 def warn_of_negative_times(times: Floats, who: str) -> None:
-    """Warn that a linear law left the positive numbers: nothing in least squares keeps a time above zero."""
+    """Warn of predicted times that are not above zero, which least squares does not exclude."""
     n = int(np.sum(times <= 0))
     if n:
         warnings.warn(

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError
-from predictor.measurements.schema import CHECKS, Rows, missing_column, text_column
+from predictor.measurements.schema import CHECKS, RowNames, missing_column, text_column
 from predictor.measurements.table import (
     COLUMNS,
     FORMAT_VERSION,
@@ -216,7 +216,7 @@ def test_importing_the_importers_loads_no_pandas() -> None:
     "entry", [entry for entry in COLUMNS if not entry.required], ids=lambda entry: entry.name
 )
 def test_a_column_that_is_not_there_is_as_one_without_values(entry):
-    checked = CHECKS[entry.form](text_column([None, None]), entry, Rows("a table", "row", [0, 1]))
+    checked = CHECKS[entry.form](text_column([None, None]), entry, RowNames("a table", "row", [0, 1]))
     pd.testing.assert_series_equal(missing_column(entry, 2), checked, check_names=False)
 
 
