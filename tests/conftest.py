@@ -1,10 +1,15 @@
 """Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
 
+import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+# Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
 
 _TORCHVISION_OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
