@@ -1,5 +1,6 @@
 """Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
 
+import os
 import socket
 import sys
 import threading
@@ -10,6 +11,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+# Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
 
 sys.path.insert(0, str(Path(__file__).parent))
 
