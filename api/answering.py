@@ -3,12 +3,10 @@
 All of it belongs to one model: when another is served, it is begun anew.
 """
 
-import gzip
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.packing import GZIP_LEVEL, LEAST_PACKED
 from predictor.answers.forecast_memo import ForecastMemo
 from predictor.answers.grid_answer import OfferFinder
 from predictor.catalogue.offers import Offer
@@ -17,7 +15,7 @@ from predictor.models.served import Model
 if TYPE_CHECKING:
     from api.predicting import Forecast
 
-__all__ = ["Answering", "Kept", "packed"]
+__all__ = ["Answering", "Kept"]
 
 _MOST_BYTES = 64 * 2**20
 V = TypeVar("V")
@@ -63,10 +61,3 @@ class Answering:
     def of(self, model: Model) -> "Answering":
         """Itself, or a new one where another model answers now."""
         return self if model is self.model else Answering(model, self.offers)
-
-
-def packed(answer: bytes, accepted: str) -> bytes:
-    """The answer, in gzip where the client takes it and it is worth it."""
-    if "gzip" not in accepted or len(answer) < LEAST_PACKED:
-        return answer
-    return gzip.compress(answer, GZIP_LEVEL, mtime=0)

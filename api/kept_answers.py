@@ -8,7 +8,7 @@ from fastapi import Request, Response
 from api.answering import Answering
 from api.questions import body_of, question_of
 from api.schemas import ComparisonQuestion, ExplanationQuestion
-from api.workers import answer_gate, run_apart
+from api.serving import serving_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.served import Model
 
@@ -28,15 +28,15 @@ async def kept_or_answered(
     Answers belong to the model that is served; `word` keeps those of one route apart from another's.
     """
     state = request.app.state
-    answering: Answering = state.answering.of(state.served.current)
+    answering: Answering = state.answering.of(state.serving.model.current)
     state.answering = answering
     body = await body_of(request)
     asked = (word, body.content)
     known = answering.answers.find(asked) if body.is_json else None
     if known is None:
-        answer_gate(request).check()  # before the question is taken apart
+        serving_of(request).model_queue.check()  # before the question is taken apart
         question, table = await question_of(body, kind)
-        known = await run_apart(request, answer, question, table, answering.model)
+        known = await serving_of(request).model_queue.run(answer, question, table, answering.model)
         if body.is_json:
             answering.answers.keep(asked, known, len(body.content) + len(known))
     return Response(known, media_type="application/json")

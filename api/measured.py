@@ -2,23 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from api.store.intake import rows_of
-from api.store.upload_tables import Table, table_of_columns, table_of_rows
+from api.store.uploads import rows_of, table_sent
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
     from predictor.answers.question import OwnMeasurements
 
-__all__ = ["measured", "table_sent"]
+__all__ = ["measured"]
 
 
 Rows = list[dict[str, Any]]
 Columns = dict[str, list[Any]]
-
-
-def table_sent(given: Rows | Columns) -> Table:
-    """Take apart measurements as a question brings them, row by row or column by column; SchemaError."""
-    return table_of_columns(given) if isinstance(given, dict) else table_of_rows(given)
 
 
 def measured(given: Rows | Columns, model: Model) -> "OwnMeasurements | None":

@@ -14,6 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.bodies import LARGER_TABLES, read_body
 from api.layer_tables import inline_table, of_size, zoo_table
+from api.onnx_process import read_onnx
 from api.problems import InvalidFieldsError
 from api.schemas import (
     MAX_ONNX_BYTES,
@@ -23,8 +24,8 @@ from api.schemas import (
     OwnCnn,
     PredictionQuestion,
 )
-from api.store.upload_tables import MAX_ROWS
-from api.workers import onnx_gate, read_apart
+from api.serving import serving_of
+from api.store.uploads import MAX_ROWS
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
 
@@ -113,7 +114,7 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
 
 
 async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
-    onnx_gate(body.request).check()  # before 24 MiB are taken apart
+    serving_of(body.request).onnx_queue.check()  # before 24 MiB are taken apart
 
     async def whole() -> AsyncGenerator[bytes, None]:
         yield body.content
@@ -170,7 +171,7 @@ async def _table(
         raise HTTPException(
             413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
         )
-    return await read_apart(request, content, _plain(name), question.image_size)
+    return await serving_of(request).onnx_queue.run(read_onnx, content, _plain(name), question.image_size)
 
 
 def _decoded(text: str) -> bytes:

@@ -6,9 +6,9 @@ holds, so that no huge number becomes infinity on the way.
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from api.store.upload_tables import MAX_ROWS
+from api.store.uploads import MAX_ROWS
 from predictor.answers.compare import RANKINGS
 from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
@@ -70,6 +70,27 @@ _Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
 _MeasurementColumns = Annotated[
     dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_ROWS)]], Field(max_length=100)
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
+
+
+def _form_of(value: object) -> str | None:
+    return "columns" if isinstance(value, dict) else "rows" if isinstance(value, list) else None
+
+
+def _rows_or_columns(max_rows: int) -> Any:
+    """Type of a measurement table as a list of rows, or as columns; errors name the form that was sent alone."""
+    rows = Annotated[list[_Measurement], Field(max_length=max_rows)]
+    kind = Discriminator(
+        _form_of, custom_error_type="measurements_form",
+        custom_error_message="Input should be a valid array of rows or an object of columns",
+    )  # fmt: skip
+    return Annotated[Annotated[rows, Tag("rows")] | Annotated[_MeasurementColumns, Tag("columns")], kind]
+
+
+if TYPE_CHECKING:
+    _FewRows = list[dict[str, Any]] | dict[str, list[Any]]
+    _ManyRows = list[dict[str, Any]] | dict[str, list[Any]]
+else:
+    _FewRows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_ROWS)
 
 _IN = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -208,15 +229,11 @@ class _CnnQuestion(_GivenCnn):
     capture: _Capture = "eager"
     optimizer: _Optimizer = "momentum"
     anchors: Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)] = []
-    measurements: Annotated[list[_Measurement], Field(max_length=MAX_MEASUREMENTS)] | _MeasurementColumns = (
-        Field(
-            [],
-            description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
-            "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
-            "anchors. "
-            "`/v1/calibrations` takes stored ones.",
-            union_mode="left_to_right",
-        )
+    measurements: _FewRows = Field(
+        [],
+        description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
+        "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
+        "anchors. `/v1/calibrations` takes stored ones.",
     )
     method: _Method = "auto"
     host: _Name | None = None
@@ -335,10 +352,9 @@ class CalibrationQuestion(PredictionQuestion):
     gpus: Annotated[list[_Name], Field(max_length=MAX_GPUS)] = Field(
         [], description="Those of the measurements, if none is given."
     )
-    measurements: Annotated[list[_Measurement], Field(max_length=MAX_ROWS)] | _MeasurementColumns = Field(
+    measurements: _ManyRows = Field(
         [],
         description="Rows or columns of a measurement table (docs/instrument.md), such as a quick profile's.",
-        union_mode="left_to_right",
     )
     stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")
 

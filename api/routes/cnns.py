@@ -12,7 +12,7 @@ from api.layer_tables import as_sent
 from api.openapi import question_body
 from api.questions import body_of, question_of
 from api.schemas import LayerTableIn, OwnCnn
-from api.workers import run_apart
+from api.serving import serving_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.work import cnn_flops
 
@@ -46,7 +46,7 @@ async def read(request: Request) -> Response:
     A multiply-add counts as two operations; training is the forward pass and both backward passes. Nothing is stored.
     """
     _, table = await question_of(await body_of(request), OwnCnn)
-    return Response(await run_apart(request, _answer, table), media_type="application/json")
+    return Response(await serving_of(request).model_queue.run(_answer, table), media_type="application/json")
 
 
 def _answer(table: LayerTable) -> bytes:

@@ -14,6 +14,7 @@ from api.kept_answers import NO_OPTIONS, kept_or_answered
 from api.measured import measured
 from api.openapi import question_body
 from api.schemas import ComparisonQuestion
+from api.serving import serving_of
 from predictor.answers.compare import compare
 from predictor.answers.scope import coverage_of
 from predictor.catalogue.offers import Offer
@@ -37,7 +38,7 @@ async def comparisons(request: Request) -> Response:
     Each GPU keeps its best batch size. Budget and deadline mark rows, they drop none; what does not fit in memory comes
     last. `pareto` marks what nothing else beats in both time and cost.
     """
-    answer = partial(_answer, offers=request.app.state.offers)
+    answer = partial(_answer, offers=serving_of(request).offers)
     return await kept_or_answered(request, "comparison", ComparisonQuestion, answer)
 
 

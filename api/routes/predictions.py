@@ -9,21 +9,19 @@ from collections.abc import Sequence
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from api.answering import Answering, packed
+from api.answering import Answering
 from api.answers import PredictionAnswer
 from api.measured import measured
 from api.openapi import question_body
 from api.predicting import Part, key_of, known_forecast, made_forecast, measured_answer, parts_of
 from api.questions import body_of, question_of
 from api.schemas import PredictionQuestion
-from api.workers import answer_gate, run_apart
+from api.serving import serving_of
 from predictor.cnns.layer_table import LayerTable
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
-
-_GZIP = b"\x1f\x8b"  # no JSON begins so
 
 
 @router.post(
@@ -39,16 +37,15 @@ async def predictions(request: Request) -> Response:
     precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
     """
     state = request.app.state
-    answering: Answering = state.answering.of(state.served.current)
+    answering: Answering = state.answering.of(state.serving.model.current)
     state.answering = answering
     body = await body_of(request)
-    accepted = request.headers.get("accept-encoding", "")
-    asked = (body.content, "gzip" in accepted)
+    asked = body.content
     known = answering.answers.find(asked) if body.is_json else None
     if known is not None:
         return _response(known)
     question, table = await question_of(body, PredictionQuestion)
-    answer = packed(await _answer(request, question, table, answering), accepted)
+    answer = await _answer(request, question, table, answering)
     if body.is_json:
         answering.answers.keep(asked, answer, len(body.content) + len(answer))
     return _response(answer)
@@ -60,15 +57,14 @@ async def _answer(
     key, max_rows = key_of(question, table), request.app.state.settings.max_rows
     forecast = answering.prepared.find(key) if key is not None else None
     if forecast is None:
-        answer_gate(
-            request
-        ).check()  # where the model is asked too much, other epochs of what is known are still answered
+        queue = serving_of(request).model_queue
+        queue.check()  # where the model is asked too much, other epochs of known answers are still answered
         parts = parts_of(question, max_rows)
         if question.anchors or question.measurements:
-            return await run_apart(request, _measured, question, table, parts, answering)
+            return await queue.run(_measured, question, table, parts, answering)
         forecast = known_forecast(question, table, parts, answering) if key is not None else None
         if forecast is None:
-            forecast = await run_apart(request, made_forecast, question, table, parts, answering)
+            forecast = await queue.run(made_forecast, question, table, parts, answering)
         if key is not None:
             answering.prepared.keep(key, forecast, forecast.n_bytes)
     return forecast.answer(question, answering)
@@ -82,5 +78,4 @@ def _measured(
 
 
 def _response(content: bytes) -> Response:
-    headers = {"Content-Encoding": "gzip"} if content.startswith(_GZIP) else None
-    return Response(content, media_type="application/json", headers=headers)
+    return Response(content, media_type="application/json")

@@ -93,7 +93,7 @@ def test_what_is_no_table_is_told_both_forms(client):
     assert answer.json()["errors"] == [
         {
             "field": "measurements",
-            "detail": "Input should be a valid array; given: 'a.csv', or: Input should be an object; given: 'a.csv'",
+            "detail": "Input should be a valid array of rows or an object of columns; given: 'a.csv'",
         }
     ]
 

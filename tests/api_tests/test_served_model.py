@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from api.served_model import ServedModel
+from api.serving import ServedModel
 from predictor.errors import ArtifactError
 from predictor.files import data_file
 
