@@ -228,7 +228,7 @@ def _detail(found: Mapping[str, Any]) -> str:
     value = found.get("input")
     if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
         said = f"{said}; given: {_short(value)}"
-    step = _NEXT_STEPS.get(((_location(found) or ("",))[-1], found["type"]))
+    step = _NEXT_STEPS.get((str((_location(found) or ("",))[-1]), found["type"]))
     return _printable(f"{said}; {step}" if step else said)
 
 
