@@ -17,8 +17,9 @@ from predictor.measurements.table import disturbed_rows
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.registry import METHODS
 from predictor.models.roofline.fit import Rows
-from predictor.models.served import METHODS, Model
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,10 @@ from predictor.errors import SchemaError, nearest
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-__all__ = ["PREDICTORS", "predictor_class"]
+__all__ = ["METHODS", "PREDICTORS", "predictor_class"]
+
+METHODS = ("auto", "layer-times", "roofline", "anchored")
+"""What the served model can be asked to answer by; `auto` takes the best one for what is known."""
 
 PREDICTORS: dict[str, str] = {
     "gpu-specs": "predictor.models.founding:GpuSpecs",
