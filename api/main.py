@@ -11,11 +11,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 
 from api import observability, pages
-from api.answering import Answering
 from api.limits import Limits, watch_lag
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import document
-from api.predicting import warm_up
 from api.problems import add_problem_handlers
 from api.routes import (
     calibrations,
@@ -29,6 +27,8 @@ from api.routes import (
 )
 from api.serving import ServingState
 from api.settings import Settings
+from predictor.answers.predict import answer
+from predictor.answers.question import Question
 
 __all__ = ["ROUTERS", "create_app"]
 
@@ -74,7 +74,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings or Settings()
     app.state.serving = ServingState(app.state.settings)
-    app.state.answering = Answering(app.state.serving.model.current, app.state.serving.offers)
     app.state.store = _store(app.state.settings.store)
     app.state.metrics = Metrics()
     add_problem_handlers(app)
@@ -116,11 +115,18 @@ def _add_layers(app: FastAPI) -> None:
     app.add_middleware(Observed, metrics=app.state.metrics)
 
 
+def _warm_up(serving: ServingState) -> None:
+    """Answer a question before the first request, so that it need not wait for modules and catalogues."""
+    answer(
+        Question("resnet50", "T4", 32, samples=1, offers=serving.offers, model=serving.model.current)
+    ).records()
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Watch the model's file and the event loop while the service runs; let go of the store at its end."""
+    """Watch the model's file and the event loop while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level):
-        await asyncio.to_thread(warm_up, app.state.answering)
+        await asyncio.to_thread(_warm_up, app.state.serving)
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
         watches = [
             asyncio.create_task(app.state.serving.model.watch()),

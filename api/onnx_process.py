@@ -1,6 +1,6 @@
 """Reads an uploaded ONNX file in a process of its own, which may use so much memory and time and no more.
 
-`read_onnx` is called by the routes; `python -m api.onnx_process` is that process: the file on its standard input, the
+`python -m api.onnx_process` is that process: the file on its standard input, the
 layer table as JSON on its standard output. Whatever a hostile file does to the C++ that parses it, the service lives.
 Nothing of the file is executed or unpickled, and no other file is opened.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.layer_tables import inline_table
-from api.schemas import LayerTableIn
+from api.layer_tables import LayerTableIn, inline_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -35,6 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = logging.getLogger("epochcast.model")
+_KEPT_ANSWER_BYTES = 64 * 2**20
+_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8  # one answer does not drive out all others
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 
@@ -80,6 +83,11 @@ class Queue:
             return await run_in_threadpool(call, *args, **kwargs)
         finally:
             self._limiter.release()
+
+
+def _kept_size(answer: bytes) -> int:
+    """Bytes that a kept answer takes, with its key and its place."""
+    return len(answer) + 300
 
 
 def _come_back() -> HTTPException:
@@ -161,6 +169,8 @@ class ServingState:
 
     Attributes
     ----------
+    answers : LRUCache
+        Whole answers in JSON by the hash of their path, question and model. Used by the event loop alone.
     fits : LRUCache
         Models that know the operators of someone's own measurements, by the rows and the model's version: fitting takes
         longer than the questions that follow. Used by one thread at a time, behind `upload_queue`.
@@ -171,11 +181,21 @@ class ServingState:
     def __init__(self, settings: Settings) -> None:
         self.model = ServedModel(settings.model)
         self.offers = load_offers(settings.offers)
+        self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
         self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
         self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=settings.max_lag_s)
         self.onnx_queue = Queue(at_once=2)
         self.upload_queue = Queue()
         self.download_queue = Queue()
+
+    def key_of(self, path: str, question: bytes) -> bytes:
+        """Key of the answer that the model served now gives to a question, as it was sent to a path."""
+        return sha256(f"{self.model.version} {path} ".encode() + question).digest()
+
+    def keep(self, key: bytes, answer: bytes) -> None:
+        """Keep an answer, unless it is so large that many others would have to go."""
+        if len(answer) <= _LARGEST_KEPT:
+            self.answers[key] = answer
 
 
 def serving_of(request: Request) -> ServingState:

@@ -17,20 +17,19 @@ from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
 from api.openapi import question_body
-from api.predicting import measured_answer, parts_of
-from api.questions import body_of, question_of
-from api.schemas import CalibrationQuestion, StoredRows
+from api.parsing import body_of, question_of
+from api.questions import CalibrationQuestion, StoredRows, core_question
+from api.routes.predictions import predicted
 from api.serving import ServingState, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
+from predictor.answers.question import OwnMeasurements
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from predictor.answers.question import OwnMeasurements
 
 __all__ = ["router"]
 
@@ -64,23 +63,20 @@ async def calibrate(request: Request) -> Response:
     return Response(content, media_type="application/json")
 
 
-def _answer(question: CalibrationQuestion, table: LayerTable, state: Any) -> bytes:
+def _answer(asked: CalibrationQuestion, table: LayerTable, state: Any) -> bytes:
     serving: ServingState = state.serving
-    model = serving.model.current
-    given = _stored(question.stored, state.store) if question.stored else _sent(question.measurements)
-    asked = question.model_copy(update={"gpus": question.gpus or sorted(set(given.frame["gpu"]))})
-    parts = parts_of(asked, state.settings.max_rows)
+    given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
+    gpus = asked.gpus or sorted(set(given.frame["gpu"]))
     fitted = _fitted(given, serving)
+    question = core_question(asked, table, gpus, fitted, serving.model.current, serving.offers)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
-    content = measured_answer(asked, table, parts, fitted, state.answering.of(model)) | {"measured": measured}
-    return to_json(content, inf_nan_mode="constants")
+    content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
+    return to_json(content, inf_nan_mode="null")
 
 
 def _fitted(given: _Given, serving: ServingState) -> OwnMeasurements:
     """The measurements fitted on top of the served model, once for all questions about the same rows."""
-    from predictor.answers.question import OwnMeasurements
-
     key = (given.name, serving.model.version)
     found = serving.fits.get(key)
     if found is None:

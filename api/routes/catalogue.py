@@ -16,7 +16,8 @@ from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
-from predictor.models.served import METHODS, Model
+from predictor.models.registry import METHODS
+from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
 
 __all__ = ["router"]

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 
 import pytest
+from api.questions import MAX_EXPLAINED_GPUS
 from pydantic_core import from_json, to_json
 
-from api.schemas import MAX_EXPLAINED_GPUS
 from predictor.answers.explain import explain
 from predictor.models.served import Model
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from api.main import create_app
-from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
+from api.parsing import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
 from api.settings import Settings
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of

@@ -3,9 +3,9 @@
 from dataclasses import fields
 
 import pytest
-
 from predictor.answers.forecast_memo import ForecastMemo
 from predictor.answers.grid_answer import OfferFinder, grid_answer
+
 from predictor.answers.predict import PredictionRow, predict
 from predictor.answers.question import gpus_of
 from predictor.catalogue.devices import find_gpu
