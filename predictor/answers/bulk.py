@@ -49,7 +49,14 @@ ADDED_COLUMNS = (
 _NUMBERS = ADDED_COLUMNS[:6]
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
-_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors")  # options that no cell can hold
+_FOR_ALL_ROWS = (
+    "offers",
+    "model",
+    "method",
+    "measurements",
+    "spot",
+    "anchors",
+)  # options that no cell can hold
 _FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
@@ -293,5 +300,7 @@ def _write_rows(
     writer.writerows((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
     try:
         replace_file(path, text.getvalue())
+    except BrokenPipeError:
+        raise  # the reader has gone
     except OSError as error:
-        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the folder.") from None
+        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the path.") from None
