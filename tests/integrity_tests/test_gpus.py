@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from predictor.catalogue.devices import GENERATIONS, Gpu, all_gpus, find_gpu
+from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations
 from predictor.errors import UnknownGpuError
 
 # CUDA C++ Programming Guide, "Compute Capabilities": FP32 cores per multiprocessor.
@@ -204,8 +204,12 @@ def test_a_shared_name_is_shared() -> None:
 
 
 def test_rows_are_sorted_from_the_oldest_generation_on() -> None:
-    order = [GENERATIONS.index(gpu.generation) for gpu in all_gpus()]
+    order = [generations().index(gpu.generation) for gpu in all_gpus()]
+    first = [
+        min(gpu.compute_capability for gpu in all_gpus() if gpu.generation == each) for each in generations()
+    ]
     assert order == sorted(order)
+    assert first == sorted(first)
 
 
 def test_only_nvidia_gpus_are_listed() -> None:
