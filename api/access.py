@@ -1,7 +1,6 @@
 """Who is asking: API keys of requests that write.
 
-Called by the routes that write; calls the store's keys. A key is looked up in each request, so that a revoked one is
-refused at once.
+A key is looked up in each request, so that a revoked one is refused at once.
 """
 
 from typing import Annotated

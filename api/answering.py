@@ -1,7 +1,6 @@
 """What the service keeps to answer at once: forecasts of the model that answers, texts of answers, cheapest offers.
 
-Made by `api.main`, used by the prediction route; calls the core's memo. All of it belongs to one model: when another is
-served, it is begun anew.
+All of it belongs to one model: when another is served, it is begun anew.
 """
 
 import gzip
@@ -10,10 +9,10 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from api.packing import GZIP_LEVEL, LEAST_PACKED
-from predictor.forecast_memo import ForecastMemo
-from predictor.grid_answer import OfferFinder
-from predictor.model import Model
-from predictor.offers import Offer
+from predictor.answers.forecast_memo import ForecastMemo
+from predictor.answers.grid_answer import OfferFinder
+from predictor.catalogue.offers import Offer
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
     from api.predicting import Forecast

@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from predictor.comparison_rows import ComparisonRow
-from predictor.explanations import Explanation
-from predictor.prediction_rows import PredictionRow
+from predictor.answers.compare import ComparisonRow
+from predictor.answers.explain import Explanation
+from predictor.answers.predict import PredictionRow
 
 __all__ = [
     "TEXT_COLUMNS",

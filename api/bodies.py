@@ -1,7 +1,7 @@
 """Bodies of requests read under a limit, however they are packed.
 
-Called by the routes that take files; calls nothing of ours. The limit holds for what a body becomes, not only for what
-is sent: a gzip bomb is stopped when it reaches the limit, whatever it would have grown to.
+The limit holds for what a body becomes, not only for what is sent: a gzip bomb is stopped when it reaches the
+limit, whatever it would have grown to.
 """
 
 import zlib

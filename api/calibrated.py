@@ -1,7 +1,7 @@
 """Models that know the operators of someone's own measurements: fitted once, used by every question about them.
 
-Called by the calibration route, in a thread; calls the core's own_measurements. The last few fits are kept by the rows
-that they are of, because fitting takes longer than the questions that follow.
+The last few fits are kept by the rows that they are of, because fitting takes longer than the questions that
+follow.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from predictor.model import Model
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.own_measurements import OwnMeasurements
+    from predictor.answers.question import OwnMeasurements
 
 __all__ = ["Calibrations"]
 
@@ -44,7 +44,7 @@ class Calibrations:
         DataError, SchemaError
             If the rows hold neither operators nor CNNs as trained.
         """
-        from predictor.own_measurements import OwnMeasurements
+        from predictor.answers.question import OwnMeasurements
 
         with self._lock:
             known = self._fits.get(name)

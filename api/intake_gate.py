@@ -1,8 +1,8 @@
 """A gate before expensive work: few at once, some waiting, the rest told to come back.
 
-Called by the routes that take measurements; calls nothing of ours. Checking an upload holds Python's interpreter for
-up to a second; without a gate, a burst of uploads would starve every prediction. How many may wait depends on how long
-calls took lately, so that what is let in is answered in time.
+Checking an upload holds Python's interpreter for up to a second; without a gate, a burst of uploads would
+starve every prediction. How many may wait depends on how long calls took lately, so that what is let in is
+answered in time.
 """
 
 import asyncio

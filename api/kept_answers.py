@@ -1,7 +1,4 @@
-"""Answers that are kept by the bytes of their questions; those that are new are worked out in a thread, one at a time.
-
-Called by the routes whose answer is one text; calls the questions, the workers and what is kept.
-"""
+"""Answers kept by the bytes of their questions; a new one is computed in a thread, one at a time."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,8 +9,8 @@ from api.answering import Answering
 from api.questions import body_of, question_of
 from api.schemas import ComparisonQuestion, ExplanationQuestion
 from api.workers import answer_gate, run_apart
-from predictor.layers import LayerTable
-from predictor.model import Model
+from predictor.cnns.layer_table import LayerTable
+from predictor.models.served import Model
 
 __all__ = ["NO_OPTIONS", "kept_or_answered"]
 

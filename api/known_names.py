@@ -1,7 +1,6 @@
 """Names that were meant: fields of a question, parameters of an address, paths of the service.
 
-Called by problems, questions and the catalogue; calls the error tree. A name that nobody knows is refused with the
-nearest, never left out in silence.
+A name that nobody knows is refused with the nearest, never left out in silence.
 """
 
 from collections.abc import Iterator, Sequence

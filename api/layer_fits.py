@@ -1,14 +1,14 @@
 """Whether the layers of a table that was sent fit together, and its image size.
 
-Called by layer_tables, after each row was checked against itself; calls the core for what a layer reads. An edited
-table, or one made at another image size, would otherwise be answered with the time of a CNN that cannot exist.
+An edited table, or one made at another image size, would otherwise be answered with the time of a CNN that
+cannot exist.
 """
 
 from collections import Counter
 
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.layers import IMAGE, Layer, LayerTable
-from predictor.operators import layer_inputs
+from predictor.operators.operators import layer_inputs
 
 __all__ = ["check_fits"]
 

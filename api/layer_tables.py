@@ -1,7 +1,7 @@
 """CNNs that come with a question, as layer tables: named, inline, or in an ONNX file.
 
-Called by the routes; calls the zoo and the checks of layer tables. A name is a name of the zoo and nothing else: the
-core's `resolve_cnn`, which takes paths, is never called with what a client sends.
+A name is a name of the zoo and nothing else: the core's `resolve_cnn`, which takes paths, is never called
+with what a client sends.
 """
 
 from dataclasses import asdict, fields
@@ -9,11 +9,10 @@ from typing import Any
 
 from api.layer_fits import check_fits
 from api.schemas import LayerIn, LayerTableIn
+from predictor.answers.question import data_image_size
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
+from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
-from predictor.layers import Layer, LayerTable
-from predictor.questions import data_image_size
-from predictor.sources.shape_checks import layer_complaint
-from predictor.zoo import ZOO, zoo_cnn
 
 __all__ = ["as_sent", "inline_table", "of_size", "zoo_table"]
 

@@ -1,8 +1,4 @@
-"""The application: `uvicorn api.main:create_app --factory`, or `epochcast serve`.
-
-Called by an ASGI server; calls the routes, the limits around them and what they share: the model, loaded once, the
-prices and the store.
-"""
+"""The application: `uvicorn api.main:create_app --factory`, or `epochcast serve`."""
 
 import asyncio
 import gc
@@ -35,7 +31,7 @@ from api.routes import (
 )
 from api.served_model import ServedModel
 from api.settings import Settings
-from predictor.offers import load_offers
+from predictor.catalogue.offers import load_offers
 
 __all__ = ["ROUTERS", "create_app"]
 

@@ -1,16 +1,13 @@
-"""Measurements that come with a question, checked and fitted: nothing is stored.
-
-Called by the routes in a thread; calls the intake's checks and the core's own_measurements.
-"""
+"""Measurements that come with a question, checked and fitted: nothing is stored."""
 
 from typing import TYPE_CHECKING, Any
 
 from api.store.intake import rows_of
 from api.store.upload_tables import Table, table_of_columns, table_of_rows
-from predictor.model import Model
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
-    from predictor.own_measurements import OwnMeasurements
+    from predictor.answers.question import OwnMeasurements
 
 __all__ = ["measured", "table_sent"]
 
@@ -34,7 +31,7 @@ def measured(given: Rows | Columns, model: Model) -> "OwnMeasurements | None":
     """
     if not given:
         return None
-    from predictor.own_measurements import OwnMeasurements
+    from predictor.answers.question import OwnMeasurements
 
     frame, _ = rows_of(table_sent(given))
     return OwnMeasurements.of(frame, model)

@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from api.layer_tables import inline_table
 from api.schemas import LayerTableIn
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
-from predictor.layers import LayerTable
 
 __all__ = ["read_onnx"]
 
@@ -84,7 +84,7 @@ def _table(found: dict[str, Any], name: str) -> LayerTable:
 
 def _main(name: str, image_size: int, cpu_s: int) -> int:
     _limit(cpu_s)
-    from predictor.sources.onnx_file import from_onnx
+    from predictor.cnns.onnx_file import from_onnx
 
     try:
         table = from_onnx(f"{name}.onnx", image_size or None, sys.stdin.buffer.read())

@@ -1,7 +1,6 @@
 """From a checked question to its answer in JSON: from kept forecasts, from the model, or from measurements sent along.
 
-Called by the prediction routes, `made_forecast` and `measured_answer` in a thread; calls the core. However it is made,
-an answer has the numbers of `predictor.predict.predict`.
+However it is made, an answer has the numbers of `predictor.answers.predict.predict`.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,21 +14,20 @@ from pydantic_core import to_json
 from api.answering import Answering
 from api.prediction_json import Prepared, columns_of_rows, prepared
 from api.schemas import PredictionQuestion
-from predictor.coverage import coverage
+from predictor.answers.forecast_memo import ForecastMemo, Grid
+from predictor.answers.grid_answer import grid_answer
+from predictor.answers.predict import PredictionRow, predict, validation_of
+from predictor.answers.question import gpus_of, samples_of
+from predictor.answers.scope import coverage
+from predictor.catalogue.devices import Gpu, precisions_of
+from predictor.catalogue.modes import Mode
+from predictor.checks import batch_sizes_of
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
-from predictor.forecast_memo import ForecastMemo, Grid
-from predictor.gpus import Gpu, precisions_of
-from predictor.grid_answer import grid_answer
-from predictor.inputs import batch_sizes_of
-from predictor.layers import LayerTable
-from predictor.modes import Mode
-from predictor.predict import predict, validation_of
-from predictor.prediction_rows import PredictionRow
-from predictor.questions import gpus_of, samples_of
-from predictor.zoo import zoo_cnn
 
 if TYPE_CHECKING:
-    from predictor.own_measurements import OwnMeasurements
+    from predictor.answers.question import OwnMeasurements
 
 __all__ = [
     "Forecast",
@@ -126,7 +124,7 @@ def known_forecast(
 def made_forecast(
     question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
 ) -> Forecast:
-    """The forecast by the model; errors as of `predictor.predict.predict`."""
+    """The forecast by the model; errors as of `predictor.answers.predict.predict`."""
     shared = table.source == "zoo"  # nobody else asks about a table that was sent: nothing of it is kept
     memo = answering.memo if shared else ForecastMemo(answering.model)
     sizes = batch_sizes_of(question.batch_sizes)

@@ -1,7 +1,7 @@
 """Answers of predictions as JSON, written in two parts: what any epoch leaves as it is, once, and the rest each time.
 
-Called by `api.predicting`; calls the core's columns. Most questions about a CNN differ in the samples of an epoch
-alone, and writing numbers costs more than computing them; so the text of all other fields is kept with the forecasts.
+Most questions about a CNN differ in the samples of an epoch alone, and writing numbers costs more than
+computing them; so the text of all other fields is kept with the forecasts.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from api.answers import TEXT_COLUMNS
-from predictor.grid_answer import EPOCH_FIELDS, GridAnswer
-from predictor.prediction_rows import PredictionRow
+from predictor.answers.grid_answer import EPOCH_FIELDS, GridAnswer
+from predictor.answers.predict import PredictionRow
 
 __all__ = ["Prepared", "columns_of_rows", "prepared"]
 

@@ -1,7 +1,4 @@
-"""Bodies of requests as checked questions, each with its CNN as a layer table.
-
-Called by the routes; calls the schemas, the layer tables and the reader of ONNX files.
-"""
+"""Bodies of requests as checked questions, each with its CNN as a layer table."""
 
 import base64
 import binascii
@@ -28,8 +25,8 @@ from api.schemas import (
 )
 from api.store.upload_tables import MAX_ROWS
 from api.workers import onnx_gate, read_apart
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
-from predictor.layers import LayerTable
 
 __all__ = ["MAX_COLUMNS_BYTES", "MAX_FORM_BYTES", "MAX_JSON_BYTES", "Body", "body_of", "question_of"]
 

@@ -1,7 +1,7 @@
 """How often somebody may ask: token buckets in memory, one for each address and each API key.
 
-Called by `api.limits`; calls nothing of ours. The number of buckets is bounded: those that were not used for longest
-go first, which are full again anyway unless somebody has very many addresses.
+The number of buckets is bounded: those that were not used for longest go first, which are full again anyway
+unless somebody has very many addresses.
 """
 
 import ipaddress

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from api.store.upload_tables import MAX_ROWS
-from predictor.comparison_rows import RANKINGS
-from predictor.inputs import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
-from predictor.layers import ACTIVATION_KINDS, LAYER_TYPES
-from predictor.model import METHODS
-from predictor.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.answers.compare import RANKINGS
+from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES
+from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
+from predictor.models.served import METHODS
 
 __all__ = [
     "MAX_BATCHES",

@@ -1,8 +1,8 @@
 """The model that answers, and its replacement while the service runs.
 
-Called by the application and its routes; calls the core's model. `epochcast fit --out` replaces the file in one step;
-whether it has changed is looked at between requests, never in one, and a request keeps the model that it began
-with. A file that cannot be read is reported, and the model before it goes on answering.
+`epochcast fit --out` replaces the file in one step; whether it has changed is looked at between requests,
+never in one, and a request keeps the model that it began with. A file that cannot be read is reported, and
+the model before it goes on answering.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import logging
 from os import PathLike
 from pathlib import Path
 
-from predictor.data_files import data_file
 from predictor.errors import ModelError
-from predictor.model import Model
+from predictor.files import data_file
+from predictor.models.served import Model
 
 __all__ = ["ServedModel"]
 

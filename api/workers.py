@@ -1,7 +1,4 @@
-"""Work that takes long, in threads, a little at a time; the rest is told to come back.
-
-Called by the routes; calls the gate and the reader of ONNX files.
-"""
+"""Work that takes long, in threads, a little at a time; the rest is told to come back."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +8,7 @@ from fastapi import Request
 
 from api.intake_gate import Gate
 from api.onnx_reader import read_onnx
-from predictor.layers import LayerTable
+from predictor.cnns.layer_table import LayerTable
 
 __all__ = ["answer_gate", "onnx_gate", "read_apart", "run_apart", "shared_turn"]
 

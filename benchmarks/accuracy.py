@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 
 from machine import machine
 
-from predictor.data_files import published_data_root
 from predictor.errors import EpochcastError
-from predictor.evaluation.published import published_features
 from predictor.evaluation.report import scenario_text, write_report
 from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.predictors import PREDICTORS
+from predictor.files import published_data_root
+from predictor.measurements.published.tables import published_features
+from predictor.models.registry import PREDICTORS
 
 
 def main(arguments: list[str] | None = None) -> int:

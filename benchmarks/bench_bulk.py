@@ -21,8 +21,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np
 from machine import machine
 
-from predictor.bulk import predict_rows
-from predictor.questions import load_model
+from predictor.answers.bulk import predict_rows
+from predictor.answers.question import load_model
 
 ROWS = 100_000
 CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pandas as pd
 from machine import machine
 
-from predictor.data_files import data_root
-from predictor.measurements import read_measurements
-from predictor.memory import CONTEXT_GIB, peak_memory_gib
-from predictor.modes import Mode
-from predictor.zoo import zoo_cnn
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.files import data_root
+from predictor.measurements.table import read_measurements
+from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
 LEAST_GIB = 0.5
 MODE = ["precision", "memory_format"]

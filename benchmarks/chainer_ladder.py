@@ -21,10 +21,10 @@ import numpy as np
 from ladder import Budget, Rows
 from machine import machine
 
+from predictor.catalogue.modes import Mode
+from predictor.cnns.chainer_compat import install
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError
-from predictor.modes import Mode
-from predictor.sources.chainer_compat import install
-from predictor.zoo import zoo_cnn
 from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
 from proxy_cnns.backends.chainer_cudnn_library import open_cudnn
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans, CupyMemory

@@ -16,13 +16,13 @@ import pandas as pd
 from h200 import INSTRUMENT, MODE, own_features
 from machine import machine
 
-from predictor.data_files import data_root
 from predictor.errors import EpochcastError
 from predictor.evaluation.report import percent
-from predictor.layer_law import counted_operators, layer_sums
-from predictor.measurements import read_measurements
-from predictor.predictors.layer_times import LayerTimes, modes_of
-from predictor.roofline.coefficients import join_host
+from predictor.files import data_root
+from predictor.measurements.table import read_measurements
+from predictor.models.layer_times.estimator import LayerTimes, modes_of
+from predictor.models.layer_times.law import counted_operators, layer_sums
+from predictor.models.roofline.terms import join_host
 
 LARGEST_BATCH = 32
 KEY = ["precision", "memory_format", "cnn", "image_size", "batch_size"]

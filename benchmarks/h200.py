@@ -13,16 +13,16 @@ from pathlib import Path
 import pandas as pd
 from machine import machine
 
-from predictor.data_files import data_root
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, EpochcastError
-from predictor.evaluation.layer_splits import LIBRARIES
 from predictor.evaluation.report import percent, scenario_text, write_report
 from predictor.evaluation.run import EvaluationResult, evaluate
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.features import feature_table
-from predictor.layers import LayerTable
-from predictor.measurements import read_measurements
-from predictor.zoo import zoo_cnn
+from predictor.evaluation.splits import LIBRARIES
+from predictor.files import data_root
+from predictor.measurements.features import feature_table
+from predictor.measurements.table import read_measurements
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 MODE = ["precision", "memory_format"]

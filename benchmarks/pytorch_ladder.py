@@ -15,9 +15,9 @@ from typing import Any
 from ladder import Budget, Rows
 from machine import machine
 
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import EpochcastError
-from predictor.modes import Mode
-from predictor.zoo import zoo_cnn
 from proxy_cnns.backends import Prepared, load_backend
 from proxy_cnns.work import Setting, Work
 

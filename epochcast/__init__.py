@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from epochcast.client import Client
     from epochcast.frames import compare, evaluate, explain, fit, load_measurements, predict, profile
-    from predictor.zoo.builder import NetBuilder
+    from predictor.cnns.builder import NetBuilder
 
 __all__ = [
     "Client",
@@ -30,7 +30,7 @@ __all__ = [
 
 _HOME = dict.fromkeys(__all__, "epochcast.frames") | {
     "Client": "epochcast.client",
-    "NetBuilder": "predictor.zoo.builder",
+    "NetBuilder": "predictor.cnns.builder",
 }
 
 

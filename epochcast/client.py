@@ -1,6 +1,6 @@
 """A service as seen from Python: the functions of `import epochcast`, answered elsewhere.
 
-Called by users; calls remote, push and transport. The answers are those of the local core, field by field.
+The answers are those of the local core, field by field.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from epochcast.push import PushReceipt, push, push_frame
 from epochcast.remote import answer_of, compare_remotely, predict_remotely
 from epochcast.transport import Service
-from predictor.comparison_rows import ComparisonRow
-from predictor.prediction_rows import PredictionRow
+from predictor.answers.compare import ComparisonRow
+from predictor.answers.predict import PredictionRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +102,7 @@ class Client:
         ServiceError
             If the service refuses the key or does not answer.
         """
-        from predictor.measurements import check_measurements, read_measurements
+        from predictor.measurements.table import check_measurements, read_measurements
 
         if isinstance(measurements, str | PathLike):
             return push_frame(read_measurements(measurements), self._service)

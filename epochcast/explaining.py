@@ -1,7 +1,4 @@
-"""What `epochcast explain` and `epochcast.explain` ask, sent to the core: a question about CNNs, or about tables.
-
-Called by the command, frames and the client; calls explain, explain_tables and coverage of the core, or a service.
-"""
+"""What `epochcast explain` and `epochcast.explain` ask, sent to the core: a question about CNNs, or about tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from epochcast.transport import Service
-    from predictor.explanations import Explanation
+    from predictor.answers.explain import Explanation
 
 __all__ = ["MODE_OPTIONS", "USUAL_BATCH_SIZES", "Wanted", "explained", "explanation_frame", "wanted_of"]
 
@@ -61,8 +58,8 @@ def explained(wanted: Wanted, service: "Service | None" = None) -> "tuple[list[E
         If a CNN has no GPU to be explained on, a service is asked about a table, or the question makes no sense
         otherwise.
     """
-    from predictor.explain_tables import is_measurement_table
-    from predictor.inputs import texts_of
+    from predictor.answers.explain_measured import is_measurement_table
+    from predictor.checks import texts_of
 
     many = texts_of(wanted.what)
     tables = [each for each in many if is_measurement_table(each) or _is_frame(each)]
@@ -83,7 +80,7 @@ def explanation_frame(found: "Sequence[Explanation]", covers: str) -> "pd.DataFr
     """A row per CNN, GPU, mode and batch size; all else in `attrs`, as `epochcast.explain` says."""
     import pandas as pd
 
-    from predictor.explanations import explanation_rows, row_columns
+    from predictor.answers.explain import explanation_rows, row_columns
 
     rows = [row for each in found for row in explanation_rows(each)]
     frame = pd.DataFrame(rows, columns=row_columns(found))
@@ -94,9 +91,9 @@ def explanation_frame(found: "Sequence[Explanation]", covers: str) -> "pd.DataFr
 def _of_cnns(
     wanted: Wanted, cnns: Sequence[object], service: "Service | None"
 ) -> "tuple[list[Explanation], str]":
-    from predictor.coverage import coverage_of
-    from predictor.explain import explain
-    from predictor.questions import load_model
+    from predictor.answers.explain import explain
+    from predictor.answers.question import load_model
+    from predictor.answers.scope import coverage_of
 
     question = {
         **wanted.options,
@@ -118,10 +115,10 @@ def _of_cnns(
 def _of_tables(
     wanted: Wanted, tables: Sequence[object], cnns: Sequence[object]
 ) -> "tuple[list[Explanation], str]":
-    from predictor.explain_tables import explain_measurements
-    from predictor.inputs import batch_sizes_of, texts_of
-    from predictor.measurements import canonical_gpu_name
-    from predictor.questions import samples_of
+    from predictor.answers.explain_measured import explain_measurements
+    from predictor.answers.question import samples_of
+    from predictor.checks import batch_sizes_of, texts_of
+    from predictor.measurements.table import canonical_gpu_name
 
     _check_options(wanted)
     gpus = None if wanted.gpu is None else [canonical_gpu_name(str(each)) for each in texts_of(wanted.gpu)]

@@ -14,7 +14,7 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.model import Model
+    from predictor.models.served import Model
 
 __all__ = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
 
@@ -34,12 +34,12 @@ def predict(
     **options
         `image_size`, `samples` or `data_set`, `validation_samples`, `precision`, `memory_format`,
         `framework`, `autotune`, `capture`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `offers`,
-        `spot`, `model`: see `predictor.predict.predict`.
+        `spot`, `model`: see `predictor.answers.predict.predict`.
 
     Returns
     -------
     DataFrame
-        A row per CNN, GPU and batch size with the columns of `predictor.predict.PredictionRow`; times in
+        A row per CNN, GPU and batch size with the columns of `predictor.answers.predict.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -62,10 +62,10 @@ def predict(
     """
     import pandas as pd
 
-    from predictor.coverage import coverage_of
-    from predictor.predict import predict as predict_rows
-    from predictor.prediction_rows import PredictionRow
-    from predictor.questions import load_model
+    from predictor.answers.predict import PredictionRow
+    from predictor.answers.predict import predict as predict_rows
+    from predictor.answers.question import load_model
+    from predictor.answers.scope import coverage_of
 
     options["model"] = load_model(options.get("model"))
     rows = predict_rows(cnn, gpu, batch_size, **options)
@@ -85,12 +85,12 @@ def compare(
         As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU that has an offer.
     **options
         `epochs`, `budget_usd`, `deadline_h`, `setup_minutes`, `relative_to`, `rank_by`, `all_offers`, and
-        those of `predict`; `samples` or `data_set` is needed. See `predictor.compare.compare`.
+        those of `predict`; `samples` or `data_set` is needed. See `predictor.answers.compare.compare`.
 
     Returns
     -------
     DataFrame
-        Best first, with the columns of `predictor.compare.ComparisonRow`; `attrs["covers"]` as for `predict`.
+        Best first, with the columns of `predictor.answers.compare.ComparisonRow`; `attrs["covers"]` as for `predict`.
 
     Examples
     --------
@@ -103,10 +103,10 @@ def compare(
     """
     import pandas as pd
 
-    from predictor.compare import compare as compare_rows
-    from predictor.comparison_rows import ComparisonRow
-    from predictor.coverage import coverage_of
-    from predictor.questions import load_model
+    from predictor.answers.compare import ComparisonRow
+    from predictor.answers.compare import compare as compare_rows
+    from predictor.answers.question import load_model
+    from predictor.answers.scope import coverage_of
 
     options["model"] = load_model(options.get("model"))
     rows = compare_rows(cnn, batch_size, gpu, **options)
@@ -130,14 +130,14 @@ def explain(
     **options
         `image_size`, `samples` or `data_set` (for the law's constant), `precision`, `memory_format`, `framework`,
         `capture`; for CNNs also `autotune`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `model`: see
-        `predictor.explain.explain` and `predictor.explain_tables.explain_measurements`.
+        `predictor.answers.explain.explain` and `predictor.answers.explain_measured.explain_measurements`.
 
     Returns
     -------
     DataFrame
         A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
         operators, which add up to `gpu_time_ms`, and ``<bound>_bound_ms``, which do so, too. ``attrs["explanations"]``
-        holds all else (`predictor.explanations.Explanation`), ``attrs["covers"]`` what the answer covers.
+        holds all else (`predictor.answers.explain.Explanation`), ``attrs["covers"]`` what the answer covers.
 
     Raises
     ------
@@ -188,10 +188,10 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     310.5
     """
     if source is not None:
-        from predictor.importers import import_measurements
+        from predictor.measurements.published import import_measurements
 
         return import_measurements(source, path)[0]
-    from predictor.measurements import read_measurements
+    from predictor.measurements.table import read_measurements
 
     return read_measurements(path)
 
@@ -263,7 +263,7 @@ def fit(
         raise SchemaError("fit needs measurements, a folder of published ones, or a store. Pass one of them.")
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
-    from predictor.fitting import accuracy_of, fit_default, fit_measurements
+    from predictor.models.fit import accuracy_of, fit_default, fit_measurements
 
     own = _own(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
@@ -308,7 +308,7 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
     from epochcast.profiling import Wanted, request_for
-    from predictor.measurements import read_measurements
+    from predictor.measurements.table import read_measurements
     from proxy_cnns.runs import profile as run
 
     outcome = run(request_for(Wanted(preset, **options), out)[0])
@@ -326,10 +326,10 @@ def evaluation(
     n_jobs: int,
 ) -> Any:
     """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
-    from predictor.data_files import published_data_root
-    from predictor.evaluation.published import published_features
     from predictor.evaluation.run import evaluate as run_evaluation
-    from predictor.features import feature_table
+    from predictor.files import published_data_root
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.published.tables import published_features
 
     if measurements is None:
         features = published_features(published_data_root(published), seed=seed)

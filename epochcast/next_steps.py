@@ -1,13 +1,13 @@
 """What to do with a table that `epochcast profile` has just written: commands that work for what was measured.
 
-Called by the profile command; calls `proxy_cnns.named_cnns`. Operators predict any CNN, on a CPU as well; whole CNNs
-predict themselves on a GPU; of the rest, the table tells what was measured and no more.
+Operators predict any CNN, on a CPU as well; whole CNNs predict themselves on a GPU; of the rest, the table
+tells what was measured and no more.
 """
 
 import shlex
 from typing import TYPE_CHECKING
 
-from predictor.cpus import is_cpu
+from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
     from proxy_cnns.runs import Outcome, Request

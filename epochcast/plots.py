@@ -1,8 +1,6 @@
-"""Pictures of answers for notebooks: epoch time against batch size, cost against time, and modes side by side.
+"""Pictures of answers for notebooks: epoch time against batch size, cost against time, modes side by side.
 
-Called by whoever has a data frame of `epochcast.predict` or `epochcast.compare`; draws what is in it and computes
-no prediction. matplotlib is imported inside the functions alone. Every function returns a figure, which a notebook
-shows by itself and `figure.savefig("name.png")` saves.
+Every function returns a figure, which a notebook shows by itself and `figure.savefig("name.png")` saves.
 
 >>> import epochcast
 >>> from epochcast import plots

@@ -1,7 +1,6 @@
 """From what a user asks for to what the instrument measures: presets, modes, devices, times.
 
-Called by the command and the Python face; calls `proxy_cnns`. Nothing here needs pandas: the machine that measures
-may lack it.
+Nothing here needs pandas: the machine that measures may lack it.
 """
 
 import re
@@ -11,9 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictor.catalogue.modes import Mode
+from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
-from predictor.inputs import batch_sizes_of
-from predictor.modes import Mode
 
 if TYPE_CHECKING:
     from proxy_cnns.runs import Request

@@ -1,7 +1,4 @@
-"""How far a run is, on stderr: a bar on a terminal, elsewhere a line now and then.
-
-Called by the command `profile`; calls tables for times.
-"""
+"""How far a run is, on stderr: a bar on a terminal, elsewhere a line now and then."""
 
 import sys
 import time

@@ -1,7 +1,6 @@
 """Uploads a measurement table to a service, in parts, however large it is and however often it is sent.
 
-Called by `epochcast profile --push` and the client; calls the core's reader and transport. What was sent already is
-stored once, so that a push that broke off is simply repeated.
+What was sent already is stored once, so that a push that broke off is simply repeated.
 """
 
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def push(path: str | PathLike[str], url: str, key: str | None = None) -> PushRec
     ServiceError
         If the service refuses or does not answer; what was acknowledged before is stored.
     """
-    from predictor.measurements import read_measurements
+    from predictor.measurements.table import read_measurements
 
     return push_frame(read_measurements(path), Service(url, key))
 
@@ -93,7 +92,7 @@ def push_frame(frame: "pd.DataFrame", service: Service) -> PushReceipt:
 
 
 def _parts(frame: "pd.DataFrame") -> Iterator[bytes]:
-    from predictor.measurement_columns import COLUMNS
+    from predictor.measurements.schema import COLUMNS
 
     known = frame[[entry.name for entry in COLUMNS]].dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]

@@ -1,8 +1,4 @@
-"""Questions to a service instead of the local core, with the same options and the same rows as answers.
-
-Called by the client, by `predict --server` and by remote_explanations; calls transport, and the core for what a
-question means locally: files, modules and chains become layer tables here, so that the service never needs them.
-"""
+"""Questions to a service instead of the local core, with the same options and the same rows as answers."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
@@ -11,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import predictor.errors
 from epochcast.transport import Answer, Service
-from predictor.comparison_rows import ComparisonRow
+from predictor.answers.compare import ComparisonRow
+from predictor.answers.predict import PredictionRow
+from predictor.checks import MAX_IMAGE_SIZE, MAX_SAMPLES, batch_sizes_of, texts_of, whole_number
 from predictor.errors import EpochcastError, SchemaError, ServiceError
-from predictor.inputs import MAX_IMAGE_SIZE, MAX_SAMPLES, batch_sizes_of, texts_of, whole_number
-from predictor.prediction_rows import PredictionRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.layers import LayerTable
+    from predictor.cnns.layer_table import LayerTable
 
 __all__ = [
     "answer_of",
@@ -49,7 +45,7 @@ _LOCAL_ONLY = {
 def predict_remotely(
     service: Service, cnn: object, gpus: object, batch_sizes: int | str | Iterable[object], **options: Any
 ) -> tuple[list[PredictionRow], str]:
-    """Ask a service what `predictor.predict.predict` would answer; also what the answer covers.
+    """Ask a service what `predictor.answers.predict.predict` would answer; also what the answer covers.
 
     Raises
     ------
@@ -84,7 +80,7 @@ def compare_remotely(
     gpus: object = None,
     **options: Any,
 ) -> tuple[list[ComparisonRow], str]:
-    """Ask a service what `predictor.compare.compare` would answer; also what the answer covers.
+    """Ask a service what `predictor.answers.compare.compare` would answer; also what the answer covers.
 
     Raises
     ------
@@ -151,8 +147,8 @@ def _anchor(anchor: object) -> dict[str, Any]:
 
 def _measurement_columns(table: "pd.DataFrame | str | PathLike[str]") -> dict[str, list[Any]]:
     """The table column by column, without columns that hold nothing; SchemaError where a question cannot hold it."""
-    from predictor.measurement_columns import COLUMNS
-    from predictor.measurements import check_measurements, read_measurements
+    from predictor.measurements.schema import COLUMNS
+    from predictor.measurements.table import check_measurements, read_measurements
 
     whole = isinstance(table, str | PathLike)
     frame = read_measurements(table) if whole else check_measurements(table, "the measurements given")  # type: ignore[arg-type]
@@ -173,15 +169,15 @@ def gpu_name(gpu: object) -> str:
 
 def cnn_as_asked(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """A name of the zoo as it is, everything else as its layers."""
-    from predictor.zoo import zoo_names
+    from predictor.cnns.zoo import zoo_names
 
     size = options.get("image_size")
     if size is not None:
         size = whole_number("image_size", size, high=MAX_IMAGE_SIZE)
     if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
         return {"cnn": cnn} | ({"image_size": size} if size is not None else {})
-    from predictor.questions import data_image_size
-    from predictor.sources import resolve_cnn
+    from predictor.answers.question import data_image_size
+    from predictor.cnns.resolve import resolve_cnn
 
     source = fspath(cnn) if isinstance(cnn, PathLike) else cnn
     return {
@@ -190,7 +186,7 @@ def cnn_as_asked(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layers(table: "LayerTable") -> dict[str, Any]:
-    from predictor.layers import IMAGE
+    from predictor.cnns.layer_table import IMAGE
 
     position_of = {layer.index: position for position, layer in enumerate(table)} | {IMAGE: IMAGE}
     layers = []

@@ -1,16 +1,13 @@
-"""What a service explains, as the core's explanations.
-
-Called by explaining; calls remote and transport.
-"""
+"""What a service explains, as the core's explanations."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from epochcast.remote import answer_of, check_version, cnn_as_asked, gpu_name, options_as_asked
 from epochcast.transport import Service
-from predictor.explanations import Explanation, OtherMode, SmallBatchLaw
-from predictor.inputs import batch_sizes_of, texts_of
-from predictor.switches import Switch
+from predictor.answers.bounds import Switch
+from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
+from predictor.checks import batch_sizes_of, texts_of
 
 __all__ = ["explain_remotely"]
 
@@ -20,7 +17,7 @@ _GPUS_OF_A_QUESTION = 8
 def explain_remotely(
     service: Service, cnns: Iterable[object], gpus: object, batch_sizes: Any, **options: Any
 ) -> tuple[list[Explanation], str]:
-    """Ask a service what `predictor.explain.explain` would answer; also what the answer covers.
+    """Ask a service what `predictor.answers.explain.explain` would answer; also what the answer covers.
 
     Raises
     ------

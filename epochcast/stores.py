@@ -1,7 +1,4 @@
-"""The measurement store as the commands see it: opened by URL, with a plain answer where its packages are missing.
-
-Called by the commands `keys` and `fit --store`; calls `api.store`, which a bare `pip install epochcast` cannot load.
-"""
+"""The measurement store as the commands see it: opened by URL, with a plain answer where its packages are missing."""
 
 from typing import TYPE_CHECKING
 

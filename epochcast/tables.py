@@ -1,7 +1,7 @@
 """Tables on terminals and pipes, and the same records as JSON or CSV.
 
-Called by the commands; calls nothing of ours. On a terminal too narrow for a table, the columns that matter
-least are left out and named below it; a pipe gets every column, unwrapped.
+On a terminal too narrow for a table, the columns that matter least are left out and named below it; a pipe
+gets every column, unwrapped.
 """
 
 import csv

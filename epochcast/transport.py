@@ -1,7 +1,6 @@
 """Requests to a service with the standard library: JSON or CSV out, JSON in, repeated where that helps.
 
-Called by the client and by `push`; calls nothing of ours but the error tree. Redirects are not followed, so that a key
-goes to the address that was given and to no other.
+Redirects are not followed, so that a key goes to the address that was given and to no other.
 """
 
 import gzip

@@ -1,8 +1,6 @@
 """One run of the instrument: what to measure in which order, until it is done or the budget is over.
 
-Called by `parallel` in each process, and by tests with a fake backend; calls the profiler, the device monitor, the
-run's file and `refinement`. A configuration that does not fit, or takes too long, ends its series: larger batch
-sizes of it are not tried.
+A configuration that does not fit, or takes too long, ends its series: larger batch sizes of it are not tried.
 """
 
 import time

@@ -1,16 +1,16 @@
 """About how long one configuration runs, and how much memory it needs: to skip what is too much, and for plans.
 
-Called by `grid` and by the command's dry run; calls `predictor.work`. These are napkin figures for an H200,
-within a factor of two or three, never measurements and never shown as such.
+These are napkin figures for an H200, within a factor of two or three, never measurements and never shown as
+such.
 """
 
 from dataclasses import fields
 from functools import lru_cache
 
-from predictor.layers import IMAGE, Layer, LayerTable
-from predictor.modes import Mode
-from predictor.operators import Operator, operators_of
-from predictor.work import PASSES, layer_bytes, layer_flops
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import PASSES, layer_bytes, layer_flops
 from proxy_cnns.work import Work
 
 __all__ = ["estimated_memory_gib", "estimated_ms", "estimated_seconds"]
@@ -77,7 +77,7 @@ def _of_table(table: LayerTable) -> dict[Operator, int]:
 
 
 def _resnet50(image_size: int) -> LayerTable:
-    from predictor.zoo import zoo_cnn
+    from predictor.cnns.zoo import zoo_cnn
 
     return zoo_cnn("resnet50", image_size)
 

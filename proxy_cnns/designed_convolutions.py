@@ -1,15 +1,14 @@
 """The designed convolutions: families of shapes, each spread evenly over its part of the space.
 
-Called by `designed_library`; calls `spread` and `operator_shapes`. A family is one line: which kernels, how
-large its maps, how many channels, and how many shapes of it the smallest library has. Convolutions get most of
-a library because their efficiency changes with every side of their shape (which kernels cuDNN takes), while
-the rest is bound by bytes.
+A family is one line: which kernels, how large its maps, how many channels, and how many shapes of it the
+smallest library has. Convolutions get most of a library because their efficiency changes with every side of
+their shape (which kernels cuDNN takes), while the rest is bound by bytes.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.operator_shapes import conv, conv_transpose
 from proxy_cnns.spread import Draw, draws
 

@@ -1,7 +1,7 @@
 """The designed operators besides convolutions: ladders of sizes, for what mostly waits for memory.
 
-Called by `designed_library`; calls `spread` and `operator_shapes`. Such an operator's time follows its bytes,
-so a ladder over the numbers in a map and a few divisions of them into channels and positions are enough.
+Such an operator's time follows its bytes, so a ladder over the numbers in a map and a few divisions of them
+into channels and positions are enough.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.operator_shapes import adaptive_pool, linear, optimizer, pool, same_shape
 from proxy_cnns.spread import Draw, draws
 

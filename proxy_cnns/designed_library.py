@@ -1,8 +1,8 @@
 """The operators of the presets `quick` and `library`: designed to have neighbours for any CNN's layers.
 
-Called by `grid`; calls `designed_convolutions`, `designed_layers` and the zoo. Two parts: designed shapes,
-which no CNN of the zoo has, and the convolutions of a few named, common CNNs, for whose shapes cuDNN has kernels of
-their own. So what a library knows of a CNN that is not named is what it knows of any user's.
+Two parts: designed shapes, which no CNN of the zoo has, and the convolutions of a few named, common CNNs, for
+whose shapes cuDNN has kernels of their own. So what a library knows of a CNN that is not named is what it
+knows of any user's.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 
-from predictor.operators import Operator, operators_of
-from predictor.zoo import zoo_cnn, zoo_names
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.designed_convolutions import convolutions
 from proxy_cnns.designed_layers import layers
 

@@ -1,7 +1,6 @@
 """The state of the device around a measurement: whether it is free, and runs as it should.
 
-Called by runs and the campaign before, between and after configurations; calls `nvml` for a GPU and /proc for the
-CPU. A reading takes about a millisecond and is never made for each operator.
+A reading takes about a millisecond and is never made for each operator.
 """
 
 import os

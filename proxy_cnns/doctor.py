@@ -1,6 +1,6 @@
 """What this machine has for measuring, what is missing, and the command that gets it.
 
-Called by `epochcast profile doctor`. Looks without opening a device, except through NVIDIA's management library.
+Looks without opening a device, except through NVIDIA's management library.
 """
 
 from dataclasses import dataclass
@@ -57,8 +57,8 @@ def _gpus() -> list[Finding]:
 
 
 def _gpu(number: int, name: str) -> Finding:
+    from predictor.catalogue.devices import find_gpu
     from predictor.errors import UnknownGpuError
-    from predictor.gpus import find_gpu
 
     try:
         found = find_gpu(name).name

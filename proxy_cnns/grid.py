@@ -1,17 +1,16 @@
 """What `epochcast profile` measures: presets of proxy CNNs, operators and target CNNs.
 
-Called by the command and the campaign; calls the designed library, the zoo and `predictor.operators`. A preset
-is one line of `PRESETS`; nothing here needs a framework, except for reading a user's own CNN.
+A preset is one line of `PRESETS`; nothing here needs a framework, except for reading a user's own CNN.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
-from predictor.modes import Mode
-from predictor.operators import Operator, is_view
-from predictor.zoo import zoo_cnn, zoo_names
+from predictor.operators.operators import Operator, is_view
 from proxy_cnns.cost import estimated_memory_gib, estimated_ms, estimated_seconds
 from proxy_cnns.designed_library import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
 from proxy_cnns.named_cnns import distinct_operators, named_table, target_work

@@ -1,7 +1,4 @@
-"""The machine that feeds the GPU, in words.
-
-Called by runs, doctor and the backends; calls nothing of ours.
-"""
+"""The machine that feeds the GPU, in words."""
 
 import os
 import platform

@@ -1,15 +1,14 @@
 """Which modes a framework can be measured in, asked before a device is opened: the same answer for a dry run.
 
-Called by the public face; calls each backend's own `check_mode`, which imports no framework. What depends on the GPU
-that is there, such as TF32 on one before Ampere, is refused when the run opens it.
+What depends on the GPU that is there, such as TF32 on one before Ampere, is refused when the run opens it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
 from proxy_cnns.backends import check_framework
 from proxy_cnns.backends.protocol import ANY_GPU
 from proxy_cnns.work import Setting

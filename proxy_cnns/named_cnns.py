@@ -1,15 +1,12 @@
-"""CNNs by the text that presets name them with: ``NAME[@IMAGE_SIZE]`` or ``FILE.py:make_model[@IMAGE_SIZE]``.
-
-Called by `grid` and by the commands; calls `predictor.sources`, and `user_cnns` for the user's own.
-"""
+"""CNNs by the text that presets name them with: ``NAME[@IMAGE_SIZE]`` or ``FILE.py:make_model[@IMAGE_SIZE]``."""
 
 import re
 from collections.abc import Sequence
 
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import SchemaError
-from predictor.layers import LayerTable
-from predictor.operators import Operator, operators_of
-from predictor.sources import resolve_cnn
+from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.user_cnns import builder_of, user_name, user_table
 from proxy_cnns.work import Work
 

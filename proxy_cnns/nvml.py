@@ -1,6 +1,6 @@
 """What NVIDIA's management library says of a GPU, through nvidia-ml-py (the ``gpu`` extra).
 
-Called by device_state, parallel and doctor; calls nothing of ours. Needs no privileges and no CUDA context.
+Needs no privileges and no CUDA context.
 """
 
 import os

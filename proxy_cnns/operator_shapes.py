@@ -1,12 +1,12 @@
 """Operators from the few numbers that describe them, with what follows (output sizes, parameters) filled in.
 
-Called by `designed_convolutions`, `designed_layers` and tests; calls `predictor.operators`. Maps are square.
+Maps are square.
 """
 
 from dataclasses import replace
 from typing import Any
 
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 
 __all__ = ["adaptive_pool", "conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
 

@@ -1,7 +1,4 @@
-"""Medians, quantiles and the confidence interval of a median, in plain Python: the measuring machine may have no more.
-
-Called by the profiler and by `rows`; calls nothing of ours.
-"""
+"""Medians, quantiles and the confidence interval of a median, in plain Python."""
 
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,6 +1,6 @@
 """One process for each GPU: each measures every n-th series and writes its own rows file.
 
-Called by runs; calls `runs.measure_share` in the processes. A GPU's process sees no other GPU.
+A GPU's process sees no other GPU.
 """
 
 import multiprocessing

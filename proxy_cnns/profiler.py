@@ -1,7 +1,7 @@
 """Time one prepared configuration: warm up until it settles, repeat until the median is known, keep every repeat.
 
-Called by the campaign; calls a backend's `Prepared` and nothing of a framework. GPU time, host time and wall time
-are measured apart: where the host is the bottleneck they differ by up to ten times, and only the first repeats.
+GPU time, host time and wall time are measured apart: where the host is the bottleneck they differ by up to
+ten times, and only the first repeats.
 """
 
 from collections.abc import Callable

@@ -1,14 +1,10 @@
-"""Proxy CNNs as layer tables: the founding study's instrument, a CNN with a single convolution.
-
-Called by `grid` and by whoever meets a proxy's name in a measurement table; calls the zoo's builder.
-"""
+"""Proxy CNNs as layer tables: the founding study's instrument, a CNN with a single convolution."""
 
 import re
 
+from predictor.cnns.builder import FeatureMap, NetBuilder
+from predictor.cnns.layer_table import IMAGE, LayerTable
 from predictor.errors import SchemaError
-from predictor.layers import IMAGE, LayerTable
-from predictor.zoo.builder import NetBuilder
-from predictor.zoo.shapes import FeatureMap
 
 __all__ = ["PROXY_CLASSES", "proxy_table"]
 
@@ -26,7 +22,7 @@ def proxy_table(name: str) -> LayerTable:
     Parameters
     ----------
     name : str
-        ``H_CIN_COUT`` or ``H_CIN_COUT_kK_sS_gG``, as `predictor.proxies.proxy_name` writes it: images of H x H
+        ``H_CIN_COUT`` or ``H_CIN_COUT_kK_sS_gG``, as `predictor.cnns.proxies.proxy_name` writes it: images of H x H
         pixels and CIN channels, COUT filters of K x K (``k1x7``: height x width), stride S, G groups.
 
     Raises

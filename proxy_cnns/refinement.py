@@ -1,7 +1,4 @@
-"""More batch sizes where a series bends: convolution algorithms switch there, and times jump.
-
-Called by the campaign once the grid is measured.
-"""
+"""More batch sizes where a series bends: convolution algorithms switch there, and times jump."""
 
 from collections.abc import Iterable, Iterator
 from math import exp, log, sqrt

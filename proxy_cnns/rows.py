@@ -1,16 +1,13 @@
-"""One measured configuration as a row of the measurement table, and as an entry of its sidecar.
-
-Called by the campaign; calls the core's names for GPUs, operators and columns.
-"""
+"""One measured configuration as a row of the measurement table, and as an entry of its sidecar."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from predictor.measurement_columns import FORMAT_VERSION
-from predictor.modes import Mode
-from predictor.operators import operator_row
+from predictor.catalogue.modes import Mode
+from predictor.measurements.schema import FORMAT_VERSION
+from predictor.operators.operators import operator_row
 from proxy_cnns.order_statistics import median, quantile
 from proxy_cnns.profiler import Measured
 from proxy_cnns.work import Setting

@@ -1,7 +1,7 @@
 """The rows of a run as they are measured: a line for each, on disk before the next one starts.
 
-Called by the campaign and `run_table`; calls `rows` for keys. While a run goes on, `OUT.rows.jsonl` (one for each
-process) grows; killing the run loses nothing but the configuration under way.
+While a run goes on, `OUT.rows.jsonl` (one for each process) grows; killing the run loses nothing but the
+configuration under way.
 """
 
 import fcntl

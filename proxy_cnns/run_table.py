@@ -1,7 +1,6 @@
 """The table that a run ends in, and its sidecar: written, read back and opened again without pandas.
 
-Called by runs; calls `run_file` for the rows and the core's list of columns. A measuring machine may lack pandas, so
-the csv module writes what `predictor.measurements` reads.
+A measuring machine may lack pandas, so the csv module writes what `predictor.measurements.table` reads.
 """
 
 import csv
@@ -12,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from predictor.atomic_files import replace_file
 from predictor.errors import SchemaError
-from predictor.measurement_columns import COLUMNS
+from predictor.files import replace_file
+from predictor.measurements.schema import COLUMNS
 from proxy_cnns.rows import Key, key_of, series_of, sort_key
 from proxy_cnns.run_file import Run, check_identity, compact, read_rows, rows_paths, unwritable
 

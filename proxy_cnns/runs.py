@@ -1,8 +1,7 @@
 """`epochcast profile` without its options: a preset on one device or several, into one table.
 
-Called by the public face; calls the campaign in this process, or one process for each GPU, and the run's files.
-Every process opens its device, checks that it is free, and measures its own series; what is on disk already is
-skipped, so a killed run goes on where it stopped.
+Every process opens its device, checks that it is free, and measures its own series; what is on disk already
+is skipped, so a killed run goes on where it stopped.
 """
 
 import os
@@ -13,9 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.errors import ProfilingError, SchemaError
-from predictor.gpus import find_gpu, precisions_of
-from predictor.measurements import canonical_gpu_name
+from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Progress, Task, measure_all, pending
 from proxy_cnns.device_state import Monitor, open_monitor, refuse_busy

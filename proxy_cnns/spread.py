@@ -1,7 +1,6 @@
 """Numbers that spread evenly: what the designed libraries draw their shapes from, and the order to measure in.
 
-Called by `designed_convolutions`, `designed_layers` and `grid`; calls nothing of ours. Every function gives
-the same numbers on every machine, so that a library is its code.
+Every function gives the same numbers on every machine, so that a library is its code.
 """
 
 from collections.abc import Iterator, Sequence

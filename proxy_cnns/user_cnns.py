@@ -1,7 +1,6 @@
 """The user's own CNN: ``FILE.py:make_model``, loaded by its path.
 
-Called by `named_cnns` and by the backends that run it; calls `predictor.sources` for its layer table. The file is
-Python code and runs when it is loaded: only the person at this machine names it, never a request.
+The file is Python code and runs when it is loaded: only the person at this machine names it, never a request.
 """
 
 import importlib.util
@@ -11,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
-from predictor.layers import LayerTable
-from predictor.sources import resolve_cnn
 from proxy_cnns.work import Builder
 
 __all__ = ["builder_of", "make_model", "user_name", "user_table"]

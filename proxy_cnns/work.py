@@ -1,16 +1,15 @@
 """What is measured, before any framework: one thing to run, and one way to run it.
 
-Made by `grid`; read by the backends, the profiler and the campaign. Calls nothing of ours but layers, modes and
-operators.
+Calls nothing of ours but layers, modes and operators.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from predictor.layers import LayerTable
-from predictor.modes import Mode
-from predictor.operators import Operator
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.operators.operators import Operator
 
 __all__ = ["MEASURE_WHOLE", "Builder", "Setting", "Work"]
 

@@ -27,9 +27,9 @@ from api.schemas import CalibrationQuestion, StoredRows
 from api.store.intake import rows_of
 from api.store.measurements import find_rows, frame_of
 from api.store.upload_tables import MAX_ROWS
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
-from predictor.layers import LayerTable
-from predictor.measurements import canonical_gpu_name
+from predictor.measurements.table import canonical_gpu_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,15 +12,15 @@ from pydantic import BaseModel, Field
 
 from api.known_names import unknown_parameters
 from api.problems import InvalidFieldsError
+from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
+from predictor.catalogue.devices import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
+from predictor.catalogue.offers import Offer
+from predictor.checks import MAX_IMAGE_SIZE
+from predictor.cnns.layer_table import Layer
+from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
-from predictor.gpus import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
-from predictor.inputs import MAX_IMAGE_SIZE
-from predictor.layers import Layer
-from predictor.model import METHODS, Model
-from predictor.offers import Offer
-from predictor.training_sets import TRAINING_SETS, TrainingSet
-from predictor.work import cnn_flops
-from predictor.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+from predictor.models.served import METHODS, Model
+from predictor.operators.work import cnn_flops
 
 __all__ = ["router"]
 

@@ -13,8 +13,8 @@ from api.openapi import question_body
 from api.questions import body_of, question_of
 from api.schemas import LayerTableIn, OwnCnn
 from api.workers import run_apart
-from predictor.layers import LayerTable
-from predictor.work import cnn_flops
+from predictor.cnns.layer_table import LayerTable
+from predictor.operators.work import cnn_flops
 
 __all__ = ["router"]
 

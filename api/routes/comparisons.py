@@ -14,11 +14,11 @@ from api.kept_answers import NO_OPTIONS, kept_or_answered
 from api.measured import measured
 from api.openapi import question_body
 from api.schemas import ComparisonQuestion
-from predictor.compare import compare
-from predictor.coverage import coverage_of
-from predictor.layers import LayerTable
-from predictor.model import Model
-from predictor.offers import Offer
+from predictor.answers.compare import compare
+from predictor.answers.scope import coverage_of
+from predictor.catalogue.offers import Offer
+from predictor.cnns.layer_table import LayerTable
+from predictor.models.served import Model
 
 __all__ = ["router"]
 

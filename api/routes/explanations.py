@@ -13,12 +13,12 @@ from api.kept_answers import NO_OPTIONS, kept_or_answered
 from api.measured import measured
 from api.openapi import question_body
 from api.schemas import MAX_EXPLAINED_GPUS, ExplanationQuestion
-from predictor.coverage import coverage_of
+from predictor.answers.explain import explain
+from predictor.answers.question import gpus_of
+from predictor.answers.scope import coverage_of
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.explain import explain
-from predictor.layers import LayerTable
-from predictor.model import Model
-from predictor.questions import gpus_of
+from predictor.models.served import Model
 
 __all__ = ["router"]
 

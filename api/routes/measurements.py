@@ -23,8 +23,8 @@ from api.store.intake import rows_of
 from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
 from api.store.upload_tables import Table, csv_table, json_table
 from api.workers import shared_turn
-from predictor.measurement_columns import COLUMNS
-from predictor.measurements import canonical_gpu_name
+from predictor.measurements.schema import COLUMNS
+from predictor.measurements.table import canonical_gpu_name
 
 __all__ = ["MAX_BODY_BYTES", "UploadReceipt", "gate_of", "router"]
 

@@ -17,7 +17,7 @@ from api.predicting import Part, key_of, known_forecast, made_forecast, measured
 from api.questions import body_of, question_of
 from api.schemas import PredictionQuestion
 from api.workers import answer_gate, run_apart
-from predictor.layers import LayerTable
+from predictor.cnns.layer_table import LayerTable
 
 __all__ = ["router"]
 

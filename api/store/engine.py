@@ -1,8 +1,7 @@
 """Opens the store: connections, their transactions, and the schema brought up to date.
 
-Called by whoever reads or writes the store; calls SQLAlchemy, and Alembic for the migrations. SQLite runs with a
-write-ahead log, so that readers and the writer do not wait for each other, and syncs every commit to disk: an
-upload that was acknowledged outlives a crash of the process and of the machine.
+SQLite runs with a write-ahead log, so that readers and the writer do not wait for each other, and syncs every
+commit to disk: an upload that was acknowledged outlives a crash of the process and of the machine.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """From the cells of an upload to rows that can be stored: bounded, checked against the measurement schema, hashed.
 
-Called by the routes, in a thread; calls the core's checks. A row that is wrong in any way refuses the whole upload,
-by its line, column and value, so that what is acknowledged is all that was sent; and no cell may make a spreadsheet
-run it when the rows are downloaded again.
+A row that is wrong in any way refuses the whole upload, by its line, column and value, so that what is
+acknowledged is all that was sent; and no cell may make a spreadsheet run it when the rows are downloaded
+again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from api.store.tables import SEARCHABLE
 from api.store.upload_tables import Table, shortened
+from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
 from predictor.errors import SchemaError
-from predictor.inputs import MAX_BATCH_SIZE, MAX_IMAGE_SIZE
-from predictor.measurement_columns import COLUMNS, Column, column
+from predictor.measurements.schema import COLUMNS, Column, column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +56,7 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
     """
     import pandas as pd
 
-    from predictor.measurements import check_measurements
+    from predictor.measurements.table import check_measurements
 
     if not table.numbers:
         raise SchemaError("the upload has no measurement. Send a header and at least one row.")

@@ -1,8 +1,8 @@
-"""API keys: who may upload. Random, shown once, kept as a hash.
+"""API keys: who may upload.
 
-Called by the routes and by `epochcast keys`; calls engine and tables. A key is 256 random bits, which nobody guesses
-however fast hashes are computed, so a plain SHA-256 protects it at rest: the slow, salted hashes of passwords
-exist because people choose passwords, and here each upload would pay for one.
+Random, shown once, kept as a hash. A key is 256 random bits, which nobody guesses however fast hashes are
+computed, so a plain SHA-256 protects it at rest: the slow, salted hashes of passwords exist because people
+choose passwords, and here each upload would pay for one.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Measurements in the store: written once each, found again by what they are, and handed to a fit.
 
-Called by the routes and by `epochcast fit --store`; calls engine and tables. Rows are inserted in the order of their
-hashes, so that two uploads of the same rows wait for each other and never for each other in a circle.
+Rows are inserted in the order of their hashes, so that two uploads of the same rows wait for each other and
+never for each other in a circle.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def frame_of(rows: Sequence[Stored]) -> pd.DataFrame:
     """Stored rows, at least one, as a checked measurement table."""
     import pandas as pd
 
-    from predictor.measurements import check_measurements
+    from predictor.measurements.table import check_measurements
 
     return check_measurements(pd.DataFrame([stored.row() for stored in rows]), "the store")
 

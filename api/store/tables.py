@@ -1,7 +1,7 @@
 """Tables of the store; `migrations` makes them, a test holds both to each other.
 
-Called by keys and measurements; calls nothing of ours. A measurement is kept as canonical JSON beside its SHA-256,
-so that a new column of the measurement schema needs no migration; what people search by has columns of its own.
+A measurement is kept as canonical JSON beside its SHA-256, so that a new column of the measurement schema
+needs no migration; what people search by has columns of its own.
 """
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text

@@ -1,8 +1,7 @@
 """The body of an upload, CSV or JSON, taken apart into cells of text; nothing is interpreted yet.
 
-Called by the routes, in a thread; calls the measurement schema's column names alone. Every form of nonsense is
-refused here with its place: cut-off lines, columns that nobody knows, NaN, keys that come twice, depth, too many
-rows. Nothing is unpickled or executed.
+Every form of nonsense is refused here with its place: cut-off lines, columns that nobody knows, NaN, keys
+that come twice, depth, too many rows. Nothing is unpickled or executed.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from math import isfinite
 from typing import Any
 
 from predictor.errors import SchemaError, nearest
-from predictor.measurement_columns import COLUMNS, column
+from predictor.measurements.schema import COLUMNS, column
 
 __all__ = [
     "MAX_ROWS",

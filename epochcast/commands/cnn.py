@@ -9,7 +9,7 @@ from epochcast.commands.user_files import cnn_or_layers
 from epochcast.tables import Column, Format, Record, number, print_records, print_table
 
 if TYPE_CHECKING:
-    from predictor.layers import Layer, LayerTable
+    from predictor.cnns.layer_table import Layer, LayerTable
 
 __all__ = ["app"]
 
@@ -19,8 +19,8 @@ app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
 @app.command("list")
 def list_command(output: o.OutputFormat = Format.table) -> None:
     """List the CNNs that need no framework, with what one image costs at their usual size."""
-    from predictor.work import cnn_flops
-    from predictor.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+    from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+    from predictor.operators.work import cnn_flops
 
     records = [
         {
@@ -52,8 +52,8 @@ def show_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show a CNN's layers, with the work of a training pass."""
-    from predictor.inputs import MAX_BATCH_SIZE, whole_number
-    from predictor.sources import resolve_cnn
+    from predictor.checks import MAX_BATCH_SIZE, whole_number
+    from predictor.cnns.resolve import resolve_cnn
 
     size = whole_number("batch_size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(cnn_or_layers(cnn, image_size), image_size)
@@ -69,7 +69,7 @@ def show_command(
 def _layer_record(layer: "Layer", batch_size: int) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from predictor.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
+    from predictor.operators.work import PASSES, arithmetic_intensity, layer_bytes, layer_flops
 
     return {
         **asdict(layer),

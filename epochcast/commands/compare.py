@@ -11,7 +11,7 @@ from epochcast.commands.user_files import cnn_or_layers
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
-    from predictor.comparison_rows import ComparisonRow
+    from predictor.answers.compare import ComparisonRow
 
 __all__ = ["compare_command"]
 
@@ -127,9 +127,9 @@ def _answer(
         from epochcast.transport import Service
 
         return compare_remotely(Service(server), cnn, batch_size, gpu, **question, **wishes)
-    from predictor.compare import compare
-    from predictor.coverage import coverage_of
-    from predictor.questions import load_model
+    from predictor.answers.compare import compare
+    from predictor.answers.question import load_model
+    from predictor.answers.scope import coverage_of
 
     question = question | {"model": load_model(question["model"])}
     found = compare(cnn, batch_size, gpu, **wishes, **question)

@@ -27,8 +27,8 @@ def import_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Turn published measurements into a measurement table and report what became of every row."""
-    from predictor.importers import import_measurements
-    from predictor.measurements import write_measurements
+    from predictor.measurements.published import import_measurements
+    from predictor.measurements.table import write_measurements
 
     frame, report = import_measurements(name, path)
     if out is not None:
@@ -69,7 +69,7 @@ def show_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show what a measurement table holds, after checking it."""
-    from predictor.measurements import read_measurements, summary
+    from predictor.measurements.table import read_measurements, summary
 
     table = summary(read_measurements(path))
     table = table.astype(object).where(table.notna(), None)

@@ -13,7 +13,7 @@ from epochcast.tables import Format, print_records
 
 if TYPE_CHECKING:
     from epochcast.transport import Service
-    from predictor.explanations import Explanation
+    from predictor.answers.explain import Explanation
 
 __all__ = ["explain_command"]
 
@@ -109,14 +109,14 @@ def explain_command(
         "method": method,
         "model": model,
     }
-    from predictor.explain_tables import is_measurement_table
+    from predictor.answers.explain_measured import is_measurement_table
 
     of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
     asked = what if of_table else cnns_or_layers(what, image_size, dataset)
     wanted = Wanted(asked, gpu, batch_size or None, image_size, samples, dataset, mode, options)
     found, covers = explained(wanted, _service(server))
     if plot is not None:
-        from predictor.explain_plots import write_plot
+        from predictor.answers.plots import write_plot
 
         write_plot(found, plot)
     _print(found, output, covers)
@@ -135,7 +135,7 @@ def _service(url: str | None) -> "Service | None":
 def _print(found: "Sequence[Explanation]", output: Format, covers: str) -> None:
     from dataclasses import asdict
 
-    from predictor.explanations import explanation_rows, row_columns
+    from predictor.answers.explain import explanation_rows, row_columns
 
     if output is Format.table:
         show_explanations(found, covers)

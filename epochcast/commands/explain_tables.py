@@ -1,7 +1,4 @@
-"""How `epochcast explain` prints explanations on a terminal: times and shares, other modes, laws and switches.
-
-Called by `epochcast.commands.explain`; calls tables and the helpers of predict.
-"""
+"""How `epochcast explain` prints explanations on a terminal: times and shares, other modes, laws and switches."""
 
 import math
 from collections.abc import Sequence
@@ -13,8 +10,8 @@ from epochcast.commands.predict import legend, reason_letters, table_gpu_name
 from epochcast.tables import Column, Record, number, print_notes, print_table
 
 if TYPE_CHECKING:
-    from predictor.explanations import Explanation
-    from predictor.switches import Switch
+    from predictor.answers.bounds import Switch
+    from predictor.answers.explain import Explanation
 
 __all__ = ["show_explanations"]
 

@@ -58,7 +58,7 @@ def fit_command(
 
 def _say_libraries(out: Path) -> None:
     """Name the operator libraries that lie beside a model file, and their folder; nothing where there are none."""
-    from predictor.layer_models import LayerModels
+    from predictor.models.layer_times.files import LayerModels
 
     names = LayerModels.beside(out).modes()
     if names:

@@ -21,8 +21,8 @@ def list_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List every GPU that can be predicted."""
+    from predictor.catalogue.devices import GENERATIONS, all_gpus
     from predictor.errors import SchemaError, nearest
-    from predictor.gpus import GENERATIONS, all_gpus
 
     if generation is not None and generation.casefold() not in GENERATIONS:
         raise SchemaError(
@@ -43,7 +43,7 @@ def show_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Show all that is known of one GPU."""
-    from predictor.gpus import find_gpu, precisions_of
+    from predictor.catalogue.devices import find_gpu, precisions_of
 
     gpu = find_gpu(name)
     record = {**asdict(gpu), "precisions": precisions_of(gpu)}

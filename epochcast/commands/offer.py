@@ -26,8 +26,8 @@ def list_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List what GPUs cost to rent, cheapest first."""
-    from predictor.gpus import find_gpu
-    from predictor.offers import load_offers
+    from predictor.catalogue.devices import find_gpu
+    from predictor.catalogue.offers import load_offers
 
     wanted = None if gpu is None else find_gpu(gpu).name
     chosen = [

@@ -1,7 +1,4 @@
-"""Options that several commands share, described once.
-
-Called by the commands; calls tables for the formats.
-"""
+"""Options that several commands share, described once."""
 
 from pathlib import Path
 from typing import Annotated, Any

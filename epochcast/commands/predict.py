@@ -22,7 +22,7 @@ from epochcast.tables import (
 )
 
 if TYPE_CHECKING:
-    from predictor.prediction_rows import PredictionRow
+    from predictor.answers.predict import PredictionRow
 
 __all__ = ["legend", "notes_column", "predict_command", "price_dates", "reason_letters", "table_gpu_name"]
 
@@ -169,9 +169,9 @@ def _answer(
         from epochcast.transport import Service
 
         return predict_remotely(Service(server), cnn, gpu, batch_size, **question)
-    from predictor.coverage import coverage_of
-    from predictor.predict import predict
-    from predictor.questions import load_model
+    from predictor.answers.predict import predict
+    from predictor.answers.question import load_model
+    from predictor.answers.scope import coverage_of
 
     question = question | {"model": load_model(question["model"])}
     found = predict(cnn, gpu, batch_size, **question)
@@ -183,9 +183,9 @@ def _letter(i: int) -> str:
 
 
 def _predict_file(rows: Path | None, out: Path | None, model: Path | None, other: bool) -> None:
-    from predictor.bulk import predict_rows
+    from predictor.answers.bulk import predict_rows
+    from predictor.answers.question import load_model
     from predictor.errors import SchemaError
-    from predictor.questions import load_model
 
     if rows is None or out is None or other:
         raise SchemaError(
@@ -284,8 +284,7 @@ def _notes(
 
 
 def _could_use_tf32(row: "PredictionRow") -> bool:
-    from predictor.cpus import is_cpu
-    from predictor.gpus import find_gpu, precisions_of
+    from predictor.catalogue.devices import find_gpu, is_cpu, precisions_of
 
     plain = row.precision == "fp32" and row.framework == "pytorch" and not is_cpu(row.gpu)
     return plain and "tf32" in precisions_of(find_gpu(row.gpu))

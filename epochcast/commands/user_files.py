@@ -1,14 +1,14 @@
 """A user's own CNN on the command line: ``FILE.py:make_model[@SIZE]`` becomes a layer table before anyone is asked.
 
-Called by predict, explain, compare and cnn show; calls `proxy_cnns.named_cnns`. The file is Python code and is run
-here, at the machine of whoever names it: the core and a service never see more than its layers.
+The file is Python code and is run here, at the machine of whoever names it: the core and a service never see
+more than its layers.
 """
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from predictor.layers import LayerTable
+    from predictor.cnns.layer_table import LayerTable
 
 __all__ = ["cnn_or_layers", "cnns_or_layers"]
 
@@ -32,7 +32,7 @@ def cnn_or_layers(cnn: str, image_size: int | None = None, data_set: str | None 
     if not names_a_file(cnn):
         return cnn
     if image_size is None and "@" not in cnn:
-        from predictor.questions import data_image_size
+        from predictor.answers.question import data_image_size
 
         image_size = data_image_size(data_set, None)
     return named_table(cnn, image_size)

@@ -1,7 +1,7 @@
 """Between epoch time and iteration time: what lets every predictor take part in every scenario.
 
 The founding predictors answer with the epoch time at a fixed number of samples, all others with the time
-of an iteration. Called by `predictor.evaluation.run`; calls `predictor.epochs`.
+of an iteration.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 
-from predictor.epochs import EpochOverhead, fit_epoch_overhead, iterations_per_epoch
 from predictor.errors import NotFittedError
+from predictor.models.epochs import EpochOverhead, fit_epoch_overhead, iterations_per_epoch
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,28 +1,280 @@
-"""Runs predictors through scenarios: fit on what a fold shows, predict the rest, keep every row's answer.
-
-Called by the command, benchmarks and notebooks; calls scenarios, fold_runner, summary and predictors. The
-same table and seed give the same numbers to the last digit, whatever the number of jobs.
-"""
+"""Runs scenarios: fits every fold cold, predicts what was held out, and summarises errors and coverage."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from predictor.errors import DataError, EpochcastError
-from predictor.evaluation.fold_runner import ROW_COLUMNS, Outcome, Refusal, run_folds
-from predictor.evaluation.noise import run_to_run_noise
+from predictor.cnns.proxies import PROXY_TIME_PREFIX
+from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold, Positions
-from predictor.evaluation.summary import error_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EvaluationResult", "evaluate", "registered_predictors"]
+    from predictor.evaluation.scenarios import Scenario
+
+__all__ = [
+    "COVERAGE",
+    "ROW_COLUMNS",
+    "EvaluationResult",
+    "Outcome",
+    "Refusal",
+    "absolute_error",
+    "error_table",
+    "evaluate",
+    "inside_interval",
+    "registered_predictors",
+    "relative_spread",
+    "run_folds",
+    "run_to_run_noise",
+]
+
+_SAME_RUN = (
+    "source", "framework", "gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "xla",
+    "optimizer",
+)  # fmt: skip
+
+
+def relative_spread(features: pd.DataFrame) -> NDArray[np.float64]:
+    """Interquartile range of each row's repeats over its time, as a fraction.
+
+    Where a row keeps no repeats but the table times the same configuration several times, the interquartile
+    range of those rows over their median stands in; NaN where neither is known.
+    """
+    time_ms = features["iteration_time_ms"].to_numpy(dtype=float)
+    spread = np.full(len(features), np.nan)
+    if "iteration_time_ms_iqr" in features:
+        spread = features["iteration_time_ms_iqr"].to_numpy(dtype=float) / time_ms
+    return np.where(np.isnan(spread), _spread_of_repeated_rows(features), spread)
+
+
+def _spread_of_repeated_rows(features: pd.DataFrame) -> NDArray[np.float64]:
+    columns = [column for column in _SAME_RUN if column in features]
+    run = features.groupby(columns, dropna=False, sort=False).ngroup()
+    times = features["iteration_time_ms"].groupby(run)
+    low, median, high = (run.map(times.quantile(q)) for q in (0.25, 0.5, 0.75))
+    repeated = times.transform("size") > 1
+    return ((high - low) / median).where(repeated).to_numpy(dtype=float)
+
+
+def run_to_run_noise(features: pd.DataFrame) -> float:
+    """Median over rows of the relative spread of repeats, as a fraction; NaN where nothing was repeated."""
+    if features.empty:
+        return float("nan")
+    spread = relative_spread(features)
+    known = spread[np.isfinite(spread)]
+    return float(np.median(known)) if known.size else float("nan")
+
+
+def absolute_error(predictions: pd.DataFrame) -> pd.Series[float]:
+    """|predicted / measured - 1| of every row, a fraction; NaN where nothing finite was predicted."""
+    error = (predictions["predicted"].astype(float) / predictions["measured"].astype(float) - 1.0).abs()
+    return error.where(np.isfinite(error))
+
+
+def inside_interval(predictions: pd.DataFrame) -> pd.Series[float]:
+    """1.0 where the truth lies inside the interval, 0.0 where not, NaN where no interval was given."""
+    low, high = predictions["low"].astype(float), predictions["high"].astype(float)
+    measured = predictions["measured"].astype(float)
+    return ((measured >= low) & (measured <= high)).astype(float).where(low.notna() & high.notna())
+
+
+def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
+    """One scenario's row per predictor, best first, then those that could not answer.
+
+    Returns
+    -------
+    DataFrame
+        The columns that `EvaluationResult.table` documents.
+    """
+    import pandas as pd
+
+    answers = result.predictions[result.predictions["scenario"] == scenario.name]
+    refused = result.not_applicable[result.not_applicable["scenario"] == scenario.name]
+    names = list(dict.fromkeys([*answers["predictor"], *refused["predictor"]]))
+    start, goal = result.start_and_goal(scenario.name)
+    beside = {"noise": result.noise.get(scenario.name, np.nan), "start": start, "goal": goal}
+    rows = [
+        {
+            "scenario": scenario.name,
+            "predictor": name,
+            **_errors(answers[answers["predictor"] == name], scenario.group),
+            **beside,
+            "notes": _notes(answers[answers["predictor"] == name], refused[refused["predictor"] == name]),
+        }
+        for name in names
+    ]
+    return pd.DataFrame(rows).sort_values("mape", kind="stable", na_position="last", ignore_index=True)
+
+
+def _errors(answers: pd.DataFrame, group: str) -> dict[str, Any]:
+    error, inside = absolute_error(answers), inside_interval(answers)
+    worst_coverage, worst_coverage_group = _worst(inside, answers[group], largest=False)
+    worst_mape, worst_mape_group = _worst(error, answers[group], largest=True)
+    return {
+        "mape": float(error.mean()),
+        "median": float(error.median()),
+        "p90": float(error.quantile(0.9)),
+        "n": int(error.notna().sum()),
+        "coverage": float(inside.mean()),
+        "worst_coverage": worst_coverage,
+        "worst_coverage_group": worst_coverage_group,
+        "worst_mape": worst_mape,
+        "worst_mape_group": worst_mape_group,
+    }
+
+
+def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> tuple[float, str]:
+    means = values.groupby(groups).mean().dropna()
+    if means.empty:
+        return float("nan"), ""
+    worst = str(means.idxmax() if largest else means.idxmin())
+    return float(means[worst]), worst
+
+
+def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
+    """Say in one line what was not answered and why, and what was answered that no time can be."""
+    parts: list[str] = []
+    if len(refused):
+        first, n_rows = str(refused["reason"].iloc[0]), int(refused["n_rows"].sum())
+        parts.append(f"not applicable to {n_rows} rows: {first}" if n_rows else first)
+        others = refused["reason"].nunique() - 1
+        parts += [f"{others} more reasons"] * bool(others)
+    n_missing = int(absolute_error(answers).isna().sum())
+    n_impossible = int((answers["predicted"].astype(float) <= 0).sum())
+    parts += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)
+    parts += [f"{n_impossible} rows: predicted time not above 0 (counted)"] * bool(n_impossible)
+    return "; ".join(parts)
+
+
+COVERAGE = 0.9
+"""Share of truths that an interval is meant to hold."""
+
+ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
+"""What a tested row is told by."""
+
+_ANSWERS = ("iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s")
+_MEASURED_BESIDE = ("gpu_time_ms", "host_time_ms", "peak_memory_mib", "conv_algorithms")
+_KERNEL_TIME_PREFIX = "kernel_time_ms_"
+_CELL = ["gpu", "cnn", "image_size"]
+
+Refusal = tuple[str, str, str, int, str]
+"""Scenario, fold, predictor, number of rows, and the reason why they were not answered."""
+
+Outcome = tuple["list[pd.DataFrame]", list[Refusal]]
+
+
+def run_folds(
+    features: pd.DataFrame, scenario: Scenario, name: str, estimator: Any, folds: list[Fold], seed: int
+) -> Outcome:
+    """Fit once and predict every fold; one BLAS thread, since the order of sums changes digits."""
+    from sklearn.base import clone
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    answered: list[pd.DataFrame] = []
+    refused: list[Refusal] = []
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # Said in the table: how many predicted times are not above zero.
+        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
+        model = clone(estimator)
+        if "random_state" in model.get_params():
+            model.set_params(random_state=seed)
+        try:
+            _fit(model, features, scenario, folds[0])
+        except EpochcastError as error:
+            return [], [(scenario.name, fold.name, name, fold.test.size, str(error)) for fold in folds]
+        for fold in folds:
+            answers, refusals = _whole_or_by_cell(model, features, scenario, name, fold)
+            answered += answers
+            refused += refusals
+    return answered, refused
+
+
+def _whole_or_by_cell(
+    model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold
+) -> Outcome:
+    """Predict a fold; if it is refused, each of its CNNs apart, so that one cannot silence the others."""
+    try:
+        return [_answers(model, features, scenario, name, fold)], []
+    except EpochcastError as error:
+        cells = features.iloc[fold.test].groupby(_CELL, sort=False).indices
+        if len(cells) == 1:
+            return [], [(scenario.name, fold.name, name, fold.test.size, str(error))]
+    parts = [replace(fold, test=fold.test[rows]) for rows in cells.values()]
+    outcomes = [_whole_or_by_cell(model, features, scenario, name, part) for part in parts]
+    return [each for answers, _ in outcomes for each in answers], [
+        each for _, refusals in outcomes for each in refusals
+    ]
+
+
+def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
+    uses_operators = getattr(model, "uses_operators", False)
+    if scenario.needs_operators and not uses_operators:
+        raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
+    train = features.iloc[fold.train]
+    if not uses_operators and "kind" in train:
+        train = train[train["kind"].fillna("target") == "target"]
+    model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
+
+
+def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
+    """Leave out the answer, but not what else was measured: kernel times are labels to learn from."""
+    return rows.drop(columns=_hidden(rows, scenario, _ANSWERS))
+
+
+def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
+    """Leave out all that was measured of the rows, so that no predictor can read the answer."""
+    profiled = [str(column) for column in rows if str(column).startswith(_KERNEL_TIME_PREFIX)]
+    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *profiled)))
+
+
+def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
+    hidden = [column for column in measured if column in rows and column not in scenario.known]
+    if not scenario.proxies_known:
+        hidden += [str(column) for column in rows if str(column).startswith(PROXY_TIME_PREFIX)]
+    return hidden
+
+
+def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
+    return rows[scenario.answer].to_numpy(dtype=float)
+
+
+def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold) -> pd.DataFrame:
+    rows = features.iloc[fold.test]
+    shown = _shown_to_predict(rows, scenario)
+    known = features.iloc[fold.anchors]
+    extra: dict[str, Any] = {}
+    if getattr(model, "uses_anchors", False):
+        extra["anchors"] = (_shown_to_predict(known, scenario), _truth(known, scenario))
+    predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
+    low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(shown, **extra, coverage=COVERAGE)
+        low, high = (_one_per_row(end, name, len(rows)) for end in ends)
+    scale = 1.0 / rows["batch_size"].to_numpy(dtype=float) if scenario.per_image else 1.0
+    answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
+    answered.insert(0, "scenario", scenario.name)
+    answered.insert(1, "fold", fold.name)
+    answered.insert(2, "predictor", name)
+    answered.insert(3, "row", fold.test)
+    truth = _truth(rows, scenario)
+    return answered.assign(
+        measured=truth * scale, predicted=predicted * scale, low=low * scale, high=high * scale
+    )
+
+
+def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
+    times = np.asarray(answer, dtype=float)
+    if times.shape != (n_rows,):
+        raise SchemaError(f"{name} gave an answer of shape {times.shape} for {n_rows} rows")
+    return times
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +326,14 @@ class EvaluationResult:
 
 
 def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Fresh, unfitted predictors of `predictor.predictors.PREDICTORS` by name; all of them if none is named.
+    """Fresh, unfitted predictors of `predictor.models.registry.PREDICTORS` by name; all of them if none is named.
 
     Raises
     ------
     SchemaError
         If a name is not registered.
     """
-    from predictor.predictors import PREDICTORS, predictor_class
+    from predictor.models.registry import PREDICTORS, predictor_class
 
     return {name: predictor_class(name)() for name in (PREDICTORS if names is None else names)}
 
@@ -98,7 +350,7 @@ def evaluate(
     Parameters
     ----------
     features : DataFrame of n rows
-        A feature table (`predictor.features.feature_table`) with `iteration_time_ms`.
+        A feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`.
     scenarios : sequence of str, optional
         Names in `SCENARIOS`; by default all of them, on data without published rows those for any table.
     predictors : sequence of str, or mapping of name to estimator, optional

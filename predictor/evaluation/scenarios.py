@@ -1,7 +1,6 @@
-"""The questions that predictors are judged on: what each may know, what it is tested on, what is aimed at.
+"""The questions that predictors are judged on: what each may know, and what it is tested on.
 
-Called by `predictor.evaluation.run`, the command and benchmarks; calls scenario_splits.
-docs/evaluation.md says for each scenario why it is split so. A new one is one entry in `SCENARIOS`.
+A new one is one entry in `SCENARIOS`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError, nearest
-from predictor.evaluation import layer_splits, scenario_splits
-from predictor.evaluation.scenario_splits import N_PROXIES
-from predictor.evaluation.splits import Fold, Positions, target_rows
+from predictor.evaluation import splits
+from predictor.evaluation.splits import N_PROXIES, Fold, Positions, target_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +104,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.019,
         start=0.025,
-        split=scenario_splits.problem_scaling,
+        split=splits.problem_scaling,
     ),
     "problem-scaling-fine-grid": Scenario(
         name="problem-scaling-fine-grid",
@@ -116,7 +114,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.010,
         start=0.035,
-        split=layer_splits.fine_grid,
+        split=splits.fine_grid,
         answer="gpu_time_ms",
         predictors=("layer-times", "interpolation", "line"),
     ),
@@ -128,7 +126,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.015,
         start=0.025,
-        split=layer_splits.layers_measured,
+        split=splits.layers_measured,
         answer="gpu_time_ms",
         predictors=_OF_LAYERS,
     ),
@@ -140,7 +138,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.030,
         start=0.057,
-        split=layer_splits.general_library,
+        split=splits.general_library,
         answer="gpu_time_ms",
         predictors=_OF_LAYERS,
     ),
@@ -152,7 +150,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.04,
         start=None,
-        split=partial(layer_splits.preset_library, largest="library"),
+        split=partial(splits.preset_library, largest="library"),
         answer="gpu_time_ms",
         predictors=("layer-times",),
     ),
@@ -164,7 +162,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.06,
         start=None,
-        split=partial(layer_splits.preset_library, largest="quick"),
+        split=partial(splits.preset_library, largest="quick"),
         answer="gpu_time_ms",
         predictors=("layer-times",),
     ),
@@ -176,7 +174,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=None,
         start=None,
-        split=partial(layer_splits.layers_measured, family=True),
+        split=partial(splits.layers_measured, family=True),
         answer="gpu_time_ms",
         predictors=_OF_LAYERS,
     ),
@@ -188,7 +186,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=None,
         start=None,
-        split=partial(layer_splits.general_library, family=True),
+        split=partial(splits.general_library, family=True),
         answer="gpu_time_ms",
         predictors=_OF_LAYERS,
     ),
@@ -200,7 +198,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.06,
         start=0.087,
-        split=scenario_splits.unseen_cnn,
+        split=splits.unseen_cnn,
     ),
     "unseen-cnn-one-run": Scenario(
         name="unseen-cnn-one-run",
@@ -210,7 +208,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=None,
         start=0.056,
-        split=scenario_splits.unseen_cnn_one_run,
+        split=splits.unseen_cnn_one_run,
     ),
     "unseen-gpu-specs": Scenario(
         name="unseen-gpu-specs",
@@ -220,7 +218,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.12,
         start=0.164,
-        split=scenario_splits.unseen_gpu,
+        split=splits.unseen_gpu,
         proxies_known=False,
     ),
     "unseen-gpu-specs-lambda": Scenario(
@@ -231,7 +229,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.07,
         start=0.084,
-        split=scenario_splits.unseen_gpu,
+        split=splits.unseen_gpu,
         proxies_known=False,
         per_image=True,
     ),
@@ -243,7 +241,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.08,
         start=0.112,
-        split=scenario_splits.unseen_gpu_anchored,
+        split=splits.unseen_gpu_anchored,
         proxies_known=False,
     ),
     "unseen-gpu-anchored-lambda": Scenario(
@@ -254,7 +252,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.06,
         start=0.089,
-        split=scenario_splits.unseen_gpu_anchored,
+        split=splits.unseen_gpu_anchored,
         proxies_known=False,
         per_image=True,
     ),
@@ -266,7 +264,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.10,
         start=0.158,
-        split=scenario_splits.unseen_gpu_proxies,
+        split=splits.unseen_gpu_proxies,
         needs_operators=True,
     ),
     "hardware-scaling": Scenario(
@@ -277,7 +275,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.05,
         start=0.071,
-        split=scenario_splits.hardware_scaling,
+        split=splits.hardware_scaling,
     ),
     "problem-and-hardware-scaling": Scenario(
         name="problem-and-hardware-scaling",
@@ -287,7 +285,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="gpu",
         goal=0.12,
         start=None,
-        split=scenario_splits.problem_and_hardware_scaling,
+        split=splits.problem_and_hardware_scaling,
         proxies_known=False,
     ),
     "epoch-time": Scenario(
@@ -298,7 +296,7 @@ SCENARIOS: dict[str, Scenario] = {
         group="cnn",
         goal=0.03,
         start=0.07,
-        split=scenario_splits.epoch_time,
+        split=splits.epoch_time,
         answer="epoch_time_s",
         known=("iteration_time_ms",),
     ),

@@ -1,39 +1,54 @@
-"""Ways to split a feature table into what a predictor may see and what it is judged on, by whole groups.
-
-Called by `predictor.evaluation.scenarios`; calls `predictor.gpus` to tell which GPUs are the same chip,
-and mode_columns.
-Every function takes row *positions* (0 is the first row) of one feature table, and gives folds of positions.
-"""
+"""How measurements are divided into what a fit sees and what judges it: groups held out whole."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.errors import SchemaError
-from predictor.mode_columns import MODE_COLUMNS
+from predictor.catalogue.modes import MODE_COLUMNS
+from predictor.errors import DataError, SchemaError
+from predictor.operators.operators import operator_from_row, operators_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "LIBRARIES",
+    "N_KNOWN_BATCH_SIZES",
+    "N_PROXIES",
     "Fold",
     "Positions",
     "chips",
     "deal_into_groups",
+    "epoch_time",
+    "fine_grid",
+    "general_library",
+    "hardware_scaling",
     "interior_rows",
+    "layers_measured",
     "leave_one_out",
+    "library_of",
     "middle_rows",
     "one_run_folds",
     "operator_configurations",
     "operator_rows",
     "ordered_pair_folds",
+    "preset_library",
+    "problem_and_hardware_scaling",
+    "problem_scaling",
     "series_of",
     "target_rows",
+    "unseen_cnn",
+    "unseen_cnn_one_run",
+    "unseen_gpu",
+    "unseen_gpu_anchored",
+    "unseen_gpu_proxies",
 ]
 
 Positions = NDArray[np.intp]
@@ -117,7 +132,7 @@ def chips(features: pd.DataFrame) -> NDArray[np.str_]:
     UnknownGpuError
         If the catalogue lacks a GPU.
     """
-    from predictor.gpus import find_gpu
+    from predictor.catalogue.devices import find_gpu
 
     names = [str(name) for name in features["gpu"].unique()]
     chip_of = {name: name if name.startswith("cpu:") else find_gpu(name).chip for name in names}
@@ -189,3 +204,280 @@ def ordered_pair_folds(
             train = np.concatenate([known, wanted[~np.isin(cnn[wanted], held_out)]])
             anchors = known[np.isin(cnn[known], held_out)]
             yield Fold(f"{first} -> {second} | {', '.join(held_out)}", np.sort(train), anchors, test)
+
+
+N_PROXIES = 20
+"""Convolutions timed alone on the new GPU in the scenario with proxies."""
+
+_N_CNN_GROUPS = 4
+_EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
+_NOTHING = np.empty(0, dtype=np.intp)
+
+
+def _union(*parts: Positions) -> Positions:
+    joined: Positions = np.unique(np.concatenate(parts))
+    return joined
+
+
+def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
+    values: NDArray[np.str_] = features[name].to_numpy().astype(str)
+    return values
+
+
+def _operators_of_other_chips(features: pd.DataFrame, chip_of: NDArray[np.str_], chip: str) -> Positions:
+    operators = operator_rows(features)
+    elsewhere: Positions = operators[chip_of[operators] != chip]
+    return elsewhere
+
+
+def problem_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out the k-th interior batch size of every series; the rest is known."""
+    for k, test in interior_rows(features, rows).items():
+        rest = np.setdiff1d(rows, test)
+        yield Fold(f"interior batch size {k}", _union(rest, operator_rows(features)), rest, test)
+
+
+def unseen_cnn(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN on all GPUs."""
+    for name, test, rest in leave_one_out(_column(features, "cnn"), rows):
+        yield Fold(name, _union(rest, operator_rows(features)), _NOTHING, test)
+
+
+def unseen_cnn_one_run(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN on all GPUs; of each series tested, one run is known and no other series."""
+    for name, held_out, rest in leave_one_out(_column(features, "cnn"), rows):
+        yield from one_run_folds(features, name, _union(rest, operator_rows(features)), held_out)
+
+
+def unseen_gpu(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one chip with all that was measured on it."""
+    chip_of = chips(features)
+    for name, test, rest in leave_one_out(chip_of, rows):
+        yield Fold(name, _union(rest, _operators_of_other_chips(features, chip_of, name)), _NOTHING, test)
+
+
+def unseen_gpu_anchored(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one chip, and one CNN everywhere; that CNN's runs on other chips are anchors."""
+    chip_of, cnn = chips(features), _column(features, "cnn")
+    for chip, held_out, rest in leave_one_out(chip_of, rows):
+        operators = _operators_of_other_chips(features, chip_of, chip)
+        for name in sorted(set(cnn[held_out])):
+            train = rest[cnn[rest] != name]
+            if train.size:  # operators alone would be another question
+                train = _union(train, operators)
+                yield Fold(
+                    f"{chip} | {name}", train, rest[cnn[rest] == name], held_out[cnn[held_out] == name]
+                )
+
+
+def unseen_gpu_proxies(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
+    """Hold out one chip, but for some convolutions timed alone on it."""
+    chip_of = chips(features)
+    convolutions = _fp32_convolutions(features)
+    for number, (chip, test, rest) in enumerate(leave_one_out(chip_of, rows)):
+        measured = operator_configurations(features, convolutions[chip_of[convolutions] == chip])
+        if len(measured) < N_PROXIES:
+            raise DataError(
+                f"{chip} has {len(measured)} convolutions timed alone; this scenario "
+                f"needs {N_PROXIES} on every chip. Add operator rows to the table."
+            )
+        chosen = np.random.default_rng([seed, number]).choice(len(measured), N_PROXIES, replace=False)
+        others = _operators_of_other_chips(features, chip_of, chip)
+        yield Fold(chip, _union(rest, others, *(measured[i] for i in chosen)), _NOTHING, test)
+
+
+def _fp32_convolutions(features: pd.DataFrame) -> Positions:
+    rows = operator_rows(features)
+    chosen = features.iloc[rows]
+    keep = (chosen["precision"] == "fp32").to_numpy()
+    if "type" in chosen:
+        keep = keep & (chosen["type"] == "conv2d").to_numpy()
+    return rows[keep]
+
+
+def hardware_scaling(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
+    """From each GPU to each other one, with a group of CNNs held out on the second."""
+    deal = partial(deal_into_groups, n_groups=_N_CNN_GROUPS, seed=seed)
+    return ordered_pair_folds(features, rows, deal)
+
+
+def problem_and_hardware_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one chip, and the k-th interior batch size of every series everywhere."""
+    chip_of = chips(features)
+    for k, interior in interior_rows(features, rows).items():
+        outside = np.setdiff1d(rows, interior)
+        for chip, test, _ in leave_one_out(chip_of, interior):
+            rest = outside[chip_of[outside] != chip]
+            train = _union(rest, _operators_of_other_chips(features, chip_of, chip))
+            yield Fold(f"{chip} | interior batch size {k}", train, rest, test)
+
+
+def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one chip, then one CNN, among the rows whose epoch was timed."""
+    if not set(_EPOCH_COLUMNS) <= set(features.columns):
+        return
+    rows = rows[features[_EPOCH_COLUMNS].notna().all(axis=1).to_numpy()[rows]]
+    for column, groups in (("gpu", chips(features)), ("cnn", _column(features, "cnn"))):
+        for name, test, rest in leave_one_out(groups, rows):
+            yield Fold(f"{column} {name}", rest, _NOTHING, test)
+
+
+N_KNOWN_BATCH_SIZES = 5
+"""Batch sizes of the CNN itself that are known on a fine grid: smallest, largest, and three between."""
+
+LIBRARIES = ("quick", "library")
+"""Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
+
+_WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
+_FINE = 12  # batch sizes that make a grid fine
+_FAMILY = re.compile(
+    r"(wide_resnet|resnext|resnet|vgg|densenet|efficientnet|convnext|mobilenet|regnet|shufflenet|[a-z]+)"
+)
+
+
+def layers_measured(
+    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
+) -> Iterator[Fold]:
+    """Hold out one CNN, or one family, whose operators were measured; all operators are known."""
+    operators = _operators(features)
+    timed = _timed(features, rows)
+    whole = timed[_whole(features, timed, operators)]
+    if not whole.size:
+        raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
+    for name, test, rest in leave_one_out(_groups(features, family), timed):
+        if np.isin(test, whole).any():
+            yield Fold(name, np.union1d(rest, operators), _NOTHING, test[np.isin(test, whole)])
+
+
+def general_library(
+    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
+) -> Iterator[Fold]:
+    """Hold out one CNN, or one family, with the operators that no other CNN has."""
+    return _without_own(features, rows, _operators(features), _groups(features, family))
+
+
+def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
+    """Hold out one CNN with the operators that no other CNN has; known are those of a designed library alone."""
+    operators = _operators(features)
+    libraries = library_of(features)[operators]
+    wanted = LIBRARIES[: LIBRARIES.index(largest) + 1]
+    chosen = operators[np.isin(libraries, wanted)]
+    if not chosen.size:
+        raise DataError(
+            f"no operator says in its notes that it is of the library {largest}: library={largest}."
+        )
+    return _without_own(features, rows, chosen, _groups(features, family=False))
+
+
+def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Know five batch sizes of every long series, geometrically apart, and all operators; predict the others."""
+    rows = _timed(features, rows)
+    series, batch = series_of(features), features["batch_size"].to_numpy()
+    known: list[Positions] = []
+    for number in np.unique(series[rows]):
+        members = rows[series[rows] == number]
+        sizes = np.unique(batch[members])
+        if sizes.size >= _FINE:
+            known.append(members[np.isin(batch[members], _spread(sizes))])
+    if not known:
+        raise DataError(
+            f"no CNN was measured at {_FINE} batch sizes or more. Measure one with `epochcast profile`."
+        )
+    anchors = np.sort(np.concatenate(known))
+    long = np.isin(series[rows], series[anchors])
+    test = np.setdiff1d(rows[long], anchors)
+    train = np.union1d(np.union1d(anchors, rows[~long]), _operators(features))
+    yield Fold("five batch sizes", train, anchors, test)
+
+
+def library_of(features: pd.DataFrame) -> NDArray[np.str_]:
+    """Name the library of every row, from ``library=NAME`` in its notes; empty where there is none."""
+    notes = features["notes"].astype(str) if "notes" in features else None
+    if notes is None:
+        return np.full(len(features), "", dtype=np.str_)
+    return notes.str.extract(r"library=(\w+)", expand=False).fillna("").to_numpy().astype(np.str_)
+
+
+def _operators(features: pd.DataFrame) -> Positions:
+    """Rows of operators that say which: others, such as published ones of a single pass, are another instrument's."""
+    found = (
+        (features["kind"] == "operator").to_numpy() if "kind" in features else np.zeros(len(features), bool)
+    )
+    if "n_tensors" in features:
+        found = found & features["n_tensors"].notna().to_numpy()
+    if not found.any():
+        raise DataError(
+            "no single layers are among the rows: measure them with `epochcast profile --preset library`."
+        )
+    return np.flatnonzero(found)
+
+
+def _timed(features: pd.DataFrame, rows: Positions, operators: Positions | None = None) -> Positions:
+    """Rows whose GPU time and layers are known, in a mode in which (these) operators were measured."""
+    from predictor.models.layer_times.estimator import modes_of
+
+    if "gpu_time_ms" not in features:
+        raise DataError("no row has gpu_time_ms, which measured layers add up to.")
+    modes = modes_of(features)
+    measured = {modes[i] for i in (_operators(features) if operators is None else operators)}
+    known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
+    known &= np.array([mode in measured for mode in modes], dtype=bool)
+    return rows[known[rows]]
+
+
+def _whole(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:
+    """Whether nearly all operators of a row's CNN were measured in its mode."""
+    from predictor.models.layer_times.estimator import modes_of
+
+    modes = modes_of(features)
+    names = features["cnn"].to_numpy()
+    measured: dict[object, set[str]] = {}
+    for i in operators:
+        measured.setdefault(modes[i], set()).add(str(names[i]))
+    shares: dict[tuple[object, ...], float] = {}
+    for i in rows:
+        table = features["layer_table"].iloc[i]
+        cell = (modes[i], id(table))
+        if cell not in shares:
+            counted = operators_of(table)
+            known = sum(n for operator, n in counted.items() if operator.name in measured[modes[i]])
+            shares[cell] = known / counted.total()
+    return np.array(
+        [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
+    )
+
+
+def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:
+    names = [str(name) for name in features["cnn"]]
+    return np.array([_family(name) if family else name for name in names], dtype=np.str_)
+
+
+def _family(cnn: str) -> str:
+    found = _FAMILY.match(cnn)
+    return found.group(1) if found else cnn
+
+
+def _without_own(
+    features: pd.DataFrame, rows: Positions, operators: Positions, groups: NDArray[np.str_]
+) -> Iterator[Fold]:
+    rows = _timed(features, rows, operators)
+    records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
+    names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)
+    having = _names_by_group(features, rows, groups)
+    for name, test, rest in leave_one_out(groups, rows):
+        elsewhere = set().union(*(found for group, found in having.items() if group != name))
+        own = sorted(having[name] - elsewhere)
+        yield Fold(name, np.union1d(rest, operators[~np.isin(names, own)]), _NOTHING, test)
+
+
+def _names_by_group(features: pd.DataFrame, rows: Positions, groups: NDArray[np.str_]) -> dict[str, set[str]]:
+    """Names of the operators of each group's CNNs."""
+    found: dict[str, set[str]] = {}
+    for group, table in {(str(groups[i]), features["layer_table"].iloc[i]) for i in rows}:
+        found.setdefault(group, set()).update(operator.name for operator in operators_of(table))
+    return found
+
+
+def _spread(sizes: NDArray[np.int64]) -> list[int]:
+    wanted = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
+    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in wanted]

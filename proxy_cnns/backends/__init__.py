@@ -1,7 +1,4 @@
-"""The frameworks that run CNNs for the instrument: one file and one line of `BACKENDS` each.
-
-Called by the campaign; a backend's module, and with it its framework, is imported when it is asked for.
-"""
+"""The frameworks that run CNNs for the instrument: one file and one line of `BACKENDS` each."""
 
 from importlib import import_module
 from typing import cast

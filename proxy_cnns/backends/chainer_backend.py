@@ -1,10 +1,8 @@
 """Chainer as the instrument's framework: builds configurations on one device, and describes it.
 
-Called by the campaign through `backends.load_backend`; calls `chainer_training` for whole CNNs, `chainer_operators`
-for operators, `chainer_cudnn` for what runs on cuDNN, `chainer_prepared` for what runs and times them. On a CPU NumPy
-computes, on a GPU CuPy, with cuDNN where it is installed (`EPOCHCAST_CUDNN=off` leaves it out; then a convolution is
-im2col and a matrix product, batch norm and pooling are CuPy's kernels). `EPOCHCAST_WORKSPACE_MIB` limits the workspace
-of an algorithm, 8 MiB unless given, as in Chainer.
+On a CPU NumPy computes, on a GPU CuPy, with cuDNN where it is installed (`EPOCHCAST_CUDNN=off` leaves it out;
+then a convolution is im2col and a matrix product, batch norm and pooling are CuPy's kernels).
+`EPOCHCAST_WORKSPACE_MIB` limits the workspace of an algorithm, 8 MiB unless given, as in Chainer.
 """
 
 import io
@@ -13,8 +11,8 @@ import platform
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
+from predictor.cnns.chainer_compat import install
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError, SchemaError
-from predictor.sources.chainer_compat import install
 from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
 from proxy_cnns.backends.chainer_cudnn_library import open_cudnn
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans, CupyMemory

@@ -1,8 +1,7 @@
 """Chainer on cuDNN 9: the functions that Chainer used to call in CuPy, which dropped them.
 
-Called by `chainer_backend` (`enable`), and by Chainer for every 2-D convolution, transposed convolution and their
-gradients; calls `chainer_cudnn_plans`. Batch norm and pooling are those of `chainer_cudnn_maps`. Everything else in
-Chainer (activations, dropout, softmax, sums) runs on CuPy's own kernels, as without cuDNN.
+Batch norm and pooling are those of `chainer_cudnn_maps`. Everything else in Chainer (activations, dropout,
+softmax, sums) runs on CuPy's own kernels, as without cuDNN.
 
 Chainer's own switches keep their meaning: `chainer.config.use_cudnn` ("never": im2col and GEMM),
 `chainer.config.autotune` (False: the heuristic, True: every algorithm is tried once for each shape),

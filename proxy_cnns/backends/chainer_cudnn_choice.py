@@ -1,7 +1,6 @@
 """Which algorithm cuDNN runs a convolution with: by its heuristic or by trying all, within a limit of workspace.
 
-This is what makes iteration times jump between batch sizes, so every choice is kept. Called by `chainer_cudnn`;
-calls `chainer_cudnn_library`.
+This is what makes iteration times jump between batch sizes, so every choice is kept.
 """
 
 import ctypes

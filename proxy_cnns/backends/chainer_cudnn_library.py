@@ -1,8 +1,7 @@
 """cuDNN's legacy interface over ctypes: the library, its error texts, handles and descriptors.
 
 CuPy 14 has no cuDNN module any more, but cuDNN 9 still exports the functions that Chainer's convolutions, batch norm
-and pooling were written for. Called by the other `chainer_cudnn` modules; calls nothing of ours but the error tree and
-`chainer_cudnn_prototypes`, and nothing of a framework. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h
+and pooling were written for. Names, numbers and structures are those of NVIDIA's cudnn_cnn.h
 and cudnn_ops.h (cuDNN 9).
 """
 

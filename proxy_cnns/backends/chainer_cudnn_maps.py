@@ -1,8 +1,6 @@
 """Chainer's batch norm and pooling on cuDNN 9, through the legacy functions that CuPy used to call for them.
 
-Called by Chainer where `chainer_cudnn.enable` put these classes in the place of the module ``cupy.cudnn``, whose names
-and signatures they keep; calls `chainer_cudnn_plans`, which keeps the descriptors. `CONSTANTS` stands for the numbers
-of ``cupy.cuda.cudnn`` that Chainer reads there (NVIDIA's cudnn_ops.h).
+`CONSTANTS` stands for the numbers of ``cupy.cuda.cudnn`` that Chainer reads there (NVIDIA's cudnn_ops.h).
 """
 
 from collections.abc import Sequence

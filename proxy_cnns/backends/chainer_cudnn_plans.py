@@ -1,7 +1,6 @@
 """Convolutions run with cuDNN: each is chosen for once, and its descriptors are kept while the choice is.
 
-Called by `chainer_cudnn` and, for the descriptors that it keeps, by `chainer_cudnn_maps`; calls `chainer_cudnn_choice`
-and `chainer_cudnn_library`. CuPy is asked for addresses, the stream, results and workspace alone, through `Memory`.
+CuPy is asked for addresses, the stream, results and workspace alone, through `Memory`.
 """
 
 import ctypes

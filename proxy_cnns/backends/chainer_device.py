@@ -1,7 +1,7 @@
 """One NVIDIA GPU as Chainer uses it through CuPy: time without idle gaps, memory, refusals.
 
-Called by `chainer_prepared` and `chainer_backend`; calls nothing of ours but the error tree. Chainer's iterations
-cannot be captured as a graph, so they are queued behind a kernel that waits until the host has enqueued them.
+Chainer's iterations cannot be captured as a graph, so they are queued behind a kernel that waits until the
+host has enqueued them.
 """
 
 import gc

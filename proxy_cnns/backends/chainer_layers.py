@@ -1,9 +1,8 @@
 """One layer of a layer table, or one operator, as the Chainer link or function that runs it.
 
-Called by `chainer_network` for whole CNNs and by `chainer_operators` for operators alone; calls `windows` for
-sizes (nothing of PyTorch is in it) and the error tree. Chainer must be installed before (`chainer_compat.install`).
-Where Chainer has no function of its own (GELU, hard swish, stochastic depth), it is put together from Chainer's,
-as Chainer's users do; nothing runs in place, as Chainer does nothing in place.
+Chainer must be installed before (`chainer_compat.install`). Where Chainer has no function of its own (GELU,
+hard swish, stochastic depth), it is put together from Chainer's, as Chainer's users do; nothing runs in
+place, as Chainer does nothing in place.
 """
 
 from collections.abc import Callable
@@ -11,9 +10,9 @@ from functools import partial
 from math import sqrt
 from typing import Any
 
+from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError, nearest
-from predictor.layers import Layer
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.backends.windows import check_size, number, out_size, pool_rounds_up, window
 from proxy_cnns.work import MEASURE_WHOLE
 

@@ -1,7 +1,5 @@
 """A mode in Chainer's terms: which precisions a device has, and Chainer's configuration while something runs.
 
-Called by `chainer_backend`, `chainer_training`, `chainer_operators` and `chainer_prepared`; calls the error tree.
-
 - ``fp32``: float32 throughout, without TF32.
 - ``tf32``: float32 tensors, multiplied as TF32 by cuBLAS and cuDNN (compute capability 8.0 and later).
 - ``amp_fp16``: Chainer's `mixed16`: convolutions, linear layers and all maps in float16, batch norm's statistics and
@@ -14,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
 from proxy_cnns.backends.protocol import device_words
 
 __all__ = ["LEARNING_RATE", "MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]

@@ -1,7 +1,7 @@
 """A CNN built from its layer table alone, as a Chainer chain: the target CNN or proxy that is measured.
 
-Called by `chainer_training`; calls `chainer_layers`, and the core's operators for which layer reads which. Layers
-that read a part of what another wrote (ShuffleNet's split) are refused by name, never run in another way.
+Layers that read a part of what another wrote (ShuffleNet's split) are refused by name, never run in another
+way.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.layers import IMAGE, Layer, LayerTable
-from predictor.operators import is_channel_shuffle, layer_inputs
+from predictor.operators.operators import is_channel_shuffle, layer_inputs
 from proxy_cnns.backends.chainer_layers import layer_function, shuffle_channels
 from proxy_cnns.work import MEASURE_WHOLE
 

@@ -1,7 +1,5 @@
 """One operator alone in Chainer, forward and backward, as a training iteration of a whole CNN runs it.
 
-Called by `chainer_backend`; calls `chainer_layers` (the same links and functions as in whole CNNs).
-
 Forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds its
 tensors as cold as a CNN's other layers leave them. Incoming gradients are random tensors of their own; outgoing
 ones are handed over, not added up (`chainer.grad`). Chainer runs nothing in place and keeps every map in one
@@ -13,9 +11,9 @@ from functools import partial
 from math import ceil, prod
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.backends.chainer_layers import layer_function, shuffle_channels
 from proxy_cnns.backends.chainer_modes import numpy_dtype
 from proxy_cnns.backends.chainer_training import Program, make_optimizer

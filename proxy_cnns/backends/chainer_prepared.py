@@ -1,14 +1,11 @@
-"""One configuration built with Chainer: runs and is timed.
-
-Made by `chainer_backend`, used by the profiler through the protocol; calls `chainer_device` for all that a GPU does.
-"""
+"""One configuration built with Chainer: runs and is timed."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import NoisyMeasurementError, ProfilingError
-from predictor.modes import Mode
 from proxy_cnns.backends.chainer_cudnn_choice import algorithms_json
 from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
 from proxy_cnns.backends.chainer_device import CupyDevice, refusing

@@ -1,16 +1,16 @@
 """One training iteration of a whole CNN in Chainer, built from its layer table or by the user's own function.
 
-Called by `chainer_backend`; calls `chainer_network`, `chainer_modes` and `user_cnns`. What is trained: softmax
-cross-entropy on random labels, SGD with momentum, random images that lie on the device.
+What is trained: softmax cross-entropy on random labels, SGD with momentum, random images that lie on the
+device.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
-from predictor.operators import layer_inputs
+from predictor.operators.operators import layer_inputs
 from proxy_cnns.backends.chainer_modes import LEARNING_RATE, MOMENTUM, numpy_dtype
 from proxy_cnns.backends.chainer_network import network
 from proxy_cnns.user_cnns import make_model

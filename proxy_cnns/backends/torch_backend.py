@@ -1,8 +1,4 @@
-"""PyTorch as the instrument's framework: builds configurations on one device, and describes it.
-
-Called by the campaign through `backends.load_backend`; calls `torch_training` for whole CNNs, `torch_operators`
-for operators, `torch_prepared` for what runs and times them.
-"""
+"""PyTorch as the instrument's framework: builds configurations on one device, and describes it."""
 
 import platform
 from collections.abc import Callable

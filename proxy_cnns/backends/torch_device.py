@@ -1,7 +1,7 @@
 """One NVIDIA GPU as PyTorch uses it: the stream on which all runs, captured graphs and their memory, timing.
 
-Called by `torch_prepared` and `torch_backend`; calls nothing of ours but the error tree. Thousands of operators
-are measured in a row, in some milliseconds each, so streams, events and the memory of graphs are used again.
+Thousands of operators are measured in a row, in some milliseconds each, so streams, events and the memory of
+graphs are used again.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Which kernels PyTorch's convolutions ran, from one profiled iteration, for the column `conv_algorithms`.
 
-Called by `torch_prepared`, after and outside all timing. Needs CUPTI, which machines may deny: then nothing is
-known. `EPOCHCAST_PROFILER=off` in the environment leaves it out.
+Needs CUPTI, which machines may deny: then nothing is known. `EPOCHCAST_PROFILER=off` in the environment
+leaves it out.
 """
 
 import json

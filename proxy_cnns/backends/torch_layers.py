@@ -1,17 +1,15 @@
 """One layer of a layer table, or one operator, as the PyTorch module that runs it.
 
-Called by `torch_network` for whole CNNs and by `torch_operators` for operators alone, so that both run the same
-kernels; calls `windows` for sizes, and the error tree. Modules are PyTorch's own wherever it has one, since
-a CNN's host time is that of its modules, too.
+Modules are PyTorch's own wherever it has one, since a CNN's host time is that of its modules, too.
 """
 
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError, nearest
-from predictor.layers import Layer
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.backends.windows import check_size, number, out_size, pool_rounds_up, window
 from proxy_cnns.work import MEASURE_WHOLE
 

@@ -1,14 +1,11 @@
-"""A mode in PyTorch's terms: which precisions a device has, what is switched globally, what surrounds an iteration.
-
-Called by `torch_backend`, `torch_training` and `torch_operators`; calls the error tree and nothing else of ours.
-"""
+"""A mode in PyTorch's terms: which precisions a device has, what is switched globally, what surrounds an iteration."""
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
 from proxy_cnns.backends.protocol import device_words
 
 __all__ = [

@@ -1,8 +1,8 @@
 """A CNN built from its layer table alone, as a PyTorch module: the target CNN or proxy that is measured.
 
-Called by `torch_training`; calls `torch_layers`, and the core's operators for what runs in place. What a table
-leaves unsaid follows from its neighbours: which layers run channels-last (between permutes, where a layer norm or
-linear layer reads maps), which read a part of what another wrote, which permute is a channel shuffle.
+What a table leaves unsaid follows from its neighbours: which layers run channels-last (between permutes,
+where a layer norm or linear layer reads maps), which read a part of what another wrote, which permute is a
+channel shuffle.
 """
 
 from collections import defaultdict
@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.layers import IMAGE, Layer, LayerTable
-from predictor.operators import is_channel_shuffle, layer_inputs, layer_operators
+from predictor.operators.operators import is_channel_shuffle, layer_inputs, layer_operators
 from proxy_cnns.backends.torch_layers import layer_module
 from proxy_cnns.work import MEASURE_WHOLE
 

@@ -1,7 +1,5 @@
 """One operator alone in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
 
-Called by `torch_backend`; calls `torch_layers` (the same modules as in whole CNNs) and `torch_modes`.
-
 What is done so that the time is that of the operator inside a CNN:
 
 - forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds
@@ -23,9 +21,9 @@ from functools import partial
 from math import ceil
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.modes import Mode
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 from proxy_cnns.backends.torch_layers import layer_module
 from proxy_cnns.backends.torch_modes import (
     LEARNING_RATE,

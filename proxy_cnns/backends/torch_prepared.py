@@ -1,7 +1,4 @@
-"""One configuration built with PyTorch: runs eagerly or as a captured graph, and is timed.
-
-Made by `torch_backend`, used by the profiler through the protocol; calls `torch_device` for all that a GPU does.
-"""
+"""One configuration built with PyTorch: runs eagerly or as a captured graph, and is timed."""
 
 import time
 from collections.abc import Callable

@@ -1,15 +1,15 @@
 """One training iteration of a whole CNN in PyTorch, built from its layer table or by the user's own function.
 
-Called by `torch_backend`; calls `torch_network`, `torch_modes` and `user_cnns`. What is trained: softmax
-cross-entropy on random labels, SGD with momentum, gradients set to None, random images that lie on the device.
+What is trained: softmax cross-entropy on random labels, SGD with momentum, gradients set to None, random
+images that lie on the device.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
-from predictor.sources.torch_module import refuse_lazy
 from proxy_cnns.backends.torch_modes import (
     LEARNING_RATE,
     autocast,

@@ -1,11 +1,11 @@
 """Sizes of a layer's window and output, checked where frameworks would take them unasked.
 
-Called by the layers of both frameworks; calls nothing of ours but the error tree. No framework is imported here.
+No framework is imported here.
 """
 
+from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
-from predictor.layers import Layer
-from predictor.operators import Operator
+from predictor.operators.operators import Operator
 
 __all__ = ["check_size", "number", "out_size", "pool_rounds_up", "window"]
 

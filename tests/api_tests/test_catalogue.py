@@ -3,10 +3,10 @@
 import json
 from dataclasses import asdict
 
-from predictor.gpus import all_gpus, precisions_of
-from predictor.offers import load_offers
-from predictor.training_sets import TRAINING_SETS
-from predictor.zoo import zoo_cnn, zoo_names
+from predictor.catalogue.data_sets import TRAINING_SETS
+from predictor.catalogue.devices import all_gpus, precisions_of
+from predictor.catalogue.offers import load_offers
+from predictor.cnns.zoo import zoo_cnn, zoo_names
 
 
 def found(client, path):

@@ -7,9 +7,9 @@ from pydantic_core import to_json
 
 from api.layer_tables import as_sent, inline_table
 from api.schemas import LayerTableIn
-from predictor.layers import LayerTable
-from predictor.sources.onnx_file import from_onnx
-from predictor.work import cnn_flops
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.onnx_file import from_onnx
+from predictor.operators.work import cnn_flops
 
 onnx = pytest.importorskip("onnx")
 

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from predictor.compare import compare
-from predictor.model import Model
+from predictor.answers.compare import compare
+from predictor.models.served import Model
 
 ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
 

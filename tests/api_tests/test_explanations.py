@@ -6,8 +6,8 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from api.schemas import MAX_EXPLAINED_GPUS
-from predictor.explain import explain
-from predictor.model import Model
+from predictor.answers.explain import explain
+from predictor.models.served import Model
 
 ASKED = {"cnn": "resnet50", "gpus": ["H200", "T4"], "batch_sizes": [64, 1], "data_set": "imagenet"}
 

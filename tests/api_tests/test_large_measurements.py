@@ -10,8 +10,8 @@ from waiting import PATIENCE_S
 from api.main import create_app
 from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
 from api.settings import Settings
-from predictor.operators import operator_row, operators_of
-from predictor.zoo import zoo_cnn
+from predictor.cnns.zoo import zoo_cnn
+from predictor.operators.operators import operator_row, operators_of
 
 QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32]}
 PATHS = ("/v1/predictions", "/v1/calibrations")

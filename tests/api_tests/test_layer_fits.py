@@ -6,8 +6,8 @@ import pytest
 
 from api.layer_tables import as_sent, inline_table
 from api.schemas import LayerTableIn
+from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError
-from predictor.zoo import ZOO, zoo_cnn
 
 QUESTION = {"gpus": ["T4"], "batch_sizes": [32]}
 

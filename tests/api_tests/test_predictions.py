@@ -6,10 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from predictor.model import Model
-from predictor.predict import predict
-from predictor.prediction_rows import PredictionRow
-from predictor.zoo import zoo_cnn
+from predictor.answers.predict import PredictionRow, predict
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.served import Model
 
 ASKED = {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"}
 

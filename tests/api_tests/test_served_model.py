@@ -8,8 +8,8 @@ import pytest
 from waiting import PATIENCE_S
 
 from api.served_model import ServedModel
-from predictor.data_files import data_file
 from predictor.errors import ArtifactError
+from predictor.files import data_file
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def path(tmp_path):
 
 
 def rewrite(path, trained_on):
-    from predictor.atomic_files import replace_file
+    from predictor.files import replace_file
 
     found = json.loads(path.read_text())
     found["card"]["trained_on"] = trained_on

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from api.web_page import _FOLDER, POLICY
-from predictor.bounds import BOUNDS, OVERHEAD, operator_classes_of
-from predictor.kernels import KERNEL_CLASSES
-from predictor.layer_law import CLASSES
-from predictor.model import METHODS
-from predictor.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.answers.bounds import BOUNDS, OVERHEAD, operator_classes_of
+from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.models.layer_times.law import CLASSES
+from predictor.models.served import METHODS
+from predictor.operators.kernels import KERNEL_CLASSES
 
 _MODULES = sorted(_FOLDER.glob("*.js"))
 _VENDORED = sorted((_FOLDER / "vendor").glob("*.js"))

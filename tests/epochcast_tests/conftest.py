@@ -62,7 +62,7 @@ def client(url: str) -> Any:
 @pytest.fixture(scope="module")
 def own_cnn() -> Any:
     """A CNN of nobody's zoo, whose layers are numbered oddly and which warns."""
-    from predictor.layers import Layer, LayerTable
+    from predictor.cnns.layer_table import Layer, LayerTable
 
     layers = (
         Layer(3, "c", "conv2d", None, (-1,), 3, 32, 32, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 448),

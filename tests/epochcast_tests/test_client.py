@@ -6,6 +6,8 @@ import pytest
 import epochcast
 from api.store.keys import add_key
 from epochcast.client import Client
+from predictor.cnns.layer_table import write_layer_table_csv
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     DataError,
     OutOfRangeError,
@@ -14,9 +16,7 @@ from predictor.errors import (
     UnknownCnnError,
     UnknownGpuError,
 )
-from predictor.operators import operator_row, operators_of
-from predictor.sources.csv_table import write_layer_table_csv
-from predictor.zoo import zoo_cnn
+from predictor.operators.operators import operator_row, operators_of
 
 GPUS = ["T4", "V100-SXM2-16GB", "H200"]
 

@@ -11,7 +11,7 @@ import pytest
 import epochcast as face
 from epochcast.command import app
 from epochcast.commands.predict import table_gpu_name
-from predictor.gpus import all_gpus, find_gpu
+from predictor.catalogue.devices import all_gpus, find_gpu
 
 COMMANDS = (
     "predict",

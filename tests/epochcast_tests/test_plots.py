@@ -119,7 +119,7 @@ def test_without_matplotlib_the_extra_is_named(answer, monkeypatch):
 
 
 def test_a_cnn_described_in_python_is_answered_like_the_same_of_the_zoo():
-    from predictor.zoo.resnet import resnet
+    from predictor.cnns.families.resnet import resnet
 
     net = epochcast.NetBuilder("my resnet", image_size=224)
     resnet(net, (2, 2, 2, 2), bottleneck=False)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from predictor.catalogue.devices import GENERATIONS, Gpu, all_gpus, find_gpu
 from predictor.errors import UnknownGpuError
-from predictor.gpus import GENERATIONS, Gpu, all_gpus, find_gpu
 
 # CUDA C++ Programming Guide, "Compute Capabilities": FP32 cores per multiprocessor.
 CORES_PER_SM = {

@@ -5,8 +5,8 @@ from datetime import date
 
 import pytest
 
-from predictor.gpus import all_gpus
-from predictor.offers import Offer, load_offers
+from predictor.catalogue.devices import all_gpus
+from predictor.catalogue.offers import Offer, load_offers
 
 FOUNDING_PRICES = {
     "NC6": 0.90,

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from predictor.gpus import Gpu
-from predictor.layers import LayerTable
-from predictor.modes import Mode
-from predictor.offers import Offer
-from predictor.operator_work import (
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.modes import Mode
+from predictor.catalogue.offers import Offer
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.operators.operators import Operator, operator_row, operators_of
+from predictor.operators.work import (
     SHAPE_COLUMNS,
     device_rates,
     operator_class,
     roofline_ms,
     shape_columns,
 )
-from predictor.operators import Operator, operator_row, operators_of
-from predictor.zoo import zoo_cnn
 
 
 class FakeModel:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.modes import Mode
+from predictor.catalogue.modes import Mode
 from proxy_cnns.device_state import DeviceState, Monitor
 from proxy_cnns.runs import Request
 

@@ -1,6 +1,6 @@
 """A few small configurations."""
 
-from predictor.modes import Mode
+from predictor.catalogue.modes import Mode
 from proxy_cnns.operator_shapes import conv, linear
 from proxy_cnns.proxy_tables import proxy_table
 from proxy_cnns.work import Setting, Work

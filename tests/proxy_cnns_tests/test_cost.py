@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from predictor.data_files import data_file
-from predictor.modes import Mode
-from predictor.operators import operators_of
-from predictor.zoo import zoo_cnn
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.files import data_file
+from predictor.operators.operators import operators_of
 from proxy_cnns.cost import estimated_memory_gib, estimated_ms, estimated_seconds
 from proxy_cnns.operator_shapes import conv, optimizer, same_shape
 from proxy_cnns.work import Work

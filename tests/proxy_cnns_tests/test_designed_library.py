@@ -7,9 +7,9 @@ from statistics import quantiles
 
 import pytest
 
-from predictor.layers import LAYER_TYPES
-from predictor.operators import Operator, operators_of
-from predictor.zoo import zoo_cnn, zoo_names
+from predictor.cnns.layer_table import LAYER_TYPES
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.designed_library import (
     COMMON_CNNS,
     LIBRARY_CNNS,

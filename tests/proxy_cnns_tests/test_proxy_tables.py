@@ -2,9 +2,9 @@
 
 import pytest
 
+from predictor.cnns.proxies import proxy_counts
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
-from predictor.proxies import proxy_counts
-from predictor.zoo import zoo_cnn
 from proxy_cnns.grid import FOUNDING_PROXIES
 from proxy_cnns.proxy_tables import proxy_table
 

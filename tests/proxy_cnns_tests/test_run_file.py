@@ -9,7 +9,7 @@ import pytest
 from small_works import OPERATORS, TARGETS, settings_of
 
 from predictor.errors import ProfilingError, SchemaError
-from predictor.measurements import read_measurements, write_measurements
+from predictor.measurements.table import read_measurements, write_measurements
 from proxy_cnns.profiler import Measured
 from proxy_cnns.rows import measurement_row, repeats_of, setting_key
 from proxy_cnns.run_file import RunFile, rows_paths

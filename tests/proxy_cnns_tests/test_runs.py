@@ -15,9 +15,9 @@ import pytest
 from small_works import OPERATORS, TARGETS, settings_of
 from waiting import PATIENCE_S, wait_until
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
-from predictor.measurements import read_measurements
-from predictor.modes import Mode
+from predictor.measurements.table import read_measurements
 from proxy_cnns import runs
 from proxy_cnns.device_state import DeviceState
 from proxy_cnns.rows import key_of, setting_key

@@ -10,10 +10,10 @@ import pytest
 from page_parts import downloaded, predict
 from playwright.sync_api import expect
 
-from predictor.predict import predict as predict_locally
-from predictor.sources.csv_table import write_layer_table_csv
-from predictor.sources.onnx_file import from_onnx
-from predictor.zoo import zoo_cnn
+from predictor.answers.predict import predict as predict_locally
+from predictor.cnns.layer_table import write_layer_table_csv
+from predictor.cnns.onnx_file import from_onnx
+from predictor.cnns.zoo import zoo_cnn
 
 _MODE = {"precision": "amp_fp16", "memory_format": "channels_last"}
 _GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 80GB HBM3"]

@@ -10,9 +10,9 @@ from api.store.intake import rows_of
 from api.store.keys import add_key, find_key
 from api.store.measurements import store_rows
 from api.store.upload_tables import table_of_rows
-from predictor.operators import operator_row, operators_of
-from predictor.predict import predict
-from predictor.zoo import zoo_cnn
+from predictor.answers.predict import predict
+from predictor.cnns.zoo import zoo_cnn
+from predictor.operators.operators import operator_row, operators_of
 
 GPU = "NVIDIA L40S"
 QUESTION = {"cnn": "resnet18", "batch_sizes": [32, 64], "data_set": "imagenet"}
@@ -95,7 +95,7 @@ def test_rows_of_a_key_that_one_trusts_are_chosen_by_its_name(http, store, profi
 
 
 def test_another_question_about_the_same_rows_needs_no_other_fit(http, app, profile, monkeypatch):
-    from predictor.own_measurements import OwnMeasurements
+    from predictor.answers.question import OwnMeasurements
 
     first = http.post("/v1/calibrations", json=QUESTION | {"measurements": profile})
     monkeypatch.setattr(OwnMeasurements, "of", lambda *_: pytest.fail("fitted again"))

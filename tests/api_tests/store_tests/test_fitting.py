@@ -4,10 +4,10 @@ import pytest
 
 import epochcast
 from api.store.measurements import store_rows
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
-from predictor.model import Model
-from predictor.operators import operator_row, operators_of
-from predictor.zoo import zoo_cnn
+from predictor.models.served import Model
+from predictor.operators.operators import operator_row, operators_of
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from waiting import PATIENCE_S, wait_until
 
 import epochcast
-from predictor.data_files import data_file
+from predictor.files import data_file
 
 QUESTION = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [32]}
 

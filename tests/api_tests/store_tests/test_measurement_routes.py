@@ -68,7 +68,7 @@ def test_what_was_uploaded_comes_back_with_its_attribution(alice):
 
 
 def test_csv_that_comes_back_is_a_measurement_table(alice, tmp_path):
-    from predictor.measurements import read_measurements
+    from predictor.measurements.table import read_measurements
 
     upload(alice, body(3))
     path = tmp_path / "found.csv"

@@ -13,7 +13,7 @@ from epochcast import push as pushing
 from epochcast.push import push
 from epochcast.transport import Service
 from predictor.errors import SchemaError, ServiceError
-from predictor.measurements import read_measurements
+from predictor.measurements.table import read_measurements
 
 
 @pytest.fixture

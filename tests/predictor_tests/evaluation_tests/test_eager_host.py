@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.features import feature_table
-from predictor.operators import operators_of
-from predictor.zoo import zoo_cnn
+from predictor.cnns.zoo import zoo_cnn
+from predictor.measurements.features import feature_table
+from predictor.operators.operators import operators_of
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 CNNS = ("resnet18", "squeezenet1_1", "vgg11_bn", "mobilenet_v2")

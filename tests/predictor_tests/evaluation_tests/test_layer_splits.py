@@ -4,14 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.evaluation.layer_splits import N_KNOWN_BATCH_SIZES
 from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.features import feature_table
-from predictor.operators import operators_of
-from predictor.predictors.layer_times import LayerTimes
-from predictor.zoo import zoo_cnn
+from predictor.evaluation.splits import N_KNOWN_BATCH_SIZES
+from predictor.measurements.features import feature_table
+from predictor.models.layer_times.estimator import LayerTimes
+from predictor.operators.operators import operators_of
 
 OF_LAYERS = [name for name, scenario in SCENARIOS.items() if scenario.answer == "gpu_time_ms"]
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "squeezenet1_1")

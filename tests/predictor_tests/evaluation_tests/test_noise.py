@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.evaluation.noise import relative_spread, run_to_run_noise
+from predictor.evaluation.run import relative_spread, run_to_run_noise
 
 
 def _table(**columns: object) -> pd.DataFrame:

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from predictor import importers
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.evaluation.published import SCENARIO_SOURCES, published_features
 from predictor.evaluation.scenarios import SCENARIOS
-from predictor.zoo import zoo_cnn
+from predictor.measurements import published as importers
+from predictor.measurements.published.tables import SCENARIO_SOURCES, published_features
 
 
 def pretend(monkeypatch, features: pd.DataFrame, load_published) -> None:

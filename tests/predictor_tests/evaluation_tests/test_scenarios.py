@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError
-from predictor.evaluation.scenario_splits import N_PROXIES
 from predictor.evaluation.scenarios import SCENARIOS, find_scenario
-from predictor.evaluation.splits import chips, series_of
+from predictor.evaluation.splits import N_PROXIES, chips, series_of
 
 # Those on measured layers need a table that has them: test_layer_splits.
 RUNNABLE = [name for name, scenario in SCENARIOS.items() if scenario.answer != "gpu_time_ms"]

@@ -35,8 +35,8 @@ _CHANGED = {
 @pytest.fixture(scope="session")
 def chainer() -> ModuleType:
     """Chainer, imported beside a current numpy."""
+    from predictor.cnns.chainer_compat import install
     from predictor.errors import BackendUnavailableError
-    from predictor.sources.chainer_compat import install
 
     try:
         return install()

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     BackendUnavailableError,
     DeviceOutOfMemoryError,
@@ -16,9 +18,7 @@ from predictor.errors import (
     ProfilingError,
     SchemaError,
 )
-from predictor.modes import Mode
-from predictor.operators import Operator, operators_of
-from predictor.zoo import zoo_cnn
+from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.backends import load_backend
 from proxy_cnns.backends.chainer_backend import ChainerBackend
 from proxy_cnns.backends.chainer_device import CupyDevice, refusing

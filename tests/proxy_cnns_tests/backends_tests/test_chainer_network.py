@@ -6,9 +6,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
-from predictor.layers import Layer, LayerTable
-from predictor.zoo import zoo_cnn
 from proxy_cnns.backends.chainer_network import network
 
 torch = pytest.importorskip("torch")

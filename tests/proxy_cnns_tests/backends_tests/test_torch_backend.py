@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     BackendUnavailableError,
     DeviceOutOfMemoryError,
     ProfilingError,
     SchemaError,
 )
-from predictor.modes import Mode
-from predictor.zoo import zoo_cnn
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.backends.torch_device import refusing_lack_of_memory
 from proxy_cnns.backends.torch_modes import check_mode

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError
-from predictor.layers import Layer, LayerTable
-from predictor.zoo import minimum_image_size, zoo_cnn, zoo_names
 from proxy_cnns.backends.torch_network import image_shape, network
 
 _COMPARED = (

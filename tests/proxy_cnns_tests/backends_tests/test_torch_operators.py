@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from predictor.modes import Mode
-from predictor.operators import Operator, operators_of
-from predictor.zoo import minimum_image_size, zoo_cnn
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.backends import torch_operators
 from proxy_cnns.backends.torch_operators import copies_of, operator_program
 from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape

@@ -1,0 +1,277 @@
+"""What bounds an iteration, and what another precision or memory format would give."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
+from predictor.cnns.layer_table import LayerTable
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import operator_class, operator_work
+
+__all__ = [
+    "BOUNDS",
+    "GPU_BOUNDS",
+    "OVERHEAD",
+    "Switch",
+    "bounding_ms",
+    "bounds_of",
+    "operator_classes_of",
+    "switches_of_algorithms",
+    "switches_of_library",
+    "switches_of_times",
+]
+
+Array = NDArray[np.float64]
+
+GPU_BOUNDS = ("launch", "compute", "memory")
+"""What may bound an operator on the GPU: the fixed time of its kernels, arithmetic, memory bandwidth."""
+
+BOUNDS = ("host", *GPU_BOUNDS, "device", "unknown")
+"""What may bound an iteration; `device` where it is the device, nobody knows which part of it (a CPU, or a CNN whose
+layers are unknown), `unknown` where the GPU's time was not measured apart."""
+
+OVERHEAD = "overhead"
+"""The class of what no operator accounts for: time per operator and per iteration."""
+
+_CLASS_OF_KERNELS = {
+    "conv_forward": "convolution",
+    "conv_backward_input": "convolution",
+    "conv_backward_weight": "convolution",
+    "depthwise_forward": "depthwise",
+    "depthwise_backward_input": "depthwise",
+    "depthwise_backward_weight": "depthwise",
+    "matmul": "linear",
+    "activation_after_bias": "activation",
+    "max_pool": "pooling",
+    "avg_pool": "pooling",
+    "fan_out": "add",
+    "pad": "permute",
+    "other": "permute",
+}
+_MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
+_FP32_BYTES = 4.0
+_BUSY = 1.15  # an iteration's time over its GPU time, up to which the GPU waits for nobody
+
+
+def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
+    """Times by class of operators from those by class of kernels, or as they are; the longest first."""
+    found: dict[str, Array] = {}
+    for name, ms in class_ms.items():
+        known = _CLASS_OF_KERNELS.get(name, name)
+        found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
+    return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
+
+
+def bounding_ms(
+    table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array, class_ms: Mapping[str, Array] | None
+) -> dict[str, Array]:
+    """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose rates nobody knows.
+
+    Parameters
+    ----------
+    table : LayerTable
+    gpu : Gpu
+    precision : str
+    batch_sizes : ndarray, shape (n_batches,)
+    class_ms : mapping of arrays, optional
+        Time of each class of operators; without it, the least that the arithmetic allows.
+
+    Raises
+    ------
+    SchemaError
+        If a layer lacks the shape that its work follows from.
+
+    Notes
+    -----
+    An operator waits longest for the greatest of FLOPs / peak, bytes / bandwidth and 4 us per kernel (the roofline of
+    Williams, Waterman, Patterson 2009, with launches); a class's time is split as its operators' least times are. Time
+    that no operator accounts for counts as launches, biases count as memory.
+    """
+    if is_cpu(gpu.name):
+        return {}
+    least = _least_ms(table, rates_of(gpu, precision), np.asarray(batch_sizes, dtype=float))
+    if class_ms is None:
+        return {name: sum(by[i] for by in least.values()) for i, name in enumerate(GPU_BOUNDS)}
+    found = {name: np.zeros(len(batch_sizes)) for name in GPU_BOUNDS}
+    for name, ms in class_ms.items():
+        if name not in least:
+            found["launch" if name == OVERHEAD else "memory"] += ms
+            continue
+        share = least[name] / least[name].sum(axis=0)
+        for i, bound in enumerate(GPU_BOUNDS):
+            found[bound] += ms * share[i]
+    return found
+
+
+def bounds_of(
+    gpu_time_ms: Array,
+    host_time_ms: Array,
+    by_bound: Mapping[str, Array],
+    iteration_time_ms: Array | None = None,
+) -> tuple[str, ...]:
+    """What bounds the iteration at each batch size, in the words of `BOUNDS`.
+
+    Parameters
+    ----------
+    gpu_time_ms, host_time_ms : ndarray, shape (n_batches,)
+        NaN where not measured.
+    by_bound : mapping of arrays
+        As of `bounding_ms`; empty where nobody knows.
+    iteration_time_ms : ndarray, optional
+        Where the host's time is unknown: the GPU bounds an iteration that takes hardly longer than it is busy.
+    """
+    names = list(by_bound)
+    if names:
+        on_gpu = [names[int(i)] for i in np.argmax([by_bound[name] for name in names], axis=0)]
+    else:
+        on_gpu = ["device"] * len(gpu_time_ms)
+    wall_ms = gpu_time_ms if iteration_time_ms is None else iteration_time_ms
+    waits = gpu_time_ms <= host_time_ms
+    busy = (gpu_time_ms > host_time_ms) | (wall_ms <= _BUSY * gpu_time_ms)
+    return tuple("host" if waits[i] else on_gpu[i] if busy[i] else "unknown" for i in range(len(gpu_time_ms)))
+
+
+def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:
+    """Least time of each class, by what bounds its operators; shape (3, n_batches)."""
+    found: dict[str, Array] = {}
+    for operator, count in operators_of(table).items():
+        parts = _parts_ms(operator, rates, batches)
+        bound, least = parts.argmax(axis=0), parts.max(axis=0)
+        sums = found.setdefault(operator_class(operator), np.zeros((len(GPU_BOUNDS), batches.size)))
+        sums[bound, np.arange(batches.size)] += count * least
+    return found
+
+
+def _parts_ms(operator: Operator, rates: Rates, batches: Array) -> Array:
+    """Time of launches, arithmetic and memory traffic of one operator; shape (3, n_batches)."""
+    flops, elements, fixed, fixed_bytes, wide, launches = operator_work(operator)
+    rate = rates.flop_per_ms if operator_class(operator) in _MATRIX_CLASSES else rates.fp32_flop_per_ms
+    widening = wide * max(0.0, _FP32_BYTES - rates.element_bytes)
+    moved = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    return np.array(
+        [np.full(batches.size, launches * LAUNCH_MS), flops * batches / rate, moved / rates.bytes_per_ms]
+    )
+
+
+_RISE = 1.05  # of time per image: a larger batch should not need more
+_FALL = 0.95  # of time: a larger batch should not need less
+_LEAST_SHARE = 0.005  # of the iteration's GPU time
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Something that changed between two neighbouring measured batch sizes.
+
+    `layer` is an operator's name, a convolution's shape, or the CNN's name for all its GPU time; `part` the pass whose
+    kernel changed, if that was recorded. `before` and `after` name the kernels, None where a jump of the time alone
+    tells. `factor` is the time per image after over before; None where the kernels' names alone tell.
+    """
+
+    layer: str
+    part: str | None
+    from_batch_size: int
+    to_batch_size: int
+    before: str | None
+    after: str | None
+    factor: float | None
+
+
+def switches_of_library(
+    library: OperatorLibrary, table: LayerTable, gpu_time_ms: Mapping[float, float]
+) -> tuple[Switch, ...]:
+    """Jumps of the measured times of a CNN's own operators, those that change the iteration most first.
+
+    Parameters
+    ----------
+    library : OperatorLibrary
+    table : LayerTable
+        Operators that the library lacks tell nothing.
+    gpu_time_ms : mapping
+        The iteration's GPU time at the library's batch sizes: what changes less than 0.5 % of it is left out.
+
+    Notes
+    -----
+    A jump: time per image rises by more than 5 %, or the time itself falls by more than 5 %, as the batch grows; with
+    one algorithm the former falls and the latter rises.
+    """
+    place = {operator: i for i, operator in enumerate(library.operators)}
+    found: list[tuple[float, Switch]] = []
+    for operator, count in operators_of(table).items():
+        if operator not in place or operator.type == "optimizer":
+            continue
+        times = np.exp(library.log_ms[place[operator]])
+        known = np.flatnonzero(np.isfinite(times))
+        for one, two in pairwise(known):
+            small, large = float(library.batch_sizes[one]), float(library.batch_sizes[two])
+            factor = float(times[two] / times[one]) * small / large
+            effect = count * _excess_ms(float(times[one]), float(times[two]), large / small)
+            if effect > _LEAST_SHARE * gpu_time_ms.get(large, np.inf):
+                found.append(
+                    (effect, Switch(operator.name, None, int(small), int(large), None, None, factor))
+                )
+    return tuple(switch for _, switch in sorted(found, key=lambda each: -each[0]))
+
+
+def switches_of_times(
+    name: str, batch_sizes: Sequence[int], gpu_time_ms: Sequence[float]
+) -> tuple[Switch, ...]:
+    """Jumps of a whole CNN's GPU time between neighbouring measured batch sizes, as of `switches_of_library`."""
+    known = [(size, ms) for size, ms in zip(batch_sizes, gpu_time_ms, strict=True) if ms > 0]
+    return tuple(
+        Switch(name, None, small, large, None, None, two / one * small / large)
+        for (small, one), (large, two) in pairwise(known)
+        if _excess_ms(one, two, large / small) > 0
+    )
+
+
+def switches_of_algorithms(
+    batch_sizes: Sequence[int], algorithms: Sequence[str | None]
+) -> tuple[Switch, ...]:
+    """Convolutions that another kernel computes at the next measured batch size, from the column conv_algorithms.
+
+    Parameters
+    ----------
+    batch_sizes : list of int
+        Ascending.
+    algorithms : list of str
+        JSON: layer -> {forward, backward_data, backward_filter}; None or damaged where not recorded.
+    """
+    known = [
+        (size, chosen)
+        for size, text in zip(batch_sizes, algorithms, strict=True)
+        if (chosen := _chosen(text, size))
+    ]
+    return tuple(
+        Switch(*place, small, large, before[place], name, None)
+        for (small, before), (large, after) in pairwise(known)
+        for place, name in after.items()
+        if place in before and before[place] != name
+    )
+
+
+def _excess_ms(one: float, two: float, ratio: float) -> float:
+    """How far a time lies beyond what one algorithm allows when the batch grows by `ratio`; 0 where it does not."""
+    if two > _RISE * ratio * one:
+        return two - ratio * one
+    return one - two if two < _FALL * one else 0.0
+
+
+def _chosen(text: str | None, batch_size: int) -> dict[tuple[str, str], str]:
+    """Kernel of each layer and pass; a layer's name loses the batch size that it begins with."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+        return {
+            (str(layer).removeprefix(f"{batch_size}x"), str(part)): str(name)
+            for layer, parts in found.items()
+            for part, name in parts.items()
+        }
+    except (ValueError, AttributeError):
+        return {}

@@ -1,0 +1,431 @@
+"""What an iteration spends its time on, class by class and layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.answers.bounds import (
+    GPU_BOUNDS,
+    OVERHEAD,
+    Switch,
+    bounding_ms,
+    bounds_of,
+    operator_classes_of,
+    switches_of_library,
+)
+from predictor.answers.predict import fitted_measurements, layer_table_of
+from predictor.answers.question import anchors_of, gpus_of, load_model, samples_of
+from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
+from predictor.catalogue.modes import MEMORY_FORMATS, Mode
+from predictor.checks import batch_sizes_of, texts_of
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.models.layer_times.files import library_mode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.answers.question import OwnMeasurements
+    from predictor.models.served import Anchor, IterationForecast, Model
+
+__all__ = [
+    "LAW_TOLERANCE",
+    "MEASURED_METHOD",
+    "Explanation",
+    "Numbers",
+    "OtherMode",
+    "SmallBatchLaw",
+    "explain",
+    "explanation_rows",
+    "row_columns",
+    "small_batch_law",
+]
+
+Array = NDArray[np.float64]
+Numbers = tuple[float, ...]
+
+LAW_TOLERANCE = 0.10
+"""How far from its first time an iteration may lie for the law of small batches still to hold."""
+
+MEASURED_METHOD = "measured"
+"""The `method` of what a measurement table says."""
+
+_ABOUT = (
+    "cnn",
+    "image_size",
+    "gpu",
+    "precision",
+    "memory_format",
+    "framework",
+    "autotune",
+    "capture",
+    "optimizer",
+)
+_TIMES = ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "host_time_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class SmallBatchLaw:
+    """An epoch takes `k_s` / batch size, because an iteration takes `iteration_time_ms` whatever the batch.
+
+    Holds within `LAW_TOLERANCE` from one batch size to another. `k_s`, seconds x images, is the time of an epoch at
+    batch size 1 by the law; None where nobody said how many samples an epoch has. `because` is what bounds the
+    iteration at the first batch size, and `extrapolates` whether that lies beyond the measured ones.
+    """
+
+    k_s: float | None
+    iteration_time_ms: float
+    from_batch_size: int
+    up_to_batch_size: int
+    because: str
+    extrapolates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OtherMode:
+    """What another precision or memory format would give, relative to the mode asked about, at each batch size.
+
+    `factor` is its iteration time over that of the mode asked about, `low` and `high` hold 90 % of true factors (NaN
+    where both were measured), `gpu_factor` compares the GPU's time alone. NaN: not measured. `extrapolates` says why
+    to be careful, besides the reasons that the mode asked about has, too.
+    """
+
+    precision: str
+    memory_format: str
+    factor: Numbers
+    low: Numbers
+    high: Numbers
+    gpu_factor: Numbers
+    method: str
+    extrapolates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What the time of one CNN on one GPU in one mode is made of; numbers over `batch_sizes`, in ms.
+
+    `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what
+    bounds the operators (empty where nobody knows). `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
+    iteration waits for. NaN: not measured. `method` is ``measured`` where a measurement table is explained.
+    """
+
+    cnn: str
+    image_size: int
+    gpu: str
+    precision: str
+    memory_format: str
+    framework: str
+    autotune: bool
+    capture: str
+    optimizer: str
+    batch_sizes: tuple[int, ...]
+    iteration_time_ms: Numbers
+    low_ms: Numbers
+    high_ms: Numbers
+    gpu_time_ms: Numbers
+    host_time_ms: Numbers
+    classes: dict[str, Numbers]
+    bound: tuple[str, ...]
+    bound_ms: dict[str, Numbers]
+    small_batch_law: SmallBatchLaw | None
+    switches: tuple[Switch, ...]
+    other_modes: tuple[OtherMode, ...]
+    host: str
+    method: str
+    trained_on: str
+    extrapolates: tuple[tuple[str, ...], ...]
+
+
+def small_batch_law(
+    batch_sizes: Sequence[int] | Array,
+    iteration_time_ms: Sequence[float] | Array,
+    bound: Sequence[str],
+    k_s_of: Callable[[float], float] | None = None,
+) -> SmallBatchLaw | None:
+    """The law t ~ K / batch, from iteration times at ascending batch sizes; None where doubling the batch breaks it.
+
+    Parameters
+    ----------
+    k_s_of : callable, optional
+        From the iteration's time in ms to the law's constant in s.
+    """
+    times, sizes = np.asarray(iteration_time_ms, dtype=float), np.asarray(batch_sizes)
+    if not times.size:
+        return None
+    broken = np.flatnonzero(np.abs(times / times[0] - 1.0) > LAW_TOLERANCE)
+    last = int(broken[0]) - 1 if broken.size else times.size - 1
+    if sizes[last] < 2 * sizes[0]:
+        return None
+    first_ms = float(times[0])
+    return SmallBatchLaw(
+        None if k_s_of is None else float(k_s_of(first_ms)),
+        first_ms,
+        int(sizes[0]),
+        int(sizes[last]),
+        bound[0],
+    )
+
+
+def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
+    """A row for each batch size; classes are columns such as ``convolution_ms``, bounds such as ``launch_bound_ms``."""
+    about = {name: getattr(explanation, name) for name in _ABOUT}
+    return [
+        about
+        | {"batch_size": size, "bound": explanation.bound[i]}
+        | {name: getattr(explanation, name)[i] for name in _TIMES}
+        | {f"{name}_ms": ms[i] for name, ms in explanation.classes.items()}
+        | {f"{name}_bound_ms": ms[i] for name, ms in explanation.bound_ms.items()}
+        | {name: getattr(explanation, name) for name in ("host", "method", "trained_on")}
+        | {"extrapolates": explanation.extrapolates[i]}
+        for i, size in enumerate(explanation.batch_sizes)
+    ]
+
+
+def row_columns(explanations: Sequence[Explanation]) -> list[str]:
+    """Columns of the rows of several explanations, whose classes may differ."""
+    classes = dict.fromkeys(name for each in explanations for name in each.classes)
+    return [
+        *_ABOUT,
+        "batch_size",
+        "bound",
+        *_TIMES,
+        *(f"{name}_ms" for name in classes),
+        *(f"{name}_bound_ms" for name in GPU_BOUNDS),
+        "host",
+        "method",
+        "trained_on",
+        "extrapolates",
+    ]
+
+
+_LAW_BATCHES = np.unique(np.round(2 ** np.arange(0, 12.01, 0.125))).astype(int)
+
+
+def explain(
+    cnn: object,
+    gpus: object,
+    batch_sizes: int | str | Iterable[object],
+    *,
+    image_size: int | None = None,
+    samples: int | None = None,
+    data_set: str | None = None,
+    precision: str = "fp32",
+    memory_format: str = "nchw",
+    framework: str = "pytorch",
+    autotune: bool = False,
+    capture: str = "eager",
+    optimizer: str = "momentum",
+    anchors: Iterable[Anchor | Mapping[str, Any]] = (),
+    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = None,
+    method: str = "auto",
+    host: str | None = None,
+    model: Model | str | PathLike[str] | None = None,
+) -> list[Explanation]:
+    """What the time of an iteration is made of, for every CNN and GPU.
+
+    Parameters
+    ----------
+    cnn, gpus, batch_sizes, image_size, samples, data_set, precision, memory_format, framework, autotune, capture,
+    optimizer, anchors, measurements, method, host, model
+        As for `predictor.answers.predict.predict`, with the same times. Samples are needed for the law's constant.
+
+    Returns
+    -------
+    list of Explanation
+        In the order of `cnn`, then `gpus`.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; nothing is answered then.
+    """
+    mode = Mode(framework, precision, memory_format, autotune, capture, optimizer)
+    sizes, chosen = batch_sizes_of(batch_sizes), gpus_of(gpus, precision)
+    n_samples, served = samples_of(samples, data_set), load_model(model)
+    known = anchors_of(anchors, served, mode)
+    own = fitted_measurements(measurements, served)
+    served = own.model if own else served
+    found: list[Explanation] = []
+    for each in texts_of(cnn):
+        table = layer_table_of(each, image_size, data_set)
+        also = own.anchors(table, mode) if own else ()
+        asked = _Asked(served, table, mode, (*known, *also), method, host, n_samples)
+        found += [_explained(asked, gpu, sizes) for gpu in chosen]
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A question about one CNN in one mode."""
+
+    model: Model
+    table: LayerTable
+    mode: Mode
+    anchors: tuple[Anchor, ...]
+    method: str
+    host: str | None
+    samples: int | None
+
+    def forecast(self, gpu: Gpu, sizes: Sequence[int] | Array) -> IterationForecast:
+        """The model's answer."""
+        return self.model.forecast(self.table, gpu, self.mode, sizes, self.anchors, self.method, self.host)
+
+    def k_s(self, iteration_time_ms: float) -> float:
+        """Seconds x images."""
+        seconds = self.model.epoch_time_s([float(self.samples or 0)], [iteration_time_ms], self.mode)
+        return float(seconds[0])
+
+
+def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
+    forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
+    _check(forecast, table, gpu, sizes)
+    class_ms, by_bound = _classes(forecast), _by_bound(asked, gpu, sizes, forecast)
+    return Explanation(
+        table.cnn,
+        table.image_size,
+        gpu.name,
+        mode.precision,
+        mode.memory_format,
+        mode.framework,
+        mode.autotune,
+        mode.capture,
+        mode.optimizer,
+        tuple(sizes),
+        _plain(forecast.iteration_time_ms),
+        _plain(forecast.low_ms),
+        _plain(forecast.high_ms),
+        _plain(forecast.gpu_time_ms),
+        _plain(forecast.host_time_ms),
+        {name: _plain(ms) for name, ms in class_ms.items()},
+        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
+        {name: _plain(ms) for name, ms in by_bound.items()},
+        _law(asked, gpu),
+        _switches(asked, gpu),
+        _other_modes(asked, gpu, sizes),
+        forecast.host,
+        forecast.method,
+        forecast.trained_on,
+        forecast.extrapolates,
+    )
+
+
+def _check(forecast: IterationForecast, table: LayerTable, gpu: Gpu, sizes: list[int]) -> None:
+    """Rule one: a model that answers nonsense is an error, not an answer."""
+    for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
+        if not (np.isfinite(ms) and ms > 0):
+            raise OutOfRangeError(
+                f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is no time. "
+                "Try a batch size nearer to 64, or another method."
+            )
+
+
+def _classes(forecast: IterationForecast) -> dict[str, Array]:
+    """GPU time by class of operators; what is left over is overhead."""
+    found = operator_classes_of(forecast.class_ms)
+    left = forecast.gpu_time_ms - sum(found.values(), np.zeros(forecast.gpu_time_ms.size))
+    return found | ({OVERHEAD: left} if (left > 1e-6 * forecast.gpu_time_ms).any() else {})
+
+
+def _by_bound(
+    asked: _Asked, gpu: Gpu, sizes: Sequence[int] | Array, forecast: IterationForecast
+) -> dict[str, Array]:
+    return bounding_ms(
+        asked.table, gpu, asked.mode.precision, np.asarray(sizes, dtype=float), _classes(forecast)
+    )
+
+
+def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
+    """The law from batch size 1 on, whichever were asked about; up to the largest that was measured."""
+    forecast = asked.forecast(gpu, _LAW_BATCHES)
+    by_bound = _by_bound(asked, gpu, _LAW_BATCHES, forecast)
+    beyond = np.array([any(why.startswith("batch") for why in each) for each in forecast.extrapolates])
+    within = slice(0, _LAW_BATCHES.size - int(np.argmin(beyond[::-1])))
+    found = small_batch_law(
+        _LAW_BATCHES[within],
+        forecast.iteration_time_ms[within],
+        bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
+        None if asked.samples is None else asked.k_s,
+    )
+    return None if found is None else replace(found, extrapolates=bool(beyond[0]))
+
+
+def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
+    """From the operators measured on this GPU in this mode, if there are any."""
+    known = asked.model.layers.find(library_mode(gpu, asked.mode))
+    if known is None:
+        return ()
+    sizes = known.library.batch_sizes
+    busy = replace(asked, anchors=(), method="auto").forecast(gpu, sizes).gpu_time_ms
+    return switches_of_library(
+        known.library, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True))
+    )
+
+
+def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, ...]:
+    if is_cpu(gpu.name):
+        return ()
+    mode = asked.mode
+    here = (mode.precision, mode.memory_format)
+    return tuple(
+        _other_mode(asked, gpu, sizes, replace(mode, precision=precision, memory_format=memory_format))
+        for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
+        if (precision, memory_format) != here
+    )
+
+
+def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherMode:
+    """Both times by one method, so that shared errors cancel, and without anchors, which hold for their own mode."""
+    here, there = _alike(replace(asked, anchors=()), gpu, sizes, mode)
+    factor = there.iteration_time_ms / here.iteration_time_ms
+    width = np.hypot(_half_width(here), _half_width(there))
+    return OtherMode(
+        mode.precision,
+        mode.memory_format,
+        _plain(factor),
+        _plain(factor * np.exp(-width)),
+        _plain(factor * np.exp(width)),
+        _plain(there.gpu_time_ms / here.gpu_time_ms),
+        there.method,
+        _more_reasons(there, here),
+    )
+
+
+def _alike(
+    asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode
+) -> tuple[IterationForecast, IterationForecast]:
+    """Forecasts in the mode asked about and in another, by the same method: measured layers if both have them."""
+    methods = ("roofline",) if asked.method in ("roofline", "anchored") else ("auto", "roofline")
+    for method in methods:
+        one, two = replace(asked, method=method), replace(asked, method=method, mode=mode)
+        try:
+            here, there = one.forecast(gpu, sizes), two.forecast(gpu, sizes)
+        except OutOfRangeError:  # layers without host times: the roofline may answer
+            if method == methods[-1]:
+                raise
+            continue
+        if here.method == there.method:
+            break
+    return here, there
+
+
+def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
+    """Why one forecast extrapolates at some batch size where the other has no such reason."""
+    pairs = zip(there.extrapolates, here.extrapolates, strict=True)
+    return tuple(dict.fromkeys(why for one, other in pairs for why in one if why not in other))
+
+
+def _half_width(forecast: IterationForecast) -> Array:
+    """Of ln time."""
+    width: Array = np.log(forecast.high_ms / forecast.low_ms) / 2.0
+    return width
+
+
+def _plain(values: Array) -> Numbers:
+    return tuple(float(value) for value in values)

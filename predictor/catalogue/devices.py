@@ -1,0 +1,412 @@
+"""GPUs and CPUs: what their data sheets say, which precisions they have, and the rates that they sustain.
+
+Units: clocks in GHz, bandwidth in GB/s (10^9 bytes), memory and L2 cache in GiB and MiB, peaks in TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
+from predictor.files import data_file
+
+__all__ = [
+    "CPU_PREFIX",
+    "ELEMENT_BYTES",
+    "GENERATIONS",
+    "LAUNCH_MS",
+    "Gpu",
+    "Rates",
+    "all_gpus",
+    "check_precision",
+    "cpu_device",
+    "design_of",
+    "find_gpu",
+    "is_cpu",
+    "load_gpus",
+    "precisions_of",
+    "rates_of",
+]
+
+GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+
+# A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".
+_MEMORY_SUFFIX = re.compile(r"^(?P<stem>.*\S)[\s_\-(]+(?P<gib>\d+)\s*gi?b?\)?$", re.IGNORECASE)
+_VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU as software sees it: of a card with several chips (K80, M60, ...), one chip.
+
+    Every field is a column of `datasets/gpus.csv`, whose meaning, unit and source `datasets/README.md` tells;
+    None where no vendor's sheet gives the value. Peaks are at the boost clock; tensor peaks are dense, with
+    sums in fp32 as training does.
+    """
+
+    name: str
+    chip: str
+    architecture: str
+    generation: str
+    compute_capability: float
+    sm_count: int
+    cuda_cores: int
+    tensor_cores: int | None
+    base_clock_ghz: float | None
+    boost_clock_ghz: float
+    peak_fp32_tflop_per_s: float
+    peak_fp16_tflop_per_s: float | None  # outside the tensor cores
+    peak_fp16_tensor_tflop_per_s: float | None
+    peak_bf16_tensor_tflop_per_s: float | None
+    peak_tf32_tflop_per_s: float | None
+    memory_gib: float
+    memory_type: str
+    memory_bus_bits: int
+    memory_bandwidth_gb_per_s: float  # 10^9 bytes
+    l2_mib: float | None
+    tdp_w: float | None  # of the whole card
+    chips_per_card: int
+    nvlink_generation: int | None  # 0: it has none
+    pcie_generation: int | None
+    released: str
+    aliases: tuple[str, ...]
+    shared_names: tuple[str, ...]  # names that other GPUs bear as well, so that they choose none
+    source: str
+    source_url: str
+    retrieved_on: str
+    verified: bool
+    notes: str
+
+
+def load_gpus(path: Path) -> tuple[Gpu, ...]:
+    """Read a catalogue of GPUs.
+
+    Parameters
+    ----------
+    path : Path
+        A CSV file with the columns of `Gpu`.
+
+    Returns
+    -------
+    tuple of Gpu
+        In the file's order.
+
+    Raises
+    ------
+    SchemaError
+        If columns are missing, a value is not of its column's type, or the file has no rows.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = [f.name for f in fields(Gpu) if f.name not in (reader.fieldnames or ())]
+        if missing:
+            raise SchemaError(
+                f"{path.name} lacks the columns {', '.join(missing)} (datasets/README.md lists all)."
+            )
+        gpus = tuple(_gpu(row, f"{path.name}, line {reader.line_num}") for row in reader)
+    if not gpus:
+        raise SchemaError(f"{path.name} holds no GPU.")
+    return gpus
+
+
+@cache
+def all_gpus() -> tuple[Gpu, ...]:
+    """Every GPU of the catalogue, oldest generation first; read once per process."""
+    return load_gpus(data_file("gpus.csv"))
+
+
+@lru_cache(maxsize=4096)
+def find_gpu(name: str) -> Gpu:
+    """Find the one GPU that a name means.
+
+    Parameters
+    ----------
+    name : str
+        A canonical name or an alias, such as a driver reports or a cloud writes. Case, spaces, dashes and the
+        words NVIDIA, Tesla, GeForce and Quadro do not matter; a memory size may follow (``"T4 16GB"``).
+
+    Returns
+    -------
+    Gpu
+
+    Raises
+    ------
+    UnknownGpuError
+        If no GPU goes by this name (the nearest are listed), or several do (``"V100"``; all are listed).
+
+    Examples
+    --------
+    >>> find_gpu("rtx-3090").name
+    'GeForce RTX 3090'
+    >>> find_gpu("A10").name
+    'NVIDIA A10'
+    """
+    found = _candidates(name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = ", ".join(repr(gpu.name) for gpu in found)
+        raise UnknownGpuError(f"{name!r} fits several GPUs. Say which: {listed}.")
+    raise UnknownGpuError(
+        f"no GPU is called {name!r}. Nearest: {_nearest_names(name)}. "
+        f"`epochcast gpu list` shows all {len(all_gpus())}."
+    )
+
+
+def design_of(gpu: Gpu) -> str:
+    """Name what computes alike: the chip, its active SMs and its boost clock, whatever memory is beside it.
+
+    Examples
+    --------
+    >>> design_of(find_gpu("V100-SXM2-16GB")) == design_of(find_gpu("V100-SXM2-32GB"))
+    True
+    >>> design_of(find_gpu("T4"))
+    'TU104, 40 SMs, 1.59 GHz'
+    """
+    return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
+
+
+def precisions_of(gpu: Gpu) -> tuple[str, ...]:
+    """Names of the precisions that a GPU computes in hardware, in the words of measurement tables.
+
+    Notes
+    -----
+    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
+    is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
+    bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
+    rate, so that libraries compute in fp32 there; it trains in fp16 all the same, so it is listed.
+    """
+    capability = gpu.compute_capability
+    half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
+    tf32, bf16 = (("tf32",), ("amp_bf16",)) if capability >= 8.0 else ((), ())
+    return ("fp32", *tf32, *half, *bf16)
+
+
+def check_precision(gpu: Gpu, precision: str) -> None:
+    """Raise OutOfRangeError, listing what the GPU has, if it does not compute in `precision`."""
+    available = precisions_of(gpu)
+    if precision not in available:
+        raise OutOfRangeError(
+            f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
+            f"It has: {', '.join(available)}."
+        )
+
+
+def _candidates(name: str) -> tuple[Gpu, ...]:
+    """List the GPUs that a name may mean; where a memory size ends the name, those with that memory."""
+    exact, bare = _index()
+    found = exact.get(_key(name)) or bare.get(_bare_key(name), ())
+    if found:
+        return found
+    match = _MEMORY_SUFFIX.match(name.strip())
+    if match is None:
+        return ()
+    return tuple(gpu for gpu in _candidates(match["stem"]) if gpu.memory_gib == float(match["gib"]))
+
+
+@cache
+def _index() -> tuple[Mapping[str, tuple[Gpu, ...]], Mapping[str, tuple[Gpu, ...]]]:
+    """Names with their vendor words, and names without, each to the GPUs that bear it."""
+    exact: dict[str, tuple[Gpu, ...]] = {}
+    bare: dict[str, tuple[Gpu, ...]] = {}
+    for gpu in all_gpus():
+        for label in (gpu.name, *gpu.aliases):
+            _add(exact, _key(label), gpu)
+            _add(bare, _bare_key(label), gpu)
+        for label in gpu.shared_names:
+            _add(bare, _bare_key(label), gpu)
+    return exact, bare
+
+
+def _add(index: dict[str, tuple[Gpu, ...]], key: str, gpu: Gpu) -> None:
+    held = index.get(key, ())
+    index[key] = held if gpu in held else (*held, gpu)
+
+
+def _key(name: str) -> str:
+    """Letters and digits of a name, in lower case."""
+    return re.sub("[^a-z0-9]", "", name.casefold())
+
+
+def _bare_key(name: str) -> str:
+    """`_key` without the vendor's words; a name of vendor's words alone stays as it is."""
+    key = _key(name)
+    return _VENDOR_WORDS.sub("", key) or key
+
+
+def _nearest_names(name: str, n: int = 3) -> str:
+    """Quote the GPUs whose names, without the vendor's words, look most like this one."""
+    _, bare = _index()
+    close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
+    names = dict.fromkeys(gpu.name for key in close for gpu in bare[key])
+    return ", ".join(repr(known) for known in list(names)[:n]) or "none is close"
+
+
+def _gpu(row: Mapping[str, str | None], where: str) -> Gpu:
+    values = {}
+    for field in fields(Gpu):
+        text = (row[field.name] or "").strip()
+        try:
+            values[field.name] = _READ[str(field.type)](text)
+        except ValueError:
+            raise SchemaError(f"{where}: {field.name} is {text!r}, which is not its type.") from None
+    return Gpu(**values)
+
+
+def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if text else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError(text)
+    return text == "yes"
+
+
+# How a cell of each type of Gpu's fields is read.
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": _yes_or_no,
+    "int | None": _optional(int),
+    "float | None": _optional(float),
+    "tuple[str, ...]": _names,
+}
+
+
+CPU_PREFIX = "cpu:"
+"""What the name of a CPU begins with, in measurement tables and questions."""
+
+
+def is_cpu(name: str) -> bool:
+    """Whether a device's name is a CPU's: ``cpu:<model>``."""
+    return name.startswith(CPU_PREFIX)
+
+
+def cpu_device(name: str) -> Gpu:
+    """A CPU in a GPU's form: fp32 only, memory without bound, and rates that mean nothing (1).
+
+    Only measured operators of it may answer; `Model.forecast` refuses everything else.
+    """
+    return Gpu(
+        name=name,
+        chip=name,
+        architecture="CPU",
+        generation=GENERATIONS[-1],  # any: a CPU is compared with itself alone
+        compute_capability=0.0,
+        sm_count=1,
+        cuda_cores=0,
+        tensor_cores=None,
+        base_clock_ghz=None,
+        boost_clock_ghz=1.0,
+        peak_fp32_tflop_per_s=1.0,
+        peak_fp16_tflop_per_s=None,
+        peak_fp16_tensor_tflop_per_s=None,
+        peak_bf16_tensor_tflop_per_s=None,
+        peak_tf32_tflop_per_s=None,
+        memory_gib=math.inf,
+        memory_type="",
+        memory_bus_bits=0,
+        memory_bandwidth_gb_per_s=1.0,
+        l2_mib=None,
+        tdp_w=None,
+        chips_per_card=1,
+        nvlink_generation=None,
+        pcie_generation=None,
+        released="",
+        aliases=(),
+        shared_names=(),
+        source="measured",
+        source_url="",
+        retrieved_on="",
+        verified=False,
+        notes="",
+    )
+
+
+LAUNCH_MS = 0.004
+"""Shortest time of a kernel on the device; a constant of CUDA GPUs since Kepler, to within a factor of two."""
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp32_or_tf32": 4, "fp16": 2, "amp_fp16": 2, "amp_bf16": 2}
+
+_TENSOR_PEAK = {
+    "tf32": "peak_tf32_tflop_per_s",
+    "fp32_or_tf32": "peak_tf32_tflop_per_s",
+    "fp16": "peak_fp16_tensor_tflop_per_s",
+    "amp_fp16": "peak_fp16_tensor_tflop_per_s",
+    "amp_bf16": "peak_bf16_tensor_tflop_per_s",
+}
+
+# Share of the pin bandwidth that a streaming kernel reaches, by memory technology, and a further share on Kepler,
+# which has no L2 large enough to merge its accesses; share of the peak that Kepler's four schedulers can issue
+# to its six groups of cores. Architecture facts, not fitted.
+_HBM_SHARE, _GDDR_SHARE, _KEPLER_MEMORY_SHARE, _KEPLER_ISSUE_SHARE = 0.88, 0.72, 0.8, 2 / 3
+_DATA_CENTRE_CHIPS = ("Tesla", "NVIDIA A", "NVIDIA H", "NVIDIA L", "NVIDIA B", "NVIDIA T4", "GRID")
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Sustained rates of one GPU at one precision.
+
+    `flop_per_ms` is what convolutions and matrix products run against, `fp32_flop_per_ms` what everything outside
+    the tensor cores does; `tensor` says whether the two differ.
+    """
+
+    flop_per_ms: float
+    fp32_flop_per_ms: float
+    bytes_per_ms: float
+    element_bytes: int
+    tensor: bool
+
+
+def rates_of(gpu: Gpu, precision: str) -> Rates:
+    """Sustained rates of `gpu` at `precision`.
+
+    Raises
+    ------
+    OutOfRangeError
+        If the precision is unknown here.
+
+    Notes
+    -----
+    Data-centre cards run power-capped: their sustained clock is taken as the geometric mean of base and boost.
+    Half precision on a GPU without tensor cores runs at the fp32 rate, because training accumulates in fp32.
+    """
+    if precision not in ELEMENT_BYTES:
+        raise OutOfRangeError(
+            f"precision {precision!r} is not known here. Known: {', '.join(ELEMENT_BYTES)}."
+        )
+    kepler = gpu.generation == "kepler"
+    clock = _sustained_clock_share(gpu) * (_KEPLER_ISSUE_SHARE if kepler else 1.0)
+    memory = (_HBM_SHARE if gpu.memory_type.startswith("HBM") else _GDDR_SHARE) * (
+        _KEPLER_MEMORY_SHARE if kepler else 1.0
+    )
+    fp32 = gpu.peak_fp32_tflop_per_s * 1e9 * clock
+    peak = getattr(gpu, _TENSOR_PEAK[precision]) if precision in _TENSOR_PEAK else None
+    return Rates(
+        flop_per_ms=fp32 if peak is None else peak * 1e9 * clock,
+        fp32_flop_per_ms=fp32,
+        bytes_per_ms=gpu.memory_bandwidth_gb_per_s * 1e6 * memory,
+        element_bytes=ELEMENT_BYTES[precision],
+        tensor=peak is not None,
+    )
+
+
+def _sustained_clock_share(gpu: Gpu) -> float:
+    if not gpu.name.startswith(_DATA_CENTRE_CHIPS) or gpu.base_clock_ghz is None:
+        return 1.0
+    return sqrt(gpu.base_clock_ghz / gpu.boost_clock_ghz)

@@ -1,0 +1,106 @@
+"""How a CNN is trained: framework, precision, memory format and the other options that decide which kernels run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from predictor.errors import SchemaError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "CAPTURES",
+    "FRAMEWORKS",
+    "MEMORY_FORMATS",
+    "MODE_COLUMNS",
+    "PRECISIONS",
+    "UNKNOWN",
+    "Mode",
+    "mode_words",
+]
+
+FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
+PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
+MEMORY_FORMATS = ("nchw", "channels_last")
+CAPTURES = ("eager", "graph", "static_graph")
+OPTIMIZERS = ("sgd", "momentum", "adam")
+
+_CHOICES = {
+    "framework": FRAMEWORKS,
+    "precision": PRECISIONS,
+    "memory_format": MEMORY_FORMATS,
+    "capture": CAPTURES,
+    "optimizer": OPTIMIZERS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """One way to train; every field is checked against the words that measurement tables use.
+
+    Raises
+    ------
+    SchemaError
+        If a field is not one of its known words; the message lists them.
+    """
+
+    framework: str = "pytorch"
+    precision: str = "fp32"
+    memory_format: str = "nchw"
+    autotune: bool = False
+    capture: str = "eager"
+    optimizer: str = "momentum"
+    xla: bool = False
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, known = getattr(self, field.name), _CHOICES.get(field.name)
+            if known is not None and value not in known:
+                raise SchemaError(
+                    f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), known)}; "
+                    f"known: {', '.join(known)}."
+                )
+
+
+MODE_COLUMNS = (*(field.name for field in fields(Mode)), "pass", "n_gpus")
+"""Two measurements that differ in one of these are not of one series."""
+
+UNKNOWN = "unknown"
+
+
+def mode_words(table: pd.DataFrame, columns: tuple[str, ...] = MODE_COLUMNS) -> pd.DataFrame:
+    """Those columns of a measurement table as words; `unknown` where a value or a whole column is missing.
+
+    Parameters
+    ----------
+    table : DataFrame of n rows
+    columns : tuple of str
+
+    Returns
+    -------
+    DataFrame of shape (n, len(columns)), of the same index
+        Numbers without trailing zeros (``1.0`` and ``1`` are both ``1``), truth values as ``True`` and
+        ``False``.
+    """
+    import pandas as pd
+
+    words = {column: _words(table[column]) if column in table else UNKNOWN for column in columns}
+    return pd.DataFrame(words, index=table.index, columns=list(columns), dtype=object)
+
+
+def _words(values: pd.Series[Any]) -> Any:
+    import numpy as np
+    import pandas as pd
+
+    codes, distinct = pd.factorize(values)
+    spellings = np.array([*(_word(value) for value in distinct), UNKNOWN], dtype=object)
+    return spellings[codes]  # a missing value has code -1
+
+
+def _word(value: object) -> str:
+    if isinstance(value, Real) and type(value).__name__ not in ("bool", "bool_"):
+        return f"{float(value):g}"
+    return str(value).strip() or UNKNOWN

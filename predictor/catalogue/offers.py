@@ -1,0 +1,233 @@
+"""What an hour on a GPU costs: cloud offers, checked as they are read.
+
+It needs the standard library alone, so that it loads at once.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from os import PathLike
+from pathlib import Path
+
+from predictor.catalogue.devices import find_gpu
+from predictor.errors import SchemaError, UnknownGpuError
+from predictor.files import data_file
+
+__all__ = ["OPTIONAL_COLUMNS", "REQUIRED_COLUMNS", "Offer", "cheapest_offer", "load_offers", "offers_for"]
+
+REQUIRED_COLUMNS = ("provider", "instance", "gpu", "gpu_count", "usd_per_hour")
+OPTIONAL_COLUMNS = (
+    "vcpus",
+    "memory_gib",
+    "disk_gb",
+    "network",
+    "spot_usd_per_hour",
+    "region",
+    "source_url",
+    "retrieved_on",
+    "historic",
+)
+_YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One kind of rented machine at one place; the price is that of the whole machine.
+
+    `gpu` is the GPU's canonical name; `gpu_count` counts chips, as the catalogue does (a K80 card is two),
+    and is a fraction where the machine has a share of one. None or "" where the source does not say.
+    """
+
+    provider: str
+    instance: str
+    gpu: str
+    gpu_count: float
+    usd_per_hour: float
+    vcpus: float | None = None
+    memory_gib: float | None = None
+    disk_gb: float | None = None
+    network: str = ""
+    spot_usd_per_hour: float | None = None
+    region: str = ""
+    source_url: str = ""
+    retrieved_on: date | None = None
+    historic: bool = False
+
+
+def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
+    """Read a price file and check every row.
+
+    Parameters
+    ----------
+    path : path, optional
+        A CSV file with the columns `REQUIRED_COLUMNS` and any of `OPTIONAL_COLUMNS` (US$ per hour of the
+        whole machine, GiB, GB); the shipped `offers.csv` if None. A file that has a `retrieved_on` column
+        must date every row that is not historic.
+
+    Returns
+    -------
+    tuple of Offer
+        In the file's order.
+
+    Raises
+    ------
+    SchemaError
+        If the file is empty or no UTF-8 CSV, lacks columns, or a row has a price, count, date or flag that
+        cannot be; the message has the line.
+    UnknownGpuError
+        If a row's GPU is unknown or its name fits several; the message has the line.
+    """
+    file_path = data_file("offers.csv") if path is None else Path(path)
+    columns, rows = _read(file_path)
+    missing = [column for column in REQUIRED_COLUMNS if column not in columns]
+    if missing:
+        raise SchemaError(
+            f"{file_path} lacks the columns {', '.join(missing)}. "
+            f"A price file needs {', '.join(REQUIRED_COLUMNS)}."
+        )
+    if not rows:
+        raise SchemaError(f"{file_path} holds no offer, only its header.")
+    dated = "retrieved_on" in columns
+    return tuple(_offer(row, f"{file_path}, line {line}", dated) for line, row in rows)
+
+
+def offers_for(
+    offers: Iterable[Offer],
+    gpu_name: str,
+    n_gpus: int = 1,
+    *,
+    spot: bool = False,
+    historic: bool = False,
+) -> tuple[Offer, ...]:
+    """Offers of a GPU, cheapest machine first.
+
+    Parameters
+    ----------
+    offers : iterable of Offer
+    gpu_name : str
+        Any name that `find_gpu` takes.
+    n_gpus : int, default 1
+        GPUs that the machine must have at least.
+    spot : bool, default False
+        Only offers with a spot price, ranked by it.
+    historic : bool, default False
+        Include offers that are history, which nobody can rent today.
+
+    Returns
+    -------
+    tuple of Offer
+        Empty if there is none.
+    """
+    name = find_gpu(gpu_name).name
+    fitting = [
+        offer
+        for offer in offers
+        if offer.gpu == name
+        and offer.gpu_count >= n_gpus
+        and (historic or not offer.historic)
+        and (not spot or offer.spot_usd_per_hour is not None)
+    ]
+    return tuple(sorted(fitting, key=lambda offer: _price(offer, spot)))
+
+
+def cheapest_offer(
+    offers: Iterable[Offer], gpu_name: str, n_gpus: int = 1, spot: bool = False
+) -> Offer | None:
+    """Return the cheapest machine that today has at least `n_gpus` of a GPU, or None if there is none."""
+    return next(iter(offers_for(offers, gpu_name, n_gpus, spot=spot)), None)
+
+
+def _price(offer: Offer, spot: bool) -> float:
+    price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
+    return math.inf if price is None else price
+
+
+def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str | None]]]]:
+    """Columns of a CSV file, and its rows with their line numbers."""
+    if not path.is_file():
+        raise SchemaError(
+            f"there is no price file {path}. Pass --offers FILE, or none for the shipped offers."
+        )
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            columns = tuple(reader.fieldnames or ())
+            rows: list[tuple[int, Mapping[str, str | None]]] = [(reader.line_num, row) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"{path} is no CSV file in UTF-8: {error}.") from error
+    if not columns:
+        raise SchemaError(f"{path} is empty. A price file needs the columns {', '.join(REQUIRED_COLUMNS)}.")
+    return columns, rows
+
+
+def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
+    cell = {column: (row.get(column) or "").strip() for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)}
+    historic = _flag(cell["historic"], where)
+    on_demand = _positive(cell, "usd_per_hour", where)
+    spot = _optional(cell, "spot_usd_per_hour", where)
+    if spot is not None and spot > on_demand:
+        raise SchemaError(f"{where}: spot_usd_per_hour {spot:g} is above usd_per_hour {on_demand:g}.")
+    return Offer(
+        provider=_text(cell, "provider", where),
+        instance=_text(cell, "instance", where),
+        gpu=_gpu_name(cell, where),
+        gpu_count=_positive(cell, "gpu_count", where),
+        usd_per_hour=on_demand,
+        vcpus=_optional(cell, "vcpus", where),
+        memory_gib=_optional(cell, "memory_gib", where),
+        disk_gb=_optional(cell, "disk_gb", where),
+        network=cell["network"],
+        spot_usd_per_hour=spot,
+        region=cell["region"],
+        source_url=cell["source_url"],
+        retrieved_on=_date(cell["retrieved_on"], where, needed=dated and not historic),
+        historic=historic,
+    )
+
+
+def _text(cell: Mapping[str, str], column: str, where: str) -> str:
+    if not cell[column]:
+        raise SchemaError(f"{where}: {column} is empty.")
+    return cell[column]
+
+
+def _gpu_name(cell: Mapping[str, str], where: str) -> str:
+    try:
+        return find_gpu(_text(cell, "gpu", where)).name
+    except UnknownGpuError as error:
+        raise UnknownGpuError(f"{where}: {error}") from error
+
+
+def _positive(cell: Mapping[str, str], column: str, where: str) -> float:
+    text = _text(cell, column, where)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise SchemaError(f"{where}: {column} {text!r} is not a number above 0.")
+    return value
+
+
+def _optional(cell: Mapping[str, str], column: str, where: str) -> float | None:
+    return _positive(cell, column, where) if cell[column] else None
+
+
+def _flag(text: str, where: str) -> bool:
+    try:
+        return _YES_OR_NO[text.casefold()]
+    except KeyError:
+        raise SchemaError(f"{where}: historic {text!r} is neither true nor false.") from None
+
+
+def _date(text: str, where: str, needed: bool) -> date | None:
+    if not text:
+        if needed:
+            raise SchemaError(f"{where}: retrieved_on is empty. Date the price, or mark it historic.")
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise SchemaError(f"{where}: retrieved_on {text!r} is not a date like 2026-07-20.") from None

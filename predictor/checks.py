@@ -1,0 +1,90 @@
+"""Checks of what people type: whole numbers, positive times, yes-or-no words, each with a helpful message."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from predictor.errors import OutOfRangeError, SchemaError
+
+__all__ = [
+    "MAX_BATCH_SIZE",
+    "MAX_IMAGE_SIZE",
+    "MAX_SAMPLES",
+    "batch_sizes_of",
+    "positive_number",
+    "texts_of",
+    "whole_number",
+    "yes_or_no",
+]
+
+MAX_BATCH_SIZE = 65_536
+MAX_IMAGE_SIZE = 16_384
+MAX_SAMPLES = 10**11
+
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"", "0", "false", "no", "off"})
+
+
+def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES) -> int:
+    """`value` as an int from `low` to `high`; text such as ``"64"`` and integral floats count.
+
+    Raises
+    ------
+    SchemaError
+        If it is not a whole number; the message names the quantity.
+    OutOfRangeError
+        If it lies outside the range.
+    """
+    number = _as_integer(value)
+    if number is None:
+        raise SchemaError(f"{name} {value!r} is not a whole number. Give one from {low} to {high:,}.")
+    if not low <= number <= high:
+        raise OutOfRangeError(
+            f"{name} {number} lies outside {low}..{high:,}. Give a whole number in that range."
+        )
+    return number
+
+
+def positive_number(name: str, value: object) -> float:
+    """`value` as a finite float above 0; SchemaError for text, 0, NaN, infinity and negative numbers."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise SchemaError(f"{name} {value!r} is not a number. Give a positive number.") from None
+    if not math.isfinite(number) or number <= 0 or isinstance(value, bool):
+        raise SchemaError(f"{name} {value!r} is not a positive number. Check its unit.")
+    return number
+
+
+def yes_or_no(name: str, text: str) -> bool:
+    """Read a cell such as ``true``, ``1``, ``no`` or an empty one; SchemaError for anything else."""
+    word = text.strip().casefold()
+    if word not in _YES and word not in _NO:
+        raise SchemaError(f"{name} {text!r} is neither true nor false. Write true or false.")
+    return word in _YES
+
+
+def batch_sizes_of(values: int | str | Iterable[object]) -> list[int]:
+    """Distinct checked batch sizes in ascending order, from one or many; a text may hold several."""
+    many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
+    if not parts:
+        raise SchemaError("no batch_size is given. Pass at least one, such as 64.")
+    return sorted({whole_number("batch_size", part, high=MAX_BATCH_SIZE) for part in parts})
+
+
+def texts_of(values: object) -> list[object]:
+    """One name, GPU or CNN, or a sequence of them, as a list."""
+    if isinstance(values, Sequence | set | frozenset) and not isinstance(values, str | bytes):
+        return list(values)
+    return [values]
+
+
+def _as_integer(value: object) -> int | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    # int() of the text itself, so that large numbers keep every digit
+    return int(value) if isinstance(value, int) else int(number) if number.is_integer() else None

@@ -1,0 +1,300 @@
+"""Reads a Chainer chain into a layer table, by one forward pass whose function calls are recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.cnns.chainer_compat import install
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.recorder import Recorder
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+
+if TYPE_CHECKING:
+    import chainer
+
+__all__ = ["from_chainer", "operator_of"]
+
+Translation = tuple[str, dict[str, Any]]
+
+
+def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, Any], bool]:
+    """Return PyTorch's operator for a Chainer function, its arguments by name, and whether it is a view.
+
+    Parameters
+    ----------
+    function : chainer.FunctionNode
+        Having run forward.
+    inputs : sequence
+        What it read, as the recorder knows it. A function of no known class keeps its own name, which the
+        recorder takes for an operator of unknown cost.
+    """
+    name = type(getattr(function, "function", function)).__name__
+    if name in _VIEWS:
+        return "view", {"self": inputs[0]}, True
+    if name not in _TRANSLATIONS:
+        return name, {"inputs": list(inputs)}, False
+    operator, arguments = _TRANSLATIONS[name](function, inputs)
+    return operator, arguments, operator == "permute"
+
+
+_VIEWS = {"Broadcast", "BroadcastTo", "ExpandDims", "GetItem", "Reshape", "SplitAxis", "Squeeze"}
+
+
+def _named(names: Sequence[str], inputs: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(names, inputs, strict=False))
+
+
+def _plain(operator: str, *names: str) -> Callable[[Any, Sequence[Any]], Translation]:
+    def translate(_function: Any, inputs: Sequence[Any]) -> Translation:
+        return operator, _named(names or ("self", "other"), inputs)
+
+    return translate
+
+
+def _convolution(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "convolution", {
+        **_named(("input", "weight", "bias"), inputs),
+        "stride": (function.sy, function.sx),
+        "padding": (function.ph, function.pw),
+        "dilation": (function.dy, function.dx),
+        "transposed": "Deconvolution" in type(function).__name__,
+        "groups": function.groups,
+    }
+
+
+def _pool(operator: str) -> Callable[[Any, Sequence[Any]], Translation]:
+    def translate(function: Any, inputs: Sequence[Any]) -> Translation:
+        window = {"kernel_size": function.ksize, "stride": function.stride, "padding": function.pad}
+        known = operator if len(function.ksize) == 2 else type(function).__name__
+        return known, {**_named(("self",), inputs), **window}
+
+    return translate
+
+
+def _clipped_relu(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "clamp", {**_named(("self",), inputs), "min": 0, "max": function.cap}
+
+
+def _many(operator: str) -> Callable[[Any, Sequence[Any]], Translation]:
+    def translate(_function: Any, inputs: Sequence[Any]) -> Translation:
+        return operator, {"tensors": list(inputs)}
+
+    return translate
+
+
+def _dropout(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "dropout", {**_named(("input",), inputs), "p": function.dropout_ratio}
+
+
+def _mean(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "mean", {**_named(("self",), inputs), "dim": function.axis}
+
+
+def _transpose(function: Any, inputs: Sequence[Any]) -> Translation:
+    dims = function.axes or tuple(reversed(range(inputs[0].ndim)))
+    return "permute", {**_named(("self",), inputs), "dims": list(dims)}
+
+
+_TRANSLATIONS: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
+    "Convolution2DFunction": _convolution,
+    "Deconvolution2DFunction": _convolution,
+    "LinearFunction": _plain("linear", "input", "weight", "bias"),
+    "BatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
+    "FixedBatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
+    "LayerNormalization": _plain("layer_norm", "input", "weight", "bias"),
+    "GroupNormalization": _plain("group_norm", "input", "weight", "bias"),
+    "ReLU": _plain("relu", "self"),
+    "LeakyReLU": _plain("leaky_relu", "self"),
+    "ClippedReLU": _clipped_relu,
+    "Sigmoid": _plain("sigmoid", "self"),
+    "HardSigmoid": _plain("hardsigmoid", "self"),
+    "Tanh": _plain("tanh", "self"),
+    "Swish": _plain("silu", "self", "beta"),
+    "Softmax": _plain("softmax", "self"),
+    "LogSoftmax": _plain("log_softmax", "self"),
+    "MaxPoolingND": _pool("max_pool2d"),
+    "AveragePoolingND": _pool("avg_pool2d"),
+    "Mean": _mean,
+    "Sum": _mean,
+    "Add": _plain("add"),
+    "AddConstant": _plain("add"),
+    "MultiAdd": _many("add"),
+    "Sub": _plain("sub"),
+    "SubFromConstant": _plain("sub"),
+    "Mul": _plain("mul"),
+    "MulConstant": _plain("mul"),
+    "Div": _plain("div"),
+    "Concat": _many("cat"),
+    "Dropout": _dropout,
+    "Pad": _plain("constant_pad_nd", "self"),
+    "Transpose": _transpose,
+}
+
+
+_TOO_SMALL = "should be positive"  # what Chainer says of an output size
+
+
+def from_chainer(
+    chain: chainer.Chain, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
+) -> LayerTable:
+    """Layer table of what a training forward pass of `chain` runs.
+
+    Parameters
+    ----------
+    chain : chainer.Chain
+        Neither changed nor run: a copy is. Of a `chainer.links.Classifier`, its predictor is taken.
+    image_size : int
+        Height and width of the images, in pixels.
+    cnn : str, optional
+        Name of the CNN; the class's by default.
+    in_channels : int
+        Channels of the images.
+    batch : int
+        Images of the trial run, >= 2; the table does not depend on it.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If Chainer is not installed.
+    OutOfRangeError
+        If the image is too small for the chain.
+    SchemaError
+        If it is no chain, or does not run on one batch of such images.
+    """
+    chainer = install()
+    if isinstance(chain, chainer.links.Classifier):
+        chain = chain.predictor
+    if not isinstance(chain, chainer.Link):
+        raise SchemaError(f"{type(chain).__name__} is not a chainer.Chain.")
+    if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
+        raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
+    name = cnn or type(chain).__name__
+    copy = deepcopy(chain)
+    copy.to_device("@numpy")
+    image = chainer.Variable(np.zeros((batch, in_channels, image_size, image_size), np.float32))
+    ran, _result = _run(copy, image, chainer, name)  # what nobody holds, Chainer forgets
+    recorder = _record(ran, copy, image, batch, name)
+    unknown = ", ".join(sorted(recorder.unknown))
+    warnings = (f"operators of unknown cost: {unknown}",) if unknown else ()
+    return LayerTable(name, image_size, tuple(recorder.rows), "chainer", warnings)
+
+
+@dataclass(slots=True)
+class _Ran:
+    """One function that ran, in which link."""
+
+    function: Any
+    path: str
+    is_leaf: bool
+
+
+@dataclass(eq=False, slots=True)
+class _Tensor:
+    """A variable as the recorder sees it."""
+
+    shape: tuple[int, ...]
+    ndim: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ndim = len(self.shape)
+
+    def is_contiguous(self) -> bool:
+        """Say that it lies in memory as it is read: Chainer's functions see to that."""
+        return True
+
+
+def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], Any]:
+    """Run the chain forward and return its functions in their order, and its result."""
+    ran: list[_Ran] = []
+    function_hook, link_hook = _hooks(chainer, ran, {id(link): path for path, link in chain.namedlinks()})
+    try:
+        with (
+            _kept_random_state(),
+            chainer.using_config("train", True),
+            chainer.using_config("enable_backprop", True),
+            function_hook,
+            link_hook,
+        ):
+            result = chain(image)
+    except Exception as error:
+        size = "x".join(map(str, image.shape))
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        text = f"{name} does not run on a batch of {size}: {' '.join(lines[-3:])}"
+        if _TOO_SMALL in str(error):
+            raise OutOfRangeError(f"{text} Give a larger image_size.") from error
+        raise SchemaError(f"{text} Check image_size and in_channels.") from error
+    return ran, result
+
+
+def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, Any]:
+    """Build the hooks that note every function, and the link in which it runs."""
+    inside: list[tuple[str, bool]] = []
+
+    class Functions(chainer.FunctionHook):
+        name = "epochcast functions"
+
+        def forward_postprocess(self, function: Any, _in_data: Any) -> None:
+            path, is_leaf = inside[-1] if inside else ("", False)
+            ran.append(_Ran(function, path, is_leaf))
+
+    class Links(chainer.LinkHook):
+        name = "epochcast links"
+
+        def forward_preprocess(self, args: Any) -> None:
+            path = paths.get(id(args.link), "").strip("/").replace("/", ".")
+            inside.append((path, not isinstance(args.link, chainer.Chain | chainer.ChainList)))
+
+        def forward_postprocess(self, _args: Any) -> None:
+            inside.pop()
+
+    return Functions(), Links()
+
+
+@contextmanager
+def _kept_random_state() -> Iterator[None]:
+    """Leave numpy's global random numbers, which Chainer's dropout and initializers draw, as they were."""
+    state = np.random.get_state()  # noqa: NPY002  # the very state that Chainer uses
+    try:
+        yield
+    finally:
+        np.random.set_state(state)  # noqa: NPY002
+
+
+def _record(ran: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> Recorder:
+    recorder, tensors = Recorder(batch), {}
+    for parameter in chain.params():
+        if parameter.array is not None:
+            tensors[id(parameter.node)] = _Tensor(parameter.shape)
+            recorder.parameter(tensors[id(parameter.node)])
+    tensors[id(image.node)] = _Tensor(image.shape)
+    recorder.image(tensors[id(image.node)])
+    try:
+        for one in ran:
+            _record_one(one, recorder, tensors)
+    except EpochcastError as error:
+        raise type(error)(f"{name}: {error}") from error
+    if not recorder.rows:
+        raise SchemaError(f"{name} runs no function on its image.")
+    return recorder
+
+
+def _record_one(one: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
+    function = one.function
+    if function.inputs is None:  # nothing that it reads comes from the image or a parameter
+        return
+    inputs = [_tensor(node, tensors) for node in function.inputs]
+    nodes = [reference() for reference in function.outputs]
+    outputs = [_tensor(node, tensors) for node in nodes if node is not None]
+    operator, arguments, is_view = operator_of(function, inputs)
+    recorder.path[:] = [(one.path, one.is_leaf)] if one.path else []
+    recorder.record(operator, arguments, outputs, is_view)
+
+
+def _tensor(node: Any, tensors: dict[int, _Tensor]) -> _Tensor:
+    return tensors.setdefault(id(node), _Tensor(tuple(node.shape)))

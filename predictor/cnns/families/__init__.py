@@ -1,0 +1,1 @@
+"""The zoo's families of CNNs, a module each."""

@@ -1,0 +1,45 @@
+"""DenseNet-BC (Huang et al., arXiv:1608.06993).
+
+Each layer concatenates everything before it, as PyTorch executes it: the copies are a good part of its time.
+"""
+
+from predictor.cnns.builder import FeatureMap, NetBuilder, classify
+
+__all__ = ["densenet"]
+
+_BOTTLENECK = 4
+"""Channels of the 1 x 1 convolution, in growth rates."""
+
+
+def densenet(
+    net: NetBuilder,
+    layers: tuple[int, ...],
+    growth_rate: int = 32,
+    stem_channels: int = 64,
+    classes: int = 1000,
+) -> None:
+    """Dense blocks (`layers`: how many in each) of `growth_rate` new channels a layer, halved in between."""
+    x = net.conv_norm(net.image, "conv0", stem_channels, 7, stride=2)
+    x = net.max_pool(x, "pool0", 3, 2, padding=1)
+    for number, count in enumerate(layers, start=1):
+        x = _dense_block(net, x, f"denseblock{number}", count, growth_rate)
+        if number < len(layers):
+            x = _norm_relu_conv(net, x, f"transition{number}", x.channels // 2, 1)
+            x = net.avg_pool(x, f"transition{number}.pool", 2, 2)
+    x = net.activation(net.batch_norm(x, "norm5"), "relu5")
+    classify(net, x, classes)
+
+
+def _dense_block(net: NetBuilder, x: FeatureMap, name: str, layers: int, growth_rate: int) -> FeatureMap:
+    features = [x]
+    for i in range(1, layers + 1):
+        layer = f"{name}.{i}"
+        y = net.concat(features, f"{layer}.concat")
+        y = _norm_relu_conv(net, y, f"{layer}.conv1", _BOTTLENECK * growth_rate, 1)
+        features.append(_norm_relu_conv(net, y, f"{layer}.conv2", growth_rate, 3))
+    return net.concat(features, f"{name}.concat")
+
+
+def _norm_relu_conv(net: NetBuilder, x: FeatureMap, name: str, channels: int, kernel: int) -> FeatureMap:
+    x = net.activation(net.batch_norm(x, f"{name}.norm"), f"{name}.relu")
+    return net.conv(x, name, channels, kernel, padding=kernel // 2, bias=False)

@@ -1,0 +1,51 @@
+"""GoogLeNet with batch norm, as torchvision writes it (Szegedy et al., arXiv:1409.4842).
+
+Auxiliary classifiers are off. The "5 x 5" branch has 3 x 3 convolutions, as in torchvision and the weights it
+was ported from.
+"""
+
+from predictor.cnns.builder import FeatureMap, NetBuilder, classify
+
+__all__ = ["googlenet"]
+
+_MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
+    "5b": (384, 192, 384, 48, 128, 128),
+}
+"""Channels of each module: 1 x 1; reduced, 3 x 3; reduced, "5 x 5"; after pooling."""
+
+
+def googlenet(net: NetBuilder, classes: int = 1000) -> None:
+    """Nine inception modules of four branches behind three convolutions; pooling rounds up."""
+    x = net.conv_norm(net.image, "conv1", 64, 7, stride=2)
+    x = net.max_pool(x, "maxpool1", 3, 2, ceil=True)
+    x = net.conv_norm(net.conv_norm(x, "conv2", 64, 1), "conv3", 192, 3)
+    x = net.max_pool(x, "maxpool2", 3, 2, ceil=True)
+    for module, channels in _MODULES.items():
+        if module == "4a":
+            x = net.max_pool(x, "maxpool3", 3, 2, ceil=True)
+        if module == "5a":
+            x = net.max_pool(x, "maxpool4", 2, 2, ceil=True)
+        x = _inception(net, x, f"inception{module}", channels)
+    classify(net, x, classes, dropout=True)
+
+
+def _inception(
+    net: NetBuilder, x: FeatureMap, name: str, channels: tuple[int, int, int, int, int, int]
+) -> FeatureMap:
+    single, reduced3, full3, reduced5, full5, pooled = channels
+    branch1 = net.conv_norm(x, f"{name}.branch1", single, 1)
+    branch2 = net.conv_norm(x, f"{name}.branch2.0", reduced3, 1)
+    branch2 = net.conv_norm(branch2, f"{name}.branch2.1", full3, 3)
+    branch3 = net.conv_norm(x, f"{name}.branch3.0", reduced5, 1)
+    branch3 = net.conv_norm(branch3, f"{name}.branch3.1", full5, 3)
+    branch4 = net.max_pool(x, f"{name}.branch4.0", 3, 1, padding=1, ceil=True)
+    branch4 = net.conv_norm(branch4, f"{name}.branch4.1", pooled, 1)
+    return net.concat((branch1, branch2, branch3, branch4), f"{name}.concat")

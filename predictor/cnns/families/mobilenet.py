@@ -1,0 +1,106 @@
+"""MobileNet v2 and v3 (arXiv:1801.04381, 1905.02244)."""
+
+from predictor.cnns.builder import FeatureMap, NetBuilder, classify, make_divisible, squeeze_excitation
+
+__all__ = ["mobilenet_v2", "mobilenet_v3_large", "mobilenet_v3_small"]
+
+_V2 = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Expansion, channels, blocks, stride of each stage."""
+
+_V3Block = tuple[int, int, int, bool, str, int]
+
+_V3_LARGE: tuple[_V3Block, ...] = (
+    (3, 16, 16, False, "relu", 1),
+    (3, 64, 24, False, "relu", 2),
+    (3, 72, 24, False, "relu", 1),
+    (5, 72, 40, True, "relu", 2),
+    (5, 120, 40, True, "relu", 1),
+    (5, 120, 40, True, "relu", 1),
+    (3, 240, 80, False, "hardswish", 2),
+    (3, 200, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 184, 80, False, "hardswish", 1),
+    (3, 480, 112, True, "hardswish", 1),
+    (3, 672, 112, True, "hardswish", 1),
+    (5, 672, 160, True, "hardswish", 2),
+    (5, 960, 160, True, "hardswish", 1),
+    (5, 960, 160, True, "hardswish", 1),
+)
+_V3_SMALL: tuple[_V3Block, ...] = (
+    (3, 16, 16, True, "relu", 2),
+    (3, 72, 24, False, "relu", 2),
+    (3, 88, 24, False, "relu", 1),
+    (5, 96, 40, True, "hardswish", 2),
+    (5, 240, 40, True, "hardswish", 1),
+    (5, 240, 40, True, "hardswish", 1),
+    (5, 120, 48, True, "hardswish", 1),
+    (5, 144, 48, True, "hardswish", 1),
+    (5, 288, 96, True, "hardswish", 2),
+    (5, 576, 96, True, "hardswish", 1),
+    (5, 576, 96, True, "hardswish", 1),
+)
+"""Kernel, expanded channels, channels, squeeze-and-excitation, activation, stride of each block."""
+
+
+def mobilenet_v2(net: NetBuilder, classes: int = 1000) -> None:
+    """Inverted residuals with ReLU6, at width 1."""
+    x = net.conv_norm(net.image, "conv1", 32, 3, stride=2, activation="relu6")
+    for stage, (expansion, channels, count, first_stride) in enumerate(_V2, start=1):
+        for i in range(count):
+            stride = first_stride if i == 0 else 1
+            x = _v2_block(net, x, f"stage{stage}.{i}", expansion, channels, stride)
+    x = net.conv_norm(x, "conv_last", 1280, 1, activation="relu6")
+    classify(net, x, classes, dropout=True)
+
+
+def mobilenet_v3_large(net: NetBuilder, classes: int = 1000) -> None:
+    """MobileNet v3 as found by the search for larger resources."""
+    _mobilenet_v3(net, _V3_LARGE, 1280, classes)
+
+
+def mobilenet_v3_small(net: NetBuilder, classes: int = 1000) -> None:
+    """MobileNet v3 as found by the search for smaller resources."""
+    _mobilenet_v3(net, _V3_SMALL, 1024, classes)
+
+
+def _v2_block(
+    net: NetBuilder, x: FeatureMap, name: str, expansion: int, channels: int, stride: int
+) -> FeatureMap:
+    y, inner = x, expansion * x.channels
+    if expansion != 1:
+        y = net.conv_norm(y, f"{name}.expand", inner, 1, activation="relu6")
+    y = net.conv_norm(y, f"{name}.depthwise", inner, 3, stride=stride, groups=inner, activation="relu6")
+    y = net.conv_norm(y, f"{name}.project", channels, 1, activation=None)
+    return net.add(x, y, f"{name}.add") if stride == 1 and x.channels == channels else y
+
+
+def _mobilenet_v3(net: NetBuilder, blocks: tuple[_V3Block, ...], hidden: int, classes: int) -> None:
+    x = net.conv_norm(net.image, "conv1", 16, 3, stride=2, activation="hardswish")
+    for i, block in enumerate(blocks, start=1):
+        x = _v3_block(net, x, f"block{i}", block)
+    x = net.conv_norm(x, "conv_last", 6 * x.channels, 1, activation="hardswish")
+    x = net.linear(net.flatten(net.adaptive_avg_pool(x)), "fc1", hidden)
+    x = net.dropout(net.activation(x, "fc1.hardswish", "hardswish"), "dropout")
+    net.linear(x, "fc2", classes)
+
+
+def _v3_block(net: NetBuilder, x: FeatureMap, name: str, block: _V3Block) -> FeatureMap:
+    kernel, inner, channels, excited, activation, stride = block
+    y = x
+    if inner != x.channels:
+        y = net.conv_norm(y, f"{name}.expand", inner, 1, activation=activation)
+    y = net.conv_norm(
+        y, f"{name}.depthwise", inner, kernel, stride=stride, groups=inner, activation=activation
+    )
+    if excited:
+        y = squeeze_excitation(net, y, f"{name}.se", make_divisible(inner // 4), gate="hardsigmoid")
+    y = net.conv_norm(y, f"{name}.project", channels, 1, activation=None)
+    return net.add(y, x, f"{name}.add") if stride == 1 and x.channels == channels else y

@@ -1,0 +1,439 @@
+"""The layer table, into which every CNN is read: its rows, the checks that hold them together, and its CSV form."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from math import ceil
+from os import PathLike
+from pathlib import Path
+
+from predictor.errors import DataError, SchemaError, nearest
+
+__all__ = [
+    "ACTIVATION_KINDS",
+    "IMAGE",
+    "LAYER_TABLE_COLUMNS",
+    "LAYER_TYPES",
+    "Layer",
+    "LayerTable",
+    "layer_complaint",
+    "read_layer_table_csv",
+    "write_layer_table_csv",
+]
+
+LAYER_TYPES = (
+    "conv2d",
+    "conv_transpose2d",
+    "linear",
+    "batch_norm",
+    "layer_norm",
+    "activation",
+    "max_pool",
+    "avg_pool",
+    "add",
+    "multiply",
+    "concat",
+    "dropout",
+    "stochastic_depth",
+    "permute",
+    "pad",
+    "flatten",
+    "other",
+)
+
+ACTIVATION_KINDS = (
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "silu",
+    "gelu",
+    "hardswish",
+    "hardsigmoid",
+    "sigmoid",
+    "tanh",
+    "softmax",
+)
+
+IMAGE = -1
+"""Index that stands for the CNN's own input in `Layer.inputs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One operator of a CNN at one image size. Shapes are per image; None means unknown.
+
+    `parameters` counts trainable numbers. A dense layer on a flat vector has height and width 1. An adaptive or
+    global pooling is written as the pooling with kernel ceil(in / out) and stride floor(in / out) that it does.
+    """
+
+    index: int
+    name: str
+    type: str
+    kind: str | None = None
+    inputs: tuple[int, ...] | None = None
+    in_channels: int | None = None
+    in_height: int | None = None
+    in_width: int | None = None
+    out_channels: int | None = None
+    out_height: int | None = None
+    out_width: int | None = None
+    kernel_height: int | None = None
+    kernel_width: int | None = None
+    stride_height: int | None = None
+    stride_width: int | None = None
+    padding_height: int | None = None
+    padding_width: int | None = None
+    dilation: int | None = None
+    groups: int | None = None
+    parameters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTable:
+    """The layers of one CNN at one image size, in the order in which they run.
+
+    `source` names where it came from (zoo, python, csv, onnx, torch, chainer, or a published data set);
+    `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
+    """
+
+    cnn: str
+    image_size: int
+    layers: tuple[Layer, ...]
+    source: str = "zoo"
+    warnings: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """Trainable parameters of the whole CNN."""
+        return sum(layer.parameters for layer in self.layers)
+
+
+_DIMENSIONS = ("height", "width")
+_SAME_SHAPE = (
+    "batch_norm",
+    "layer_norm",
+    "activation",
+    "add",
+    "multiply",
+    "concat",
+    "dropout",
+    "stochastic_depth",
+    "permute",
+)
+
+
+def layer_complaint(layer: Layer) -> str | None:
+    """Say what is inconsistent about a layer, in words for an error message; None if nothing is.
+
+    Unknown (None) columns are not checked. An asymmetric padding is written rounded up, so the output size
+    may be that of one padded pixel less; a pooling may round its output size up, or be adaptive.
+
+    Notes
+    -----
+    Convolution: out = floor((in + 2 padding - dilation (kernel - 1) - 1) / stride) + 1; transposed:
+    out = (in - 1) stride - 2 padding + dilation (kernel - 1) + 1 + (0 .. max(stride, dilation) - 1).
+    """
+    for check in (_CHECKS.get(layer.type, _nothing), _channel_complaint, _positive_complaint):
+        complaint = check(layer)
+        if complaint:
+            return complaint
+    return None
+
+
+def _nothing(_layer: Layer) -> str | None:
+    return None
+
+
+def _positive_complaint(layer: Layer) -> str | None:
+    for column in ("in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width"):
+        if getattr(layer, column) == 0:
+            return f"{column} is 0"
+    if layer.type in ("conv2d", "conv_transpose2d"):
+        columns = ("kernel_height", "kernel_width", "stride_height", "stride_width", "dilation", "groups")
+        return next((f"{column} is 0" for column in columns if getattr(layer, column) == 0), None)
+    return None
+
+
+def _channel_complaint(layer: Layer) -> str | None:
+    if layer.groups is None:
+        return None
+    for column in ("in_channels", "out_channels"):
+        channels = getattr(layer, column)
+        if layer.groups and channels is not None and channels % layer.groups:
+            return f"{column} {channels} is not a multiple of groups {layer.groups}"
+    return None
+
+
+def _window(layer: Layer, dimension: str) -> tuple[int, ...] | None:
+    """(in, out, kernel, stride, padding) along one dimension, or None if one of them is unknown."""
+    names = ("in", "out", "kernel", "stride", "padding")
+    values = [getattr(layer, f"{name}_{dimension}") for name in names]
+    return None if None in values else tuple(values)
+
+
+def _windows_complaint(layer: Layer, allowed: Callable[[Layer, tuple[int, ...]], set[int]]) -> str | None:
+    for dimension in _DIMENSIONS:
+        window = _window(layer, dimension)
+        if window is None:
+            continue
+        right = allowed(layer, window)
+        if window[1] not in right:
+            size, out, kernel, stride, padding = window
+            return (
+                f"out_{dimension} {out} does not follow from in_{dimension} {size}, kernel {kernel}, "
+                f"stride {stride}, padding {padding}, which give {' or '.join(map(str, sorted(right)))}"
+            )
+    return None
+
+
+def _conv_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
+    size, _, kernel, stride, padding = window
+    reach = (layer.dilation or 1) * (kernel - 1) + 1
+    totals = {2 * padding, max(2 * padding - 1, 0)}
+    return {(size + total - reach) // stride + 1 for total in totals} if stride else set()
+
+
+def _transposed_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
+    size, _, kernel, stride, padding = window
+    dilation = layer.dilation or 1
+    least = (size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
+    return {least + extra for extra in range(max(stride, dilation))}
+
+
+def _pool_sizes(layer: Layer, window: tuple[int, ...]) -> set[int]:
+    size, out, kernel, stride, padding = window
+    if out and kernel == ceil(size / out) and stride == size // out and padding == 0:
+        return {out}  # adaptive
+    if not stride or not kernel:
+        return {out} if not kernel else set()  # kernel 0: unknown in some published tables
+    totals = {2 * padding, max(2 * padding - 1, 0)}
+    reach = (layer.dilation or 1) * (kernel - 1) + 1
+    spare = [size + total - reach for total in totals]
+    return {n // stride + 1 for n in spare} | {ceil(n / stride) + 1 for n in spare}
+
+
+def _conv_complaint(layer: Layer) -> str | None:
+    return _windows_complaint(layer, _conv_sizes)
+
+
+def _transposed_complaint(layer: Layer) -> str | None:
+    return _windows_complaint(layer, _transposed_sizes)
+
+
+def _pool_complaint(layer: Layer) -> str | None:
+    if None not in (layer.in_channels, layer.out_channels) and layer.in_channels != layer.out_channels:
+        return f"out_channels {layer.out_channels} differs from in_channels {layer.in_channels}"
+    return _windows_complaint(layer, _pool_sizes)
+
+
+def _same_shape_complaint(layer: Layer) -> str | None:
+    for dimension in ("channels", *_DIMENSIONS):
+        size, out = getattr(layer, f"in_{dimension}"), getattr(layer, f"out_{dimension}")
+        if None not in (size, out) and size != out:
+            return f"out_{dimension} {out} differs from in_{dimension} {size}, which {layer.type} cannot do"
+    return None
+
+
+def _flatten_complaint(layer: Layer) -> str | None:
+    sizes = (layer.in_channels, layer.in_height, layer.in_width, layer.out_channels)
+    if None in sizes or (layer.out_height, layer.out_width) != (1, 1):
+        return None
+    channels, height, width, out = sizes
+    if channels * height * width != out:  # type: ignore[operator]  # None was excluded
+        return f"out_channels {out} is not in_channels x in_height x in_width = {channels}x{height}x{width}"
+    return None
+
+
+_CHECKS: dict[str, Callable[[Layer], str | None]] = {
+    "conv2d": _conv_complaint,
+    "conv_transpose2d": _transposed_complaint,
+    "max_pool": _pool_complaint,
+    "avg_pool": _pool_complaint,
+    "flatten": _flatten_complaint,
+    **dict.fromkeys(_SAME_SHAPE, _same_shape_complaint),
+}
+
+
+LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
+"""The columns of a layer table, in the order in which they are written."""
+
+_TEXT_COLUMNS = ("name", "type", "kind")
+_WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
+_WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
+
+
+def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
+    """Write a layer table as CSV; `read_layer_table_csv` gives the same layers back.
+
+    Parameters
+    ----------
+    table : LayerTable
+    path : str or path
+        Overwritten if it exists.
+    """
+    with Path(path).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(LAYER_TABLE_COLUMNS)
+        writer.writerows([_text(getattr(layer, name)) for name in LAYER_TABLE_COLUMNS] for layer in table)
+
+
+def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
+    """Read a layer table from CSV and check it row by row.
+
+    Parameters
+    ----------
+    path : str or path
+        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order.
+    cnn : str, optional
+        Name of the CNN; the file's name without its ending by default.
+
+    Returns
+    -------
+    LayerTable
+        Its image size is the input height of the first layer; where that is 1 (a CNN that makes images from a
+        vector) the output height of the last.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    SchemaError
+        If a column is missing or unknown, a value is no number or no known word, or the columns of a row
+        contradict each other; the message gives the line.
+    """
+    path = Path(path)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            layers = tuple(_layers(file, path))
+    except OSError as error:
+        raise DataError(f"cannot read the layer table {path}: {error.strerror or error}.") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    if not layers:
+        raise SchemaError(f"{path} has a header but no layers. Give one row per layer.")
+    return LayerTable(cnn or path.stem, _image_size(layers, path), layers, source="csv")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
+    reader = csv.reader(file, strict=True)
+    header = [name.strip() for name in next(reader, [])]
+    _check_header(header, path)
+    index = 0
+    for values in reader:
+        if not any(value.strip() for value in values):
+            continue
+        where = f"{path}, line {reader.line_num}"
+        if len(values) != len(header):
+            raise SchemaError(f"{where}: {len(values)} values under {len(header)} columns.")
+        yield _layer(dict(zip(header, map(str.strip, values), strict=True)), index, where)
+        index += 1
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    if not any(header):
+        raise SchemaError(
+            f"{path} is empty. A layer table begins with the columns {','.join(LAYER_TABLE_COLUMNS)}."
+        )
+    missing = [name for name in LAYER_TABLE_COLUMNS if name not in header]
+    if missing:
+        raise SchemaError(
+            f"{path}, line 1: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}. "
+            f"A layer table has the columns {','.join(LAYER_TABLE_COLUMNS)}."
+        )
+    for name in header:
+        if name not in LAYER_TABLE_COLUMNS:
+            close = nearest(name, LAYER_TABLE_COLUMNS)
+            raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
+        if header.count(name) > 1:
+            raise SchemaError(f"{path}, line 1: column {name!r} is given twice.")
+
+
+def _layer(row: dict[str, str], index: int, where: str) -> Layer:
+    if row["index"] != str(index):
+        raise SchemaError(f"{where}: index is {row['index']!r}, but rows count from 0, so {index} is due.")
+    _check_words(row, where)
+    numbers = {
+        name: _number(row[name], name, where) for name in row if name not in (*_TEXT_COLUMNS, "inputs")
+    }
+    if numbers["parameters"] is None and row["type"] in _WITH_PARAMETERS:
+        raise SchemaError(
+            f"{where}: parameters is empty; a {row['type']} must say how many it trains (or 0)."
+        )
+    numbers |= {"index": index, "parameters": numbers["parameters"] or 0}
+    layer = Layer(
+        name=row["name"],
+        type=row["type"],
+        kind=row["kind"] or None,
+        inputs=_inputs(row["inputs"], index, where),
+        **numbers,  # type: ignore[arg-type]  # index and parameters are never None
+    )
+    complaint = layer_complaint(layer)
+    if complaint:
+        raise SchemaError(f"{where}: {row['type']} {row['name']!r}: {complaint}.")
+    return layer
+
+
+def _check_words(row: dict[str, str], where: str) -> None:
+    if row["type"] not in LAYER_TYPES:
+        close = nearest(row["type"], LAYER_TYPES)
+        raise SchemaError(
+            f"{where}: unknown type {row['type']!r}. Nearest: {close}; all: {', '.join(LAYER_TYPES)}."
+        )
+    if row["type"] == "activation":
+        if row["kind"] not in ACTIVATION_KINDS:
+            close = nearest(row["kind"], ACTIVATION_KINDS)
+            raise SchemaError(
+                f"{where}: unknown kind of activation {row['kind']!r}. Nearest: {close}; "
+                f"all: {', '.join(ACTIVATION_KINDS)}."
+            )
+    elif row["kind"]:
+        raise SchemaError(f"{where}: kind {row['kind']!r} is given, but only an activation has one.")
+
+
+def _number(text: str, column: str, where: str) -> int | None:
+    if not text:
+        return None
+    if not _WHOLE.fullmatch(text):
+        raise SchemaError(
+            f"{where}: {column} is {text!r}, not a whole number of at least 0 (empty = unknown)."
+        )
+    return int(text)
+
+
+def _inputs(text: str, index: int, where: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    words = text.split()
+    if not all(word == str(IMAGE) or _WHOLE.fullmatch(word) for word in words):
+        raise SchemaError(
+            f"{where}: inputs is {text!r}, not indices of rows separated by spaces (-1: the image)."
+        )
+    inputs = tuple(map(int, words))
+    if max(inputs) >= index:
+        raise SchemaError(f"{where}: inputs names row {max(inputs)}, which does not run before row {index}.")
+    return inputs
+
+
+def _image_size(layers: tuple[Layer, ...], path: Path) -> int:
+    first, last = layers[0], layers[-1]
+    size = last.out_height if first.in_height == 1 else first.in_height
+    if size is None:
+        raise SchemaError(f"{path}: the first layer's in_height is empty, so the image size is unknown.")
+    return size

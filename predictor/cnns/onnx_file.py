@@ -1,0 +1,415 @@
+"""Reads an ONNX file into a layer table: nodes, attributes, and the patterns that exporters write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.onnx_graph import Graph, Node, Value, read_graph
+from predictor.cnns.recorder import Recorder
+from predictor.errors import EpochcastError, SchemaError
+
+__all__ = [
+    "CREATIONS",
+    "INFERENCE_EXPORT",
+    "TRAINING_EXPORT_HINT",
+    "TRANSLATIONS",
+    "VIEWS",
+    "Translation",
+    "from_onnx",
+    "fused",
+]
+
+Translation = tuple[str, dict[str, Any]]
+"""PyTorch's operator and its arguments by name."""
+
+CREATIONS = {"ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"}
+"""Operators that read a value for its shape alone."""
+
+VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"}
+"""Operators that move no number."""
+
+
+def _convolution(node: Node) -> Translation:
+    weight = node.inputs[1]
+    kernel = list((weight.shape if weight and weight.shape else ())[2:])
+    dilation = node.attributes.get("dilations") or [1] * len(kernel)
+    stride = node.attributes.get("strides") or [1] * len(kernel)
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    return "convolution", {
+        **_tensors(node, "input", "weight", "bias"),
+        "stride": stride,
+        "padding": _padding(node, reach, stride),
+        "dilation": dilation,
+        "transposed": node.operator == "ConvTranspose",
+        "groups": node.attributes.get("group", 1),
+    }
+
+
+def _tensors(node: Node, *names: str) -> dict[str, Any]:
+    return dict(zip(names, node.inputs, strict=False))
+
+
+def _padding(node: Node, reach: list[int], stride: list[int]) -> list[int]:
+    """Return the padding on one side; where both sides differ, half of both, rounded up."""
+    automatic = node.attributes.get("auto_pad", b"NOTSET")
+    if automatic in (b"SAME_UPPER", b"SAME_LOWER") and node.operator != "ConvTranspose":
+        source = node.inputs[0]
+        sizes = list((source.shape if source and source.shape else ())[2:])
+        both = [
+            max((ceil(size / step) - 1) * step + k - size, 0)
+            for size, k, step in zip(sizes, reach, stride, strict=True)
+        ]
+        return [ceil(total / 2) for total in both]
+    pads = node.attributes.get("pads") or [0] * (2 * len(reach))
+    return [ceil((pads[i] + pads[i + len(reach)]) / 2) for i in range(len(reach))]
+
+
+def _pool(operator: str) -> Callable[[Node], Translation]:
+    def translate(node: Node) -> Translation:
+        kernel = list(node.attributes["kernel_shape"])
+        stride = node.attributes.get("strides") or [1] * len(kernel)
+        dilation = node.attributes.get("dilations") or [1] * len(kernel)
+        reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+        window = {"kernel_size": kernel, "stride": stride, "padding": _padding(node, reach, stride)}
+        return operator, {**_tensors(node, "self"), **window, "dilation": dilation}
+
+    return translate
+
+
+def _plain(operator: str, *names: str) -> Callable[[Node], Translation]:
+    """Translate to `operator` with the first inputs by these names (others are no trained tensors)."""
+
+    def translate(node: Node) -> Translation:
+        return operator, _tensors(node, *(names or ("self", "other")))
+
+    return translate
+
+
+def _clip(node: Node) -> Translation:
+    bounds = {"min": node.number(1, "min"), "max": node.number(2, "max")}
+    return "clamp", {**_tensors(node, "self"), **bounds}
+
+
+def _mean(node: Node) -> Translation:
+    axes = node.number(1, "axes")
+    return "mean", {**_tensors(node, "self"), "dim": axes}
+
+
+def _dropout(node: Node) -> Translation:
+    """Take a dropout as running, even where the file is for inference: training runs it."""
+    ratio = node.number(1, "ratio")
+    return "dropout", {**_tensors(node, "input"), "p": 0.5 if ratio is None else ratio}
+
+
+def _concat(node: Node) -> Translation:
+    return "cat", {"tensors": node.inputs}
+
+
+def _sum(node: Node) -> Translation:
+    return "add", {"tensors": node.inputs}
+
+
+def _pad(node: Node) -> Translation:
+    pads = node.number(1, "pads") or node.attributes.get("paddings")
+    operator = "alias" if pads is not None and not any(pads) else "constant_pad_nd"
+    return operator, _tensors(node, "self")
+
+
+def _transpose(node: Node) -> Translation:
+    source = node.inputs[0]
+    dims = node.attributes.get("perm") or list(reversed(range(source.ndim if source else 0)))
+    return "permute", {**_tensors(node, "self"), "dims": list(dims)}
+
+
+TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+    "Gemm": _plain("linear", "input", "weight", "bias"),
+    "BatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
+    "LayerNormalization": _plain("layer_norm", "input", "weight", "bias"),
+    "GroupNormalization": _plain("group_norm", "input", "weight", "bias"),
+    "InstanceNormalization": _plain("instance_norm", "input", "weight", "bias"),
+    "Relu": _plain("relu", "self"),
+    "LeakyRelu": _plain("leaky_relu", "self"),
+    "Sigmoid": _plain("sigmoid", "self"),
+    "Tanh": _plain("tanh", "self"),
+    "HardSigmoid": _plain("hardsigmoid", "self"),
+    "HardSwish": _plain("hardswish", "self"),
+    "Swish": _plain("silu", "self"),
+    "Gelu": _plain("gelu", "self"),
+    "Softmax": _plain("softmax", "self"),
+    "LogSoftmax": _plain("log_softmax", "self"),
+    "Clip": _clip,
+    "MaxPool": _pool("max_pool2d"),
+    "AveragePool": _pool("avg_pool2d"),
+    "GlobalAveragePool": _plain("adaptive_avg_pool2d", "self"),
+    "GlobalMaxPool": _plain("adaptive_max_pool2d", "self"),
+    "ReduceMean": _mean,
+    "Add": _plain("add"),
+    "Sub": _plain("sub"),
+    "Sum": _sum,
+    "Mul": _plain("mul"),
+    "Div": _plain("div"),
+    "Concat": _concat,
+    "Dropout": _dropout,
+    "Pad": _pad,
+    "Transpose": _transpose,
+}
+
+
+Fused = tuple[str, dict[str, Any], list[Node]]
+"""PyTorch's operator, its arguments, and the nodes that it stands for, the last one writing its result."""
+
+
+def fused(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
+    """Return the operator that begins at `node` in several nodes, or None if the node stands for itself."""
+    if not node.inputs or not recorder.is_map(node.inputs[0]):
+        return None
+    match = _MATCHES.get(node.operator)
+    return match(graph, node, recorder) if match else None
+
+
+def _gated(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
+    product = graph.only_consumer(node.outputs[0])
+    if product is None or product.operator != "Mul" or node.inputs[0] not in product.inputs:
+        return None
+    operator = "silu" if node.operator == "Sigmoid" else "hardswish"
+    return operator, {"self": node.inputs[0]}, [node, product]
+
+
+def _gelu(graph: Graph, node: Node, _recorder: Recorder) -> Fused | None:
+    """Match x / sqrt 2 -> erf -> + 1 -> times x -> times 1/2, the halving before or after."""
+    x = node.inputs[0]
+    if not _with_constant(node):
+        return None
+    parts = [node]
+    for operator in ("Erf", "Add", "Mul"):
+        following = graph.only_consumer(parts[-1].outputs[0])
+        if following is None or following.operator != operator:
+            return None
+        parts.append(following)
+    product = parts[-1]
+    others = [value for value in product.inputs if value is not parts[-2].outputs[0]]
+    if others == [x]:
+        last = graph.only_consumer(product.outputs[0])
+        if last is None or last.operator != "Mul" or not _with_constant(last):
+            return None
+        return "gelu", {"self": x}, [*parts, last]
+    half = [n for n in graph.consumers.get(id(x), []) if n.outputs[:1] == others and _with_constant(n)]
+    return ("gelu", {"self": x}, [*half, *parts]) if half else None
+
+
+def _with_constant(node: Node) -> bool:
+    return any(value is not None and value.constant is not None for value in node.inputs)
+
+
+def _dense(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
+    following = graph.only_consumer(node.outputs[0])
+    weight = node.inputs[1]
+    if following is None or following.operator != "Add" or weight is None or weight.ndim != 2:
+        return None
+    bias = [value for value in following.inputs if value is not node.outputs[0]]
+    if len(bias) != 1 or not _is_bias(bias[0], weight, recorder):
+        return None
+    arguments = {"input": node.inputs[0], "weight": weight, "bias": bias[0]}
+    return "linear", arguments, [node, following]
+
+
+def _is_bias(value: Value | None, weight: Value, recorder: Recorder) -> bool:
+    return recorder.is_weights(value) and bool(value and weight.shape and value.shape == weight.shape[1:])
+
+
+_MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
+    "Sigmoid": _gated,
+    "HardSigmoid": _gated,
+    "Div": _gelu,
+    "MatMul": _dense,
+}
+
+
+INFERENCE_EXPORT = "inference export"
+"""The warning of a table whose file seems to have been exported for inference."""
+
+TRAINING_EXPORT_HINT = (
+    "export for training: torch.onnx.export(module.train(), image, path, "
+    "training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)"
+)
+"""What to do about it."""
+
+_FOLDED = "onnx::Conv_"  # PyTorch's exporter so names what it computed; parameters keep their names
+_NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
+
+
+def from_onnx(
+    path: str | PathLike[str], image_size: int | None = None, content: bytes | None = None
+) -> LayerTable:
+    """Layer table of the CNN in an ONNX file.
+
+    Parameters
+    ----------
+    path : str or path
+        The file; weights that it keeps in other files are not opened, their shapes are enough.
+    image_size : int, optional
+        Height and width of the images, in pixels; needed only where the file leaves them open.
+    content : bytes, optional
+        The file's bytes, where somebody has them already: `path` is then its name alone, and nothing is opened.
+
+    Returns
+    -------
+    LayerTable
+        With the warning `INFERENCE_EXPORT` where batch norms seem to be folded into convolutions; export for
+        training then: ``torch.onnx.export(module.train(), image, path,
+        training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)``.
+
+    Raises
+    ------
+    DataError
+        If the file cannot be read.
+    BackendUnavailableError
+        If it can, but onnx is not installed.
+    SchemaError
+        If it is no ONNX file, is cut short or too large, or its shapes cannot be inferred.
+    OutOfRangeError
+        If it is for images of another size.
+    """
+    graph = read_graph(path, image_size, content)
+    batch, *sizes = graph.image.shape or ()
+    recorder = Recorder(batch)
+    recorder.image(graph.image, -1 if graph.channels_last else 1)
+    for node in graph.nodes:
+        for value in node.inputs:
+            if value is not None and value.is_weight and not recorder.is_weights(value):
+                recorder.parameter(value)
+    try:
+        _record(graph, recorder)
+    except EpochcastError as error:
+        raise type(error)(f"{path}: {error}") from error
+    except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise SchemaError(f"{path} is damaged: {error!r} at {recorder.path[-1][0]!r}.") from error
+    if not recorder.rows:
+        raise SchemaError(f"{path} runs no operator on its image.")
+    height = sizes[0] if graph.channels_last else sizes[1]
+    size = recorder.rows[-1].out_height if height == 1 else height
+    return LayerTable(
+        Path(path).stem, size or height, tuple(recorder.rows), "onnx", _warnings(graph, recorder)
+    )
+
+
+def _record(graph: Graph, recorder: Recorder) -> None:
+    done: set[int] = set()
+    for node in graph.nodes:
+        if id(node) in done or not node.outputs:
+            continue
+        recorder.path[:] = [(node.name, True)]
+        whole = fused(graph, node, recorder)
+        if whole is not None:
+            operator, arguments, nodes = whole
+            done |= {id(part) for part in nodes}
+            _run(recorder, operator, arguments, nodes[-1].outputs, is_view=False)
+        else:
+            _record_alone(node, recorder)
+
+
+def _record_alone(node: Node, recorder: Recorder) -> None:
+    if node.operator in CREATIONS:
+        random = "rand_like" if node.operator.startswith("Random") else "empty_like"
+        recorder.record(random, {"inputs": node.inputs}, [_known(value) for value in node.outputs], False)
+    elif node.operator in VIEWS or _selects(node):
+        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, is_view=True)
+    elif node.operator == "CastLike":
+        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, is_view=False)
+    elif node.operator == "MatMul" and _multiplies_by_weights(node, recorder):
+        _run(
+            recorder, "linear", dict(zip(("input", "weight"), node.inputs, strict=True)), node.outputs, False
+        )
+    elif node.operator in TRANSLATIONS:
+        operator, arguments = TRANSLATIONS[node.operator](node)
+        view = operator in ("permute", "alias")
+        _run(recorder, operator, arguments, node.outputs[:1], view)
+    else:
+        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, is_view=False)
+
+
+def _selects(node: Node) -> bool:
+    """Whether a Gather takes one position of a dimension, which moves no number."""
+    index = node.inputs[1] if node.operator == "Gather" else None
+    return index is not None and index.constant is not None and index.ndim == 0
+
+
+def _multiplies_by_weights(node: Node, recorder: Recorder) -> bool:
+    return recorder.is_map(node.inputs[0]) and recorder.is_weights(node.inputs[1])
+
+
+def _run(
+    recorder: Recorder, operator: str, arguments: dict[str, Any], outputs: Iterable[Value], is_view: bool
+) -> None:
+    """Record an operator, provided that the shapes of all feature maps that it reads and writes are known."""
+    outputs = list(outputs)
+    if any(recorder.is_map(value) for value in _values(arguments.values())):
+        for value in outputs[:1]:
+            if value.shape is None:
+                raise SchemaError(
+                    f"the shape of {value.name!r} ({operator}) is unknown. Export with fixed sizes."
+                )
+    recorder.record(operator, arguments, [_known(value) for value in outputs], is_view)
+
+
+def _values(arguments: Iterable[Any]) -> list[Value]:
+    flat: list[Value] = []
+    for value in arguments:
+        if isinstance(value, Value):
+            flat.append(value)
+        elif isinstance(value, list):
+            flat.extend(v for v in value if isinstance(v, Value))
+    return flat
+
+
+def _known(value: Value) -> Value:
+    """Give a value of unknown shape none: it is no feature map, so nobody asks."""
+    if value.shape is None:
+        value.shape = ()
+    return value
+
+
+def _warnings(graph: Graph, recorder: Recorder) -> tuple[str, ...]:
+    found = []
+    if _is_inference_export(graph, recorder):
+        found.append(INFERENCE_EXPORT)
+    if recorder.unknown:
+        found.append("operators of unknown cost: " + ", ".join(sorted(recorder.unknown)))
+    return tuple(found)
+
+
+def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:
+    """Whether batch norms seem to be folded away.
+
+    Weights that PyTorch named after the operator say yes: they are no parameter's, but a product of two. A sign of
+    training (a batch norm or dropout in training mode, a random operator) or another kind of normalization says no;
+    ten convolutions, a quarter of them with a bias over a feature map, say yes.
+    """
+    convolutions = [node for node in graph.nodes if node.operator == "Conv"]
+    if any(value and value.name.startswith(_FOLDED) for node in convolutions for value in node.inputs[1:]):
+        return True
+    if len(convolutions) < 10 or any(_trains(node) for node in graph.nodes):
+        return False
+    return 4 * sum(_has_bias(node, recorder) for node in convolutions) >= len(convolutions)
+
+
+def _trains(node: Node) -> bool:
+    if node.operator == "BatchNormalization":
+        return bool(node.attributes.get("training_mode"))
+    if node.operator == "Dropout":
+        return bool(node.number(2))
+    return node.operator in _NORMALIZATIONS or node.operator.startswith("Random")
+
+
+def _has_bias(node: Node, recorder: Recorder) -> bool:
+    """Whether a convolution over more than one pixel has a bias (squeeze-and-excitation's always do)."""
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    shape = node.outputs[0].shape or ()
+    return recorder.is_weights(bias) and shape[2:] != (1, 1)

@@ -1,0 +1,109 @@
+"""Where CNNs come from: zoo names, layer table CSVs, ONNX files, PyTorch modules and Chainer chains.
+
+`resolve_cnn` is what the rest calls; it calls the one source that fits, imported when it is needed, so that a
+question about a zoo CNN loads no framework.
+"""
+
+from collections.abc import Callable
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
+
+__all__ = ["resolve_cnn"]
+
+
+def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
+    """Layer table of a CNN, however it is given.
+
+    Parameters
+    ----------
+    cnn : str, path, LayerTable, torch.nn.Module or chainer.Chain
+        A name of the zoo; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the CNN itself.
+    image_size : int, optional
+        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table
+        or file was made for; a module or chain must be told.
+
+    Raises
+    ------
+    UnknownCnnError
+        If no source knows it.
+    OutOfRangeError
+        If the CNN does not allow this image size, or its table is for another.
+    SchemaError
+        If a file or module cannot be read.
+    BackendUnavailableError
+        If reading it needs a package that is not installed.
+
+    Examples
+    --------
+    >>> resolve_cnn("resnet18", image_size=64).image_size
+    64
+    """
+    if isinstance(cnn, LayerTable):
+        return _of_size(cnn, image_size)
+    if isinstance(cnn, str | PathLike):
+        return _from_name_or_path(fspath(cnn), image_size)
+    for (framework, base), read in _OBJECTS.items():
+        if any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__):
+            if image_size is None:
+                raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
+            return read(cnn, image_size)
+    raise UnknownCnnError(
+        f"a {type(cnn).__name__} is no CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv or "
+        ".onnx, a LayerTable, a torch.nn.Module or a chainer.Chain."
+    )
+
+
+def _of_size(table: LayerTable, image_size: int | None) -> LayerTable:
+    if image_size not in (None, table.image_size):
+        raise OutOfRangeError(
+            f"image_size {image_size}: the layer table of {table.cnn} is for {table.image_size} pixels. "
+            f"Leave image_size out, or give a table made at {image_size}."
+        )
+    return table
+
+
+def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
+    ending = Path(name).suffix.casefold()
+    if ending == ".csv":
+        from predictor.cnns.layer_table import read_layer_table_csv
+
+        return _of_size(read_layer_table_csv(name), image_size)
+    if ending == ".onnx":
+        from predictor.cnns.onnx_file import from_onnx
+
+        return from_onnx(name, image_size)
+    from predictor.cnns.zoo import zoo_cnn, zoo_names
+
+    if ".py" in (ending, ending.partition(":")[0]):
+        raise UnknownCnnError(
+            f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module or "
+            "chainer.Chain that it makes, or its layer table."
+        )
+    if name not in zoo_names():
+        raise UnknownCnnError(
+            f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `epochcast cnn list` shows "
+            f"all {len(zoo_names())}; a path must end in .csv (a layer table) or .onnx."
+        )
+    return zoo_cnn(name, image_size)
+
+
+def _read_torch(module: Any, image_size: int) -> LayerTable:
+    from predictor.cnns.torch_module import from_torch
+
+    return from_torch(module, image_size)
+
+
+def _read_chainer(chain: Any, image_size: int) -> LayerTable:
+    from predictor.cnns.chainer_chain import from_chainer
+
+    return from_chainer(chain, image_size)
+
+
+_OBJECTS: dict[tuple[str, str], Callable[[Any, int], LayerTable]] = {
+    ("torch", "Module"): _read_torch,
+    ("chainer", "Link"): _read_chainer,
+}

@@ -1,0 +1,232 @@
+"""A PyTorch module as a layer table: run once without data, its operators taken where they happen.
+
+The module is copied to PyTorch's *meta* device, which computes shapes alone, so that a CNN of any size takes
+milliseconds and no memory. Operators are intercepted at dispatch, below modules and functions, so functional
+ones count, too.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.recorder import RULES, Recorder
+from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["from_torch", "refuse_lazy"]
+
+_TOO_SMALL = (
+    "too small",
+    "can't be greater than actual input size",
+    "expected more than 1 value per channel",
+)
+
+
+def from_torch(
+    module: torch.nn.Module, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
+) -> LayerTable:
+    """Layer table of what a training forward pass of `module` runs.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Built on any device; neither changed nor moved. If it is in evaluation mode, its copy trains.
+    image_size : int
+        Height and width of the images, in pixels.
+    cnn : str, optional
+        Name of the CNN; the class's by default.
+    in_channels : int
+        Channels of the images.
+    batch : int
+        Images of the trial run, >= 2; the table does not depend on it.
+
+    Returns
+    -------
+    LayerTable
+        Its warnings name operators of no known type, frozen parameters, and parameters that nothing reads.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If PyTorch is not installed.
+    OutOfRangeError
+        If the image is too small for the module.
+    SchemaError
+        If it is no module, or does not run on one batch of such images.
+    """
+    torch = _torch()
+    module = _unwrapped(module)
+    if not isinstance(module, torch.nn.Module):
+        raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise SchemaError("a scripted module cannot be read: give the torch.nn.Module that it was made of.")
+    if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
+        raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
+    name = cnn or type(module).__name__
+    refuse_lazy(module, name, in_channels, image_size)
+    copy = _on_meta(module, name)
+    if not module.training:
+        copy.train()
+    recorder = Recorder(batch)
+    for parameter in copy.parameters():
+        recorder.parameter(parameter)
+    _follow_modules(copy, recorder)
+    _run(copy, torch.empty(batch, in_channels, image_size, image_size, device="meta"), recorder, name)
+    if not recorder.rows:
+        raise SchemaError(f"{name} runs no operator on its image.")
+    return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'") from error
+    return torch
+
+
+def _unwrapped(module: Any) -> Any:
+    """Take the CNN out of what spreads (DataParallel) or compiles (OptimizedModule) it."""
+    if type(module).__name__ in ("DataParallel", "DistributedDataParallel"):
+        return module.module
+    return getattr(module, "_orig_mod", module)
+
+
+def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
+    """Refuse lazy modules that have not seen an image: nobody knows their shapes yet; SchemaError."""
+    is_lazy = _torch().nn.parameter.is_lazy
+    layers = [
+        path
+        for path, child in module.named_modules()
+        if any(is_lazy(each) for each in (*child.parameters(recurse=False), *child.buffers(recurse=False)))
+    ]
+    if layers:
+        raise SchemaError(
+            f"{name} has lazy layers that have seen no image, so that their shapes are unknown: {', '.join(layers[:3])}"
+            f"{', ...' if len(layers) > 3 else ''}. Run it once before giving it: "
+            f"model(torch.zeros(2, {in_channels}, {image_size}, {image_size}))."
+        )
+
+
+def _on_meta(module: Any, name: str) -> Any:
+    """Copy a module with meta tensors for its parameters and buffers: its numbers are never copied."""
+    torch = _torch()
+    memo: dict[int, Any] = {}
+    try:
+        for parameter in module.parameters():
+            empty = torch.empty(parameter.shape, dtype=_dtype(parameter), device="meta")
+            memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+        for buffer in module.buffers():
+            memo[id(buffer)] = torch.empty(buffer.shape, dtype=_dtype(buffer), device="meta")
+        return deepcopy(module, memo)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise SchemaError(f"{name} cannot be copied: {_first_line(error)}.") from error
+
+
+def _dtype(tensor: Any) -> Any:
+    torch = _torch()
+    return torch.float32 if tensor.is_floating_point() else tensor.dtype
+
+
+def _follow_modules(module: Any, recorder: Recorder) -> None:
+    """Let the recorder know which module runs, so that rows carry the names that the user gave."""
+    for path, child in module.named_modules():
+        here = (path, not any(True for _ in child.children()))
+        child.register_forward_pre_hook(lambda *_, here=here: recorder.path.append(here))
+        child.register_forward_hook(lambda *_: (recorder.path.pop(), None)[1])
+
+
+def _run(module: Any, image: Any, recorder: Recorder, name: str) -> None:
+    torch = _torch()
+    recorder.image(image)
+    try:
+        with torch.inference_mode(), _intercepting(recorder):
+            module(image)
+    except EpochcastError as error:
+        where = recorder.path[-1][0] if recorder.path else ""
+        raise type(error)(f"{name}, module {where!r}: {error}") from error
+    except Exception as error:  # the user's own code may raise anything
+        size = "x".join(map(str, image.shape))
+        text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
+        if any(words in str(error).casefold() for words in _TOO_SMALL):
+            raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
+        raise SchemaError(
+            f"{text}. Check image_size and in_channels; a module whose control flow depends on data can be "
+            "exported to ONNX or written as a layer table CSV."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _intercepting(recorder: Recorder) -> Any:
+    """Build the dispatch mode that hands every operator to the recorder.
+
+    In inference mode PyTorch dispatches composite operators (linear, dropout) whole; those without a rule of
+    ours are decomposed here, until an operator has a rule or no parts.
+    """
+    torch = _torch()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Intercept(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            operator = func._schema.name.split("::")[-1]
+            operator = operator[:-1] if operator.endswith("_") else operator
+            if operator not in RULES and not _is_product_with_weights(operator, args, recorder):
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            args = _all_on_meta(args, torch)
+            result = func(*args, **kwargs)
+            arguments = _by_name(func._schema, args, kwargs)
+            if _is_product_with_weights(operator, args, recorder):
+                operator = "linear"
+            recorder.record(operator, arguments, result, func.is_view)
+            return result
+
+    return Intercept()
+
+
+def _is_product_with_weights(operator: str, args: Any, recorder: Recorder) -> bool:
+    """Whether a plain matrix product is a linear layer: a feature map times a matrix of parameters."""
+    return (
+        operator in ("matmul", "mm", "addmm") and recorder.is_map(args[-2]) and recorder.is_weights(args[-1])
+    )
+
+
+def _all_on_meta(args: Any, torch: Any) -> Any:
+    """Move CPU tensors, the constants that a forward makes, beside the meta tensors that they meet."""
+    flat, spec = torch.utils._pytree.tree_flatten(args)
+    devices = {value.device.type for value in flat if isinstance(value, torch.Tensor) and value.ndim}
+    if devices <= {"meta"} or "meta" not in devices:
+        return args
+    moved = [
+        torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) and value.is_cpu else value
+        for value in flat
+    ]
+    return torch.utils._pytree.tree_unflatten(moved, spec)
+
+
+def _by_name(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    named: dict[str, Any] = {argument.name: argument.default_value for argument in schema.arguments}
+    given: dict[str, Any] = dict(zip(named, args, strict=False)) | kwargs
+    return named | given
+
+
+def _warnings(module: Any, recorder: Recorder) -> tuple[str, ...]:
+    found = []
+    if recorder.unknown:
+        found.append("operators of unknown cost: " + ", ".join(sorted(recorder.unknown)))
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    if frozen:
+        found.append(f"{frozen:,} frozen parameters, taken as trained")
+    if recorder.uncounted_parameters():
+        found.append(f"{recorder.uncounted_parameters():,} parameters that no operator reads")
+    return tuple(found)

@@ -1,0 +1,153 @@
+"""Where the shipped data lies, and how a file is replaced without a moment in which it is half written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from os import PathLike
+from pathlib import Path
+
+from predictor.errors import DataError
+
+__all__ = ["data_file", "data_root", "is_written_through", "published_data_root", "replace_file"]
+
+
+def data_root() -> Path:
+    """Folder of the shipped data: `$EPOCHCAST_DATASETS`, then the installed copy, then the checkout.
+
+    Raises
+    ------
+    DataError
+        If none of the three holds `gpus.csv`.
+    """
+    chosen = os.environ.get("EPOCHCAST_DATASETS")
+    package = Path(__file__).resolve().parent
+    candidates = [Path(chosen)] if chosen else [package / "_datasets", package.parent / "datasets"]
+    for folder in candidates:
+        if (folder / "gpus.csv").is_file():
+            return folder
+    looked = ", ".join(str(folder) for folder in candidates)
+    raise DataError(
+        f"no gpus.csv in {looked}. Reinstall epochcast, or point $EPOCHCAST_DATASETS at its datasets folder."
+    )
+
+
+def data_file(name: str) -> Path:
+    """Path of a shipped file, such as ``gpus.csv`` or ``models/default.json``; a DataError if it is missing."""
+    path = data_root() / name
+    if not path.is_file():
+        raise DataError(
+            f"the shipped file {name!r} is missing from {path.parent}. "
+            "Reinstall epochcast, or check $EPOCHCAST_DATASETS."
+        )
+    return path
+
+
+def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Folder of the published measurements: the argument, else `$EPOCHCAST_PUBLISHED_DATA`; DataError if neither."""
+    chosen = folder or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
+    if not chosen:
+        raise DataError(
+            "the published measurements are not part of epochcast. "
+            "Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA (datasets/README.md names their sources)."
+        )
+    path = Path(chosen)
+    if not path.is_dir():
+        raise DataError(f"{path} is not a folder. Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA.")
+    return path
+
+
+def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
+    """Write `content`, text as UTF-8, to a file beside `path`, sync it to disk, and rename it to `path`.
+
+    A link stays; what it points to is replaced. What cannot be replaced is opened and written to: a FIFO, a device,
+    and an open file of this process such as /dev/stdout or /dev/fd/3.
+
+    Raises
+    ------
+    OSError
+        If `path` is a folder, or its folder does not exist or cannot be written; then the old file is untouched.
+        Its `filename` is `path`.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if is_written_through(path):
+            _write_through(Path(path), data)
+        else:
+            _replace(Path(path).resolve(), data)
+    except OSError as error:
+        error.filename, error.filename2 = os.fspath(path), None  # not the temporary file's name
+        raise
+
+
+def is_written_through(path: str | PathLike[str]) -> bool:
+    """Whether a file can only be written to, as a FIFO, a device or /dev/stdout, not replaced by another.
+
+    Raises
+    ------
+    OSError
+        If `path` is a folder, or goes through what is none.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    return not stat.S_ISREG(mode) or _own_descriptor(Path(path)) is not None
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """Number of the open file of this process that a path names, such as 1 for /dev/stdout; None for other paths."""
+    folders = {Path(folder).resolve() for folder in ("/dev/fd", "/proc/self/fd")}
+    for _ in range(40):  # as many links as Linux follows
+        folder = path.parent.resolve()
+        if folder in folders and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = folder / path.readlink()
+    return None
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    descriptor = _own_descriptor(path)
+    # An open file is written where it stands: to open /dev/stdout anew would begin a redirected one again.
+    opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+    with os.fdopen(opened, "wb") as file:
+        file.write(data)
+
+
+def _replace(target: Path, data: bytes) -> None:
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(_mode(target))
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _mode(target: Path) -> int:
+    """Permissions of the old file, or those that a new one would get: a temporary file is its owner's alone."""
+    try:
+        return target.stat().st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

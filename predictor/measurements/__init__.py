@@ -1,0 +1,1 @@
+"""Measurement tables: columns and checks, reading and writing, features."""

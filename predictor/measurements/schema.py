@@ -1,0 +1,262 @@
+"""The columns of a measurement table, and the checks that every table passes before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
+from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
+from predictor.errors import SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "CHECKS",
+    "COLUMNS",
+    "FORMAT_VERSION",
+    "KINDS",
+    "PASSES",
+    "SYNONYMS",
+    "Column",
+    "Rows",
+    "column",
+    "missing_column",
+    "text_column",
+]
+
+FORMAT_VERSION = 1
+"""Version of the measurement table; a table of another version is refused."""
+
+KINDS = ("proxy", "operator", "target")
+PASSES = ("training", "forward_backward", "forward", "backward_input", "backward_weight")
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "adadelta", "rmsprop")
+
+SYNONYMS = {
+    "amp": "amp_fp16",
+    "fp16_mixed": "amp_fp16",
+    "nhwc": "channels_last",
+    "float32": "fp32",
+    "float16": "fp16",
+}
+"""Other people's words for ours; `fp32_or_tf32` (a source that does not say) stays: it is ambiguous."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the measurement table.
+
+    `form` is one of text, word (one of `words`), flag (true or false), count (a whole number of at least
+    `least`), amount (a finite number of at least 0) and time (a finite number above 0).
+    """
+
+    name: str
+    form: str
+    about: str
+    unit: str = ""
+    words: tuple[str, ...] = ()
+    required: bool = False
+    least: int = 1
+
+
+COLUMNS = (
+    Column("format_version", "count", f"version of this table's form, {FORMAT_VERSION}"),
+    Column("source", "text", "who measured: a published data set, or the name of one's own campaign"),
+    Column("framework", "word", "what trained the CNN", words=(*FRAMEWORKS, "cudnn")),
+    Column("framework_version", "text", "its version as the source gives it"),
+    Column("gpu", "text", "the GPU's canonical name, or cpu:<model>", required=True),
+    Column("host", "text", "the machine, cloud instance or CPU that fed the GPU"),
+    Column("device_kind", "word", "what computed", words=("gpu", "cpu")),
+    Column(
+        "kind", "word", "a whole single-convolution CNN, one layer alone, or a CNN as trained", words=KINDS
+    ),
+    Column("cnn", "text", "the CNN's name, with its source where it is not a zoo CNN", required=True),
+    Column("image_size", "count", "height of the (square) input image", "pixels", required=True),
+    Column("batch_size", "count", "images per mini-batch", "images", required=True),
+    Column("samples_per_epoch", "count", "images in the training set", "images"),
+    Column(
+        "validation_samples", "count", "images of the validation pass inside epoch_time_s", "images", least=0
+    ),
+    Column("pass", "word", "which part of an iteration was timed", words=PASSES),
+    Column("optimizer", "word", "the optimizer of the training pass", words=OPTIMIZERS),
+    Column("xla", "flag", "compiled by XLA"),
+    Column("precision", "word", "arithmetic", words=(*PRECISIONS, "fp32_or_tf32"), required=True),
+    Column("memory_format", "word", "order of the tensors' dimensions in memory", words=MEMORY_FORMATS),
+    Column("cudnn", "text", "cuDNN's version"),
+    Column("autotune", "flag", "convolution algorithms chosen by trying them"),
+    Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
+    Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
+    Column("loader_workers", "count", "processes that load images", "processes", least=0),
+    Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
+    Column(
+        "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True
+    ),
+    Column("gpu_time_ms", "time", "time the GPU is busy in one iteration", "ms"),
+    Column("host_time_ms", "time", "time the host needs to enqueue one iteration", "ms"),
+    Column("peak_memory_mib", "amount", "most memory in use on the GPU", "MiB"),
+    Column("conv_algorithms", "text", "JSON: layer -> {forward, backward_data, backward_filter}"),
+    Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),
+    Column("n_repeats", "count", "timed repeats behind the time", "repeats"),
+    Column("iteration_time_ms_iqr", "amount", "interquartile range of the repeats", "ms"),
+    Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
+    Column("measured_at", "text", "when, ISO 8601"),
+    Column("notes", "text", "what else the source says about this row"),
+    # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
+    Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
+    Column(
+        "activation_kind", "word", "operator: the activation run, alone or with it", words=ACTIVATION_KINDS
+    ),
+    *(
+        Column(f"{side}_{part}", "count", f"operator: {side}put {part}")
+        for side in ("in", "out")
+        for part in ("channels", "height", "width")
+    ),
+    *(
+        Column(f"{what}_{part}", "count", f"operator: {what} {part}", "pixels", least=least)
+        for what, least in (("kernel", 1), ("stride", 0), ("padding", 0))
+        for part in ("height", "width")
+    ),
+    Column("dilation", "count", "operator: dilation", "pixels"),
+    Column("groups", "count", "operator: groups of a convolution"),
+    Column("parameters", "count", "operator: trainable parameters", least=0),
+    Column("n_tensors", "count", "operator: tensors that a concat joins or an optimizer step updates"),
+    Column("input_gradient", "flag", "operator: the gradient of its input is computed"),
+    Column("in_place", "flag", "operator: its output overwrites its input"),
+    Column("wide_input", "flag", "operator: its input is fp32 under automatic mixed precision"),
+)
+
+_BY_NAME = {entry.name: entry for entry in COLUMNS}
+
+
+def column(name: str) -> Column | None:
+    """Find the column of this name; None where the schema has none."""
+    return _BY_NAME.get(name)
+
+
+_FLAGS = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False, "": None}
+
+_EXACT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Names rows in error messages: ``table.csv, line 3``."""
+
+    label: str
+    place: str
+    numbers: Sequence[int]
+
+    def name(self, position: int) -> str:
+        """Where the row at this position stands."""
+        return f"{self.label}, {self.place} {self.numbers[position]}"
+
+    def refuse(self, given: pd.Series, bad: pd.Series, entry: Column, valid: str) -> None:
+        """Raise a SchemaError for the first row where `bad` holds, if any, saying how many there are."""
+        if not bad.any():
+            return
+        position, more = int(bad.to_numpy().argmax()), int(bad.sum()) - 1
+        value = given.iloc[position]
+        text = str(value)
+        missing = text.strip() in ("", "None", "<NA>")
+        shown = "is missing" if missing else f"is {text if len(text) <= 80 else text[:77] + '...'!r}"
+        others = f" (as in {more} more rows)" if more else ""
+        raise SchemaError(f"{self.name(position)}: {entry.name} {shown}{others}. Valid: {valid}.")
+
+
+def text_column(values: Sequence[str | None]) -> pd.Series:
+    """Make a text column in which missing is None, whatever this version of pandas would make of it."""
+    import pandas as pd
+
+    return pd.Series(list(values), dtype=object)
+
+
+def missing_column(entry: Column, n_rows: int) -> pd.Series:
+    """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
+    import pandas as pd
+
+    if entry.form in ("text", "word"):
+        return text_column([None] * n_rows)
+    if entry.form == "flag":
+        return pd.Series([None] * n_rows, dtype="boolean")
+    return pd.Series([float("nan")] * n_rows, dtype="float64")
+
+
+def _blank(given: pd.Series) -> pd.Series:
+    if given.dtype.kind in "iufb":
+        return given.isna()
+    return given.isna() | (given.astype(str).str.strip() == "")
+
+
+def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    blank = _blank(given)
+    if entry.required:
+        rows.refuse(given, blank, entry, "any text")
+    values = zip(given.tolist(), blank.tolist(), strict=True)
+    return text_column([None if missing else str(value).strip() for value, missing in values])
+
+
+def _word(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    text = _text(given, entry, rows)
+    ours = {value: _our_word(value) for value in text.dropna().unique()}
+    words = text_column([None if value is None else ours[value] for value in text])
+    rows.refuse(given, words.notna() & ~words.isin(entry.words), entry, ", ".join(entry.words))
+    return words
+
+
+def _our_word(value: str) -> str:
+    word = value.casefold()
+    return SYNONYMS.get(word, word)
+
+
+def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    import pandas as pd
+
+    lower = [(value or "").casefold() for value in _text(given, entry, rows)]
+    rows.refuse(given, pd.Series([value not in _FLAGS for value in lower]), entry, "true or false")
+    return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
+
+
+def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Series:
+    import numpy as np
+    import pandas as pd
+
+    blank = _blank(given)
+    numbers = pd.to_numeric(given.where(~blank), errors="coerce").astype("float64")
+    bad = pd.Series(~np.isfinite(numbers.to_numpy())) & (~blank | entry.required)
+    rows.refuse(given, bad, entry, valid)
+    return numbers
+
+
+def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
+    numbers = _number(given, entry, rows, valid)
+    rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
+    rows.refuse(given, numbers > _EXACT, entry, f"at most {_EXACT:,}, up to which whole numbers are exact")
+    return numbers.astype("int64") if entry.required else numbers
+
+
+def _amount(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    valid = f"a number of at least 0, in {entry.unit}"
+    numbers = _number(given, entry, rows, valid)
+    rows.refuse(given, numbers < 0, entry, valid)
+    return numbers
+
+
+def _time(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+    valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
+    numbers = _number(given, entry, rows, valid)
+    rows.refuse(given, numbers <= 0, entry, valid)
+    return numbers
+
+
+CHECKS: dict[str, Callable[[pd.Series, Column, Rows], pd.Series]] = {
+    "text": _text,
+    "word": _word,
+    "flag": _flag,
+    "count": _count,
+    "amount": _amount,
+    "time": _time,
+}
+"""By `Column.form`: each returns the checked column, or raises a SchemaError that names the row."""

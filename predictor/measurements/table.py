@@ -1,0 +1,290 @@
+"""Reads, checks, writes and summarises measurement tables."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
+from predictor.files import replace_file
+from predictor.measurements.schema import (
+    CHECKS,
+    COLUMNS,
+    FORMAT_VERSION,
+    Column,
+    Rows,
+    column,
+    missing_column,
+    text_column,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "COLUMNS",
+    "FORMAT_VERSION",
+    "REQUIRED",
+    "Column",
+    "canonical_gpu_name",
+    "check_measurements",
+    "disturbed_rows",
+    "noise_by_batch_size",
+    "read_measurements",
+    "summary",
+    "write_measurements",
+]
+
+_DISTURBED = "disturbed:"
+_KNOWN_TO = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
+_WIDE = 10.0  # %, to either side: what a prediction's interval would hold anyway
+
+
+def disturbed_rows(rows: pd.DataFrame) -> int:
+    """How many rows were measured while something else worked on the machine."""
+    return sum(_DISTURBED in note for note in _notes(rows))
+
+
+def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
+    """Reasons to doubt the times of a series of whole CNNs, by batch size; batch sizes without any are left out."""
+    notes = _notes(rows)
+    disturbed = [_DISTURBED in note for note in notes]
+    widths = [_width(note) for note in notes]
+    wide = [width > _WIDE for width in widths]
+    reasons = {
+        f"noise: {sum(disturbed)} of {len(notes)} measurements were disturbed by other work": disturbed,
+        f"noise: the time of {sum(wide)} of {len(notes)} measurements is known to no better than {_WIDE:g} %, "
+        f"at worst to {max(widths, default=0.0):g} %": wide,
+    }
+    found: dict[int, tuple[str, ...]] = {}
+    for reason, marks in reasons.items():
+        for size in dict.fromkeys(rows["batch_size"][marks].tolist()):
+            found[int(size)] = (*found.get(int(size), ()), reason)
+    return found
+
+
+def _notes(rows: pd.DataFrame) -> list[str]:
+    return rows["notes"].fillna("").astype(str).tolist() if "notes" in rows else [""] * len(rows)
+
+
+def _width(note: str) -> float:
+    """The widest interval of a row's times, in %; the host's time spreads by itself and is left out."""
+    return max((float(width) for name, width in _KNOWN_TO.findall(note) if name != "host"), default=0.0)
+
+
+REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
+"""The columns that no measurement can do without."""
+
+
+def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read a measurement table from a CSV file, plain or gzipped, and check it.
+
+    Parameters
+    ----------
+    path : path
+        A file with at least the columns gpu, cnn, image_size, batch_size, precision and iteration_time_ms.
+
+    Returns
+    -------
+    DataFrame
+        As `check_measurements`.
+
+    Raises
+    ------
+    DataError
+        If the file does not exist or cannot be read as CSV.
+    SchemaError
+        If it is empty, lacks a column, or holds a value that cannot be right; the message names the line.
+    UnknownGpuError
+        If a GPU's name is unknown or fits several.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"there is no measurement table at {path}. Pass the path of a .csv or .csv.gz file.")
+    frame = _read_text(path)
+    frame.columns = [str(name).strip() for name in frame.columns]
+    frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
+    return _check(frame, Rows(str(path), "line", [int(position) + 2 for position in frame.index]))
+
+
+def check_measurements(
+    frame: pd.DataFrame, source_label: str, place: str = "row", numbers: Sequence[int] | None = None
+) -> pd.DataFrame:
+    """Check a measurement table, fill what it leaves out, and normalise its words and GPU names.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per measurement; at least the required columns.
+    source_label : str
+        What error messages call the table, such as its path.
+    place, numbers : str, list of int
+        How error messages name rows, such as ``line`` and each row's line; by default rows from 0.
+
+    Returns
+    -------
+    DataFrame
+        A new table: all columns of `COLUMNS`, then unknown ones untouched. Text is `object` with None where
+        missing, flags are `boolean`, required counts `int64`, other numbers `float64` with NaN where missing.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column, the row, the value and what would be right.
+    UnknownGpuError
+        As `predictor.catalogue.devices.find_gpu`.
+    """
+    return _check(frame, Rows(source_label, place, range(len(frame)) if numbers is None else numbers))
+
+
+def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replace_file`.
+    """
+    known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
+    whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / Path(path).name  # whose ending says how it is compressed
+        known.astype(dict.fromkeys(whole, "Int64")).to_csv(written, index=False)
+        replace_file(path, written.read_bytes())
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """Sum up what a measurement table holds, one row per (source, framework, kind, pass, precision, gpu).
+
+    Returns
+    -------
+    DataFrame
+        These six columns, the numbers of measurements, CNNs and image sizes, and the ranges of batch size and
+        iteration_time_ms.
+    """
+    keys = ["source", "framework", "kind", "pass", "precision", "gpu"]
+    return (
+        frame.groupby(keys, dropna=False, sort=True)
+        .agg(
+            measurements=("iteration_time_ms", "size"),
+            cnns=("cnn", "nunique"),
+            image_sizes=("image_size", "nunique"),
+            smallest_batch_size=("batch_size", "min"),
+            largest_batch_size=("batch_size", "max"),
+            shortest_iteration_time_ms=("iteration_time_ms", "min"),
+            longest_iteration_time_ms=("iteration_time_ms", "max"),
+        )
+        .reset_index()
+    )
+
+
+def canonical_gpu_name(name: str) -> str:
+    """Give a GPU the catalogue's name; a CPU (`cpu:<model>`) keeps its own.
+
+    Raises
+    ------
+    UnknownGpuError
+        If the name is unknown or fits several GPUs.
+    """
+    from predictor.catalogue.devices import find_gpu
+
+    return name if name.startswith("cpu:") else find_gpu(name).name
+
+
+def _read_text(path: Path) -> pd.DataFrame:
+    """Every cell as text; a row with more cells than the header is an error, not a shifted row."""
+    import pandas as pd
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(
+                path, dtype=str, keep_default_na=False, skip_blank_lines=False, index_col=False
+            )
+    except pd.errors.EmptyDataError:
+        raise SchemaError(f"{path} is empty. A measurement table needs {', '.join(REQUIRED)}.") from None
+    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, EOFError, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as CSV: {error}. Is it damaged, or another kind of file?"
+        ) from error
+
+
+def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+    import pandas as pd
+
+    frame = frame.reset_index(drop=True)
+    _check_version(frame, rows)
+    _check_columns(frame, rows.label)
+    checked: dict[str, pd.Series] = {}
+    for entry in COLUMNS:
+        there = entry.name in frame
+        checked[entry.name] = (
+            CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
+        )
+    checked["format_version"] = checked["format_version"].fillna(FORMAT_VERSION).astype("int64")
+    checked |= _devices(checked, rows)
+    own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
+    return pd.DataFrame(checked | own)
+
+
+def _check_version(frame: pd.DataFrame, rows: Rows) -> None:
+    """Look at the version first: another version may have other columns."""
+    if "format_version" not in frame:
+        return
+    for position, given in enumerate(frame["format_version"]):
+        version = str(given).strip().removesuffix(".0")
+        if version not in ("", "nan", "None", "<NA>", str(FORMAT_VERSION)):
+            raise SchemaError(
+                f"{rows.name(position)}: a measurement table of format version {version!r}; this epochcast "
+                f"reads version {FORMAT_VERSION}. Install the epochcast that wrote it, or import again."
+            )
+
+
+def _check_columns(frame: pd.DataFrame, label: str) -> None:
+    names = [str(name) for name in frame.columns]
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise SchemaError(
+            f"{label} lacks the column {missing[0]!r}. Needed: {', '.join(REQUIRED)}; "
+            f"it has: {', '.join(names)}. Nearest: {nearest(missing[0], names)}."
+        )
+    if len(frame) == 0:
+        raise SchemaError(f"{label} has column names but no measurement. Add at least one row.")
+    for name in names:
+        _refuse_mistaken_name(name, names, label)
+
+
+def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
+    """Accept a column of one's own, unless it looks like one of ours spelt wrongly, or comes twice."""
+    if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
+        raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
+    near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
+    if column(name) is None and near:
+        raise SchemaError(
+            f"{label} has a column {name!r}: did you mean {near[0]!r}? Rename it, or remove it."
+        )
+
+
+def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
+    """Canonical GPU names, and the device kind that they tell."""
+    names: list[str] = checked["gpu"].tolist()
+    canonical: dict[str, str] = {}
+    for position, name in enumerate(names):
+        if name not in canonical:
+            try:
+                canonical[name] = canonical_gpu_name(name)
+            except UnknownGpuError as error:
+                raise UnknownGpuError(f"{rows.name(position)}: {error}") from None
+    kinds = zip(checked["device_kind"], names, strict=True)
+    return {
+        "gpu": text_column([canonical[name] for name in names]),
+        "device_kind": text_column(
+            [kind or ("cpu" if name.startswith("cpu:") else "gpu") for kind, name in kinds]
+        ),
+    }

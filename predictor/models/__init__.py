@@ -1,0 +1,1 @@
+"""From tables to fitted models, and from models to times."""

@@ -1,0 +1,190 @@
+"""Why an answer goes beyond what was measured: one short reason for each way in which it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Gpu, design_of, find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+
+__all__ = ["MODE_FIELDS", "UNKNOWN_FRAMEWORK", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
+
+MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
+"""What a word of `Ranges.modes` is made of."""
+
+UNKNOWN_FRAMEWORK = "framework: {} was never measured"
+"""Reason where no row at all is of this framework."""
+
+_SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
+_TITLES = {
+    name: name.replace("_", " ") for name in ("precision", "memory_format", "xla", "autotune", "optimizer")
+}
+_TOGETHER = ("precision", "memory_format", "xla")  # what decides kernels jointly
+_FREE_TYPES = ("flatten",)  # no kernel runs
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What the training rows covered.
+
+    `gpu_modes` lists "gpu|framework|precision" and `modes` the `MODE_FIELDS` joined by "|" as measured, where what a
+    table does not say counts as a `Mode`'s default; `layer_types` the types of layers, `shapes` the least and greatest
+    value of each column of convolutions, `batch_size` those of the mini-batch.
+    """
+
+    gpus: tuple[str, ...]
+    generations: tuple[str, ...]
+    gpu_modes: tuple[str, ...]
+    modes: tuple[str, ...]
+    layer_types: tuple[str, ...]
+    shapes: dict[str, tuple[float, float]]
+    batch_size: tuple[int, int]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain lists and dicts."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Ranges:
+        """Back from plain lists and dicts."""
+        low, high = found["batch_size"]
+        return cls(
+            tuple(found["gpus"]),
+            tuple(found["generations"]),
+            tuple(found["gpu_modes"]),
+            tuple(found["modes"]),
+            tuple(found["layer_types"]),
+            {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
+            (int(low), int(high)),
+        )
+
+
+def shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
+    """Least and greatest value of each convolution column among CNNs."""
+    extremes = [(each[name][_conv(each)], name) for each in kernels if _conv(each).any() for name in _SHAPES]
+    return {
+        name: (
+            float(min(values.min() for values, column in extremes if column == name)),
+            float(max(values.max() for values, column in extremes if column == name)),
+        )
+        for name in _SHAPES
+    }
+
+
+def reasons(
+    ranges: Ranges,
+    table: LayerTable,
+    kernels: Kernels,
+    gpu: Gpu,
+    mode: Mode,
+    batch_sizes: NDArray[np.float64],
+) -> tuple[tuple[str, ...], ...]:
+    """Reasons for caution, for each batch size."""
+    common = [
+        *_of_gpu(ranges, gpu),
+        *_of_mode(ranges, gpu, mode),
+        *_of_cnn(ranges, table, kernels),
+        *table.warnings,
+    ]
+    low, high = ranges.batch_size
+    beyond = f"batch: measured from {low} to {high}"
+    return tuple((*common, beyond) if not low <= batch <= high else tuple(common) for batch in batch_sizes)
+
+
+def mode_of_words(words: Mapping[str, object]) -> str:
+    """A word of `Ranges.modes`; what is missing, None or NaN is the default of `Mode`."""
+    usual = Mode()
+    values = (words.get(name) for name in MODE_FIELDS)
+    return "|".join(
+        str(getattr(usual, name)) if value is None or value != value else str(value)
+        for name, value in zip(MODE_FIELDS, values, strict=True)
+    )
+
+
+def _of_gpu(ranges: Ranges, gpu: Gpu) -> list[str]:
+    if gpu.name in ranges.gpus:
+        return []
+    twins = _twins(ranges, gpu)
+    if twins:
+        return [f"gpu: never measured, but its chip, as {twins[0]}"]
+    if gpu.generation in ranges.generations:
+        return ["gpu: never measured, from its specifications"]
+    return [f"gpu: never measured, nor any of its generation ({gpu.generation})"]
+
+
+def _twins(ranges: Ranges, gpu: Gpu) -> list[str]:
+    """Measured GPUs that compute alike; the GPU itself, if it was measured."""
+    return [name for name in ranges.gpus if design_of(find_gpu(name)) == design_of(gpu)]
+
+
+def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
+    measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in ranges.modes]
+    with_framework = [each for each in measured if each["framework"] == mode.framework]
+    if not with_framework:
+        return [UNKNOWN_FRAMEWORK.format(mode.framework), *_of_capture([], mode)]
+    asked = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
+    lacking = [name for name in _TITLES if all(each[name] != asked[name] for each in with_framework)]
+    found = [
+        f"{_TITLES[name]}: {_said(name, asked[name])} was never measured with {mode.framework}"
+        for name in lacking
+    ]
+    if not {*_TOGETHER} & {*lacking} and not any(
+        all(each[name] == asked[name] for name in _TOGETHER) for each in with_framework
+    ):
+        words = ", ".join(_said(name, asked[name]) for name in _TOGETHER)
+        found.append(f"mode: {words} were never measured together with {mode.framework}")
+    if "precision" not in lacking:
+        found += _on_gpu(ranges, gpu, mode)
+    return [*found, *_of_capture(with_framework, mode)]
+
+
+def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
+    """What was measured, but not on this chip; nothing where the chip was not measured at all."""
+    twins = _twins(ranges, gpu)
+    here = [word.split("|")[1:] for word in ranges.gpu_modes if word.split("|")[0] in twins]
+    if not here or [mode.framework, mode.precision] in here:
+        return []
+    if all(precision != mode.precision for _, precision in here):
+        return [f"precision: {mode.precision} was never measured on {gpu.name}"]
+    if all(framework != mode.framework for framework, _ in here):
+        return [f"framework: {mode.framework} was never measured on {gpu.name}"]
+    return [f"precision: {mode.precision} was never measured with {mode.framework} on {gpu.name}"]
+
+
+def _of_capture(with_framework: list[dict[str, str]], mode: Mode) -> list[str]:
+    if any(each["capture"] == mode.capture for each in with_framework) or mode.capture == "eager":
+        return []
+    return [f"capture: no {mode.capture} was measured, the host's time is taken as zero"]
+
+
+def _said(name: str, word: str) -> str:
+    """A mode's word as people say it: ``xla`` or ``no xla`` instead of a truth value."""
+    return {"True": name, "False": f"no {name}"}.get(word, word)
+
+
+def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
+    found = []
+    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *_FREE_TYPES})
+    if unknown:
+        found.append(f"operator: {', '.join(unknown)} never measured")
+    conv = _conv(kernels)
+    outside = [
+        f"{name} beyond {low:g} to {high:g}"
+        for name, (low, high) in ranges.shapes.items()
+        if conv.any() and not low <= kernels[name][conv].min() <= kernels[name][conv].max() <= high
+    ]
+    if outside:
+        found.append(f"shape: convolutions with {', '.join(outside)} never measured")
+    return found
+
+
+def _conv(kernels: Kernels) -> NDArray[np.bool_]:
+    numbers = [i for i, name in enumerate(KERNEL_CLASSES) if name.startswith(("conv_", "depthwise_"))]
+    return np.isin(kernels.kernel_class, numbers)

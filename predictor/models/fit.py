@@ -1,0 +1,324 @@
+"""Fits the served model: the shipped default from published measurements, or a model on a user's own table."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.errors import DataError, SchemaError
+from predictor.measurements.table import disturbed_rows
+from predictor.models.epochs import fit_epoch_overhead
+from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
+from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.roofline.fit import Rows
+from predictor.models.served import METHODS, Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.models.layer_times.law import LayerLaw
+    from predictor.models.roofline.model import Roofline
+
+__all__ = [
+    "DEFAULT_SOURCES",
+    "accuracy_of",
+    "fed_frameworks_of",
+    "fit_default",
+    "fit_layer_models",
+    "fit_measurements",
+    "ranges_of",
+]
+
+
+def fed_frameworks_of(rows: Rows) -> tuple[str, ...]:
+    """Frameworks of the rows that the feed was fitted on; to no other may an answer add it."""
+    fed = zip(rows.situations, rows.fed, strict=True)
+    return tuple(sorted({situation.framework for situation, is_fed in fed if is_fed}))
+
+
+def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
+    """Ranges of rows of whole CNNs; `rows` are the same as the model sees them."""
+    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
+    tables = {id(table): table for table in whole["layer_table"]}.values()
+    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
+    return Ranges(
+        gpus=tuple(sorted({s.gpu.name for s in rows.situations})),
+        generations=tuple(sorted({s.gpu.generation for s in rows.situations})),
+        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.situations})),
+        modes=tuple(
+            sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
+        ),
+        layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
+        shapes=shape_ranges(distinct),
+        batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
+    )
+
+
+def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
+    """Layer models of every GPU and mode whose operators a measurement table has; none if it has no operators.
+
+    Parameters
+    ----------
+    measurements : DataFrame
+        A checked measurement table; its targets, CNNs of the zoo, pin the weights down.
+    known : LayerModels, optional
+        What was known before: operators that the table lacks, and weights to start from; another GPU's or mode's
+        if need be.
+    """
+    from predictor.measurements.features import feature_table
+    from predictor.models.layer_times.estimator import LayerTimes, libraries_of
+
+    operators = measurements[measurements["kind"] == "operator"]
+    targets = measurements[(measurements["kind"].fillna("target") == "target") & _trained(measurements)]
+    targets = _of_one_instrument(targets, operators)
+    libraries = libraries_of(operators)
+    known = known or LayerModels()
+    before = {mode: found for mode in libraries if (found := known.find(mode))}
+    laws_before = {mode: law for mode in libraries if (law := known.nearest_law(mode))}
+    libraries = {
+        mode: before[mode].library.updated(library) if mode in before else library
+        for mode, library in libraries.items()
+    }
+    if not libraries:
+        return []
+    estimator = LayerTimes()
+    features = feature_table(targets) if len(targets) else None
+    libraries, laws = estimator.learn(libraries, features, laws_before)
+    return [LayerModel(library, _with_noise(laws[mode], operators)) for mode, library in libraries.items()]
+
+
+def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
+    """The law, which says so where other work disturbed what it stands on."""
+    disturbed = disturbed_rows(operators)
+    if not disturbed:
+        return law
+    told = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
+    return replace(law, trained_on=f"{law.trained_on}; {told}")
+
+
+def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
+    """Targets of the sources that measured operators, too: others' iterations hold other work (kept gradients)."""
+    if "source" not in targets or not len(operators):
+        return targets
+    same = targets[targets["source"].isin(operators["source"].unique())]
+    return same if len(same) else targets
+
+
+def _trained(frame: pd.DataFrame) -> Any:
+    if "pass" not in frame:
+        return np.ones(len(frame), dtype=bool)
+    return frame["pass"].fillna("training") == "training"
+
+
+DEFAULT_SOURCES = ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
+_LEAST_ROWS = 10
+_VERSIONS = ("numpy", "scikit-learn", "scipy")
+
+
+def fit_default(
+    published: str | PathLike[str] | None = None,
+    sources: Sequence[str] = DEFAULT_SOURCES,
+    uploaded: pd.DataFrame | None = None,
+) -> Model:
+    """Fit the default model on the published measurements, and on what was uploaded besides.
+
+    The folder is as in `published_data_root`; `uploaded` is a measurement table of operators, which join the
+    libraries, and of CNNs by their zoo names.
+    """
+    import pandas as pd
+
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.published import PROVENANCE
+    from predictor.measurements.published.tables import published_features
+
+    own = _own_measurements()
+    others = _of_no_instrument(own)
+    if uploaded is not None:
+        own, others = (pd.concat([frame, uploaded], ignore_index=True) for frame in (own, others))
+    parts = [published_features(published, sources), feature_table(_without_layers(others))]
+    provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
+    model = _fit(pd.concat(parts, ignore_index=True), provenance)
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
+
+
+def fit_measurements(frame: pd.DataFrame) -> Model:
+    """Fit on one's own measurement table; CNNs by their zoo names."""
+    from predictor.measurements.features import feature_table
+
+    model = _fit(feature_table(_without_layers(frame)), [])
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(frame)))
+
+
+def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
+    """What an evaluation found for the methods that a model serves: one entry per scenario and predictor.
+
+    Raises
+    ------
+    SchemaError
+        If the file is not the `summary.csv` of an evaluation.
+    """
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "median", "p90", "coverage", "worst_coverage"]
+    try:
+        table = pd.read_csv(summary)[columns]
+    except (OSError, KeyError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise SchemaError(
+            f"{summary} is not the summary of an evaluation ({error}). "
+            "Write one with `epochcast evaluate --out FOLDER`."
+        ) from error
+    served = table[table["predictor"].str.split().str[0].isin(METHODS) & (table["n"] > 0)].round(4)
+    return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
+
+
+def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
+    from predictor.models.roofline.fit import rows_of
+    from predictor.models.roofline.model import Roofline
+
+    whole = _whole(features)
+    rows = rows_of(whole)
+    estimator = Roofline().fit(features, features["iteration_time_ms"])
+    fitted, calibration = estimator.fitted_, estimator.calibration_
+    if not calibration.variances:
+        raise DataError(
+            "the table holds one CNN on one GPU, from which nobody can tell how wrong the model is elsewhere. "
+            "Add measurements of another CNN or GPU."
+        )
+    return Model(
+        terms={term: round(value, 6) for term, value in fitted.terms.items() if abs(value) > 5e-7},
+        host=fitted.host,
+        host_offset=_named_hosts(whole, fitted.host_offset),
+        reference_host=_reference_hosts(whole),
+        feed=fitted.feed,
+        fed_frameworks=fed_frameworks_of(rows),
+        epoch_ms_per_iteration=_between_iterations(whole),
+        variances=calibration.variances,
+        factors={
+            kind: {str(level): value for level, value in levels.items()}
+            for kind, levels in calibration.factors.items()
+        },
+        ranges=ranges_of(whole, rows),
+        card=_card(features, whole, provenance, estimator),
+    )
+
+
+def _own_measurements() -> pd.DataFrame:
+    """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo."""
+    import pandas as pd
+
+    from predictor.files import data_root
+    from predictor.measurements.table import read_measurements
+
+    folder = data_root() / "measurements"
+    found = [path for kind in ("targets", "operators") for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
+    if not any(path.name.endswith("_targets.csv.gz") for path in found):
+        raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")
+    return pd.concat([read_measurements(path) for path in found], ignore_index=True)
+
+
+def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
+    """Leave out targets of sources that measured operators, too: they weigh measured layers.
+
+    They are a thousand rows of one GPU. Beside as many published rows of thirty they would say alone how wrong an
+    answer for an unknown GPU is: intervals there grew from a factor of 2 to one of 3 to 4.
+    """
+    measured = own.loc[_of_libraries(own), "source"].unique()
+    return own[~own["source"].isin(measured)].reset_index(drop=True)
+
+
+def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Leave out operator libraries, and CPUs: roofline learns from whole CNNs on GPUs, and from single passes."""
+    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
+    if kept.empty:
+        raise DataError(
+            "the table holds no CNN on a GPU, which a model starts from. Operators alone need no fit: "
+            "`epochcast predict --measurements FILE` uses them at once."
+        )
+    return kept.reset_index(drop=True)
+
+
+def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
+    return (frame["kind"] == "operator") & frame["n_tensors"].notna()
+
+
+def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:
+    """The host of each framework on which the host's own time was measured last: what predictions assume."""
+    if "host_time_ms" not in whole:
+        return {}
+    timed = whole[whole["host_time_ms"].notna() & whole["host"].notna()].sort_values(
+        "measured_at", kind="stable"
+    )
+    return {str(framework): str(rows["host"].iloc[-1]) for framework, rows in timed.groupby("framework")}
+
+
+def _whole(features: pd.DataFrame) -> pd.DataFrame:
+    targets = features[features["kind"].fillna("target") != "operator"] if "kind" in features else features
+    whole = targets[targets["layer_table"].notna()]
+    if len(whole) < _LEAST_ROWS:
+        raise DataError(
+            f"{len(whole)} rows of CNNs with known layers are too few to fit on: it takes {_LEAST_ROWS}. "
+            "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
+        )
+    return whole
+
+
+def _named_hosts(whole: pd.DataFrame, offsets: dict[str, float]) -> dict[str, float]:
+    """Offsets of the hosts that a source names; where none is named, the GPU's name stood for it in the fit."""
+    named = set(whole["host"].dropna().astype(str)) if "host" in whole else set()
+    by_host = {key.split(": ", 1)[-1]: value for key, value in sorted(offsets.items())}
+    return {host: value for host, value in by_host.items() if host in named}
+
+
+def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if "epoch_time_s" not in whole:
+        return found
+    for framework, rows in whole[whole["epoch_time_s"].notna()].groupby("framework"):
+        overhead = fit_epoch_overhead(
+            rows["epoch_time_s"],
+            rows["iteration_time_ms"],
+            rows["samples_per_epoch"],
+            rows["batch_size"],
+            rows["image_size"],
+            rows["validation_samples"].fillna(0) if "validation_samples" in rows else 0,
+        )
+        found[str(framework)] = overhead.ms_per_iteration
+    return found
+
+
+def _card(
+    features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, Any]], estimator: Roofline
+) -> dict[str, Any]:
+    from predictor.models.roofline.fit import single_passes
+
+    error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
+    named = set(whole["source"].dropna().astype(str)) if "source" in whole else set()
+    sources = sorted(named) or ["own measurements"]
+    return {
+        "name": "roofline",
+        "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
+        "sources": sources,
+        "provenance": provenance,
+        "single_layers": len(single_passes(features)),
+        "left_out_without_layers": estimator.n_without_structure_,
+        "data_sha256": _data_hash(features),
+        "fitted_on": datetime.now(UTC).date().isoformat(),
+        "versions": {name: version(name) for name in _VERSIONS},
+        "in_sample_mape": round(float(error.mean()), 4),
+    }
+
+
+def _data_hash(features: pd.DataFrame) -> str:
+    columns = [
+        c
+        for c in ("gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms")
+        if c in features
+    ]
+    return hashlib.sha256(features[columns].to_csv(index=False).encode()).hexdigest()

@@ -1,0 +1,377 @@
+"""The founding study's two approaches: regression on GPU specifications, and on times of proxy CNNs."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.base import FeatureTablePredictor, Floats, numbers_of, times_of
+
+__all__ = [
+    "GpuSpecs",
+    "GpuSpecsRelative",
+    "LinearLaw",
+    "ProxyTimes",
+    "ProxyTimesRelative",
+    "fit_linear_law",
+    "warn_of_negative_times",
+]
+
+_RANK_TOLERANCE = 1e-10  # of the largest singular value; every column has been scaled to length 1
+_OUTSIDE = 1e-6  # part of a row outside the training rows' span, beyond rounding
+
+
+@dataclass(frozen=True, slots=True)
+class LinearLaw:
+    """intercept + slopes . row, with the directions in which the training rows pinned it down."""
+
+    columns: tuple[str, ...]
+    intercept: float
+    slopes: Floats  # (n_columns,)
+    rank: int
+    scales: Floats  # (1 + n_columns,), length of each column of the design, intercept first
+    directions: Floats  # (rank, 1 + n_columns), orthonormal rows
+
+    def predict(self, design: Floats) -> Floats:
+        """Values of shape (n_rows,) for a design of shape (n_rows, n_columns)."""
+        return np.asarray(self.intercept + design @ self.slopes, dtype=float)
+
+    def estimable(self, design: Floats) -> NDArray[np.bool_]:
+        """Whether training rows determine each row's value; others get the smallest law's, one of many."""
+        rows = _with_ones(design) / self.scales
+        outside = rows - rows @ self.directions.T @ self.directions
+        return np.asarray(np.linalg.norm(outside, axis=1) <= _OUTSIDE * np.linalg.norm(rows, axis=1))
+
+    def coefficients(self) -> dict[str, float]:
+        """Name of the column -> its slope; the intercept under `intercept`."""
+        return {"intercept": self.intercept} | dict(zip(self.columns, map(float, self.slopes), strict=True))
+
+
+def fit_linear_law(columns: tuple[str, ...], design: Floats, y: Floats, relative: bool = False) -> LinearLaw:
+    """Least squares of y on the columns and an intercept.
+
+    Parameters
+    ----------
+    columns : tuple of str
+    design : ndarray of shape (n_rows, n_columns)
+    y : ndarray of shape (n_rows,)
+        Above zero if `relative`.
+    relative : bool
+        Minimise the sum of ((prediction - y) / y)^2 instead of (prediction - y)^2.
+
+    Notes
+    -----
+    Singular value decomposition. Columns are scaled first: CUDA cores count thousands, L2 a few MiB, and a
+    cut-off on raw columns (scikit-learn's LinearRegression has one) would silently drop the latter. Where
+    columns depend on each other, the law with the smallest scaled coefficients is taken.
+    """
+    weights = 1 / y if relative else np.ones_like(y)
+    weighted = _with_ones(design) * weights[:, None]
+    lengths = np.linalg.norm(weighted, axis=0)
+    scales = np.where(lengths > 0, lengths, 1.0)
+    left, strengths, right = np.linalg.svd(weighted / scales, full_matrices=False)
+    rank = int(np.sum(strengths > _RANK_TOLERANCE * strengths[0]))
+    solved = right[:rank].T @ ((left[:, :rank].T @ (y * weights)) / strengths[:rank]) / scales
+    return LinearLaw(columns, float(solved[0]), solved[1:], rank, scales, right[:rank])
+
+
+def warn_of_negative_times(times: Floats, who: str) -> None:
+    """Warn that a linear law left the positive numbers: nothing in least squares keeps a time above zero."""
+    n = int(np.sum(times <= 0))
+    if n:
+        warnings.warn(
+            f"{who}: {n} of {times.size} predicted times are not above zero.", RuntimeWarning, stacklevel=3
+        )
+
+
+def _with_ones(design: Floats) -> Floats:
+    return np.column_stack([np.ones(len(design)), design])
+
+
+_SPECS = (
+    "gpu_compute_capability",
+    "gpu_boost_clock_ghz",
+    "gpu_cuda_cores",
+    "gpu_peak_fp32_tflop_per_s",
+    "gpu_l2_mib",
+)
+_SPECS_COLUMNS = ("gpu", "cnn", "batch_size", "layer_table", *_SPECS)
+_COUNT_PREFIX = "proxy_"
+
+
+class GpuSpecs(FeatureTablePredictor):
+    """Epoch time, linear in GPU specifications, counts of each proxy layer, and batch size.
+
+    Parameters
+    ----------
+    relative : bool, default=False
+        False: plain least squares, as in the founding slides. True: least squares of the relative error.
+
+    Attributes
+    ----------
+    law_ : LinearLaw
+    shapes_ : tuple of str
+        Convolution shapes with a coefficient, as proxy names.
+    mode_ : dict
+        Precision, framework, ... and samples_per_epoch of the training rows: one value each.
+
+    Notes
+    -----
+    X is a feature table with `samples_per_epoch`; y is `epoch_time_s`:
+    a + b batch_size + sum_j c_j spec_j + sum_k d_k count_k(CNN). Nothing keeps a prediction above zero, and
+    nothing multiplies GPU with CNN: this is the study's model, for comparison with it (docs/decisions/001).
+    """
+
+    answer: ClassVar[str] = "epoch_time_s"
+
+    def __init__(self, relative: bool = False) -> None:
+        self.relative = relative
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> GpuSpecs:
+        """Learn from a feature table of n rows and their epoch times in seconds, of shape (n,).
+
+        Raises
+        ------
+        SchemaError
+            If a column is missing or empty, if the rows mix modes or sample counts, or if a time is not above
+            0.
+        """
+        table = self._checked(X, (*_SPECS_COLUMNS, "samples_per_epoch"))
+        times = times_of(y, len(table), "epoch_time_s")
+        self._learn_mode(table, extra=("samples_per_epoch",))
+        counts = _counts_by_cnn(table, SchemaError)
+        self.shapes_ = tuple(sorted({shape for of_cnn in counts for shape in of_cnn}))
+        columns = ("batch_size", *_SPECS, *(_COUNT_PREFIX + shape for shape in self.shapes_))
+        design = _specs_design(table, counts, self.shapes_, SchemaError)
+        self.law_: LinearLaw = fit_linear_law(columns, design, times, relative=self.relative)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Predict epoch times in seconds, of shape (n,), for a feature table of n rows.
+
+        Raises
+        ------
+        OutOfRangeError
+            If a CNN has convolution shapes that no training CNN had (all are listed), if a specification is
+            missing (GPU and column are named), or if mode or sample count are not those of the training rows.
+        """
+        design = self._questions(X)
+        times = self.law_.predict(design)
+        warn_of_negative_times(times, type(self).__name__)
+        return times
+
+    def estimable(self, X: pd.DataFrame) -> NDArray[np.bool_]:
+        """Whether the training rows determine each row's answer, of shape (n,); a new GPU mostly is not."""
+        design = self._questions(X)
+        return self.law_.estimable(design)
+
+    def coefficients(self) -> dict[str, float]:
+        """Column -> seconds per unit of it; `intercept` in seconds."""
+        self._check_fitted("law_")
+        return self.law_.coefficients()
+
+    def _questions(self, X: pd.DataFrame) -> Floats:
+        self._check_fitted("law_")
+        table = self._checked(X, (*_SPECS_COLUMNS, "samples_per_epoch"))
+        self._check_mode(table)
+        counts = _counts_by_cnn(table, OutOfRangeError)
+        self._refuse_new_shapes(table, counts)
+        return _specs_design(table, counts, self.shapes_, OutOfRangeError)
+
+    def _refuse_new_shapes(self, table: pd.DataFrame, counts: list[dict[str, int]]) -> None:
+        new = {
+            (cnn, shape)
+            for cnn, of_cnn in zip(table["cnn"], counts, strict=True)
+            for shape in of_cnn
+            if shape not in self.shapes_
+        }
+        if new:
+            cnns, shapes = (sorted({pair[i] for pair in new}) for i in (0, 1))
+            raise OutOfRangeError(
+                f"{', '.join(cnns)}: convolution shapes without a column: {', '.join(shapes)}. "
+                f"{type(self).__name__} knows the {len(self.shapes_)} shapes of its training CNNs. "
+                "Train it with a CNN that has these, or use a predictor that computes with shapes (roofline)."
+            )
+
+
+class GpuSpecsRelative(GpuSpecs):
+    """`gpu-specs-relative`: GpuSpecs fitted so that relative errors are smallest."""
+
+    def __init__(self, relative: bool = True) -> None:
+        super().__init__(relative=relative)
+
+
+def _counts_by_cnn(table: pd.DataFrame, error: type[SchemaError | OutOfRangeError]) -> list[dict[str, int]]:
+    """Proxy counts of each row's CNN; each layer table is counted once."""
+    unknown = sorted({str(cnn) for cnn in table.loc[~table["layer_table"].map(_is_layer_table), "cnn"]})
+    if unknown:
+        raise error(
+            f"column 'layer_table' has no value for {', '.join(unknown[:5])}. "
+            "Give feature_table a layer_table_of that knows these CNNs."
+        )
+    counted = {id(layers): layers for layers in table["layer_table"]}
+    counts = {key: proxy_counts(layers) for key, layers in counted.items()}
+    return [counts[id(layers)] for layers in table["layer_table"]]
+
+
+def _is_layer_table(value: Any) -> bool:
+    return isinstance(value, LayerTable)
+
+
+def _specs_design(
+    table: pd.DataFrame,
+    counts: list[dict[str, int]],
+    shapes: tuple[str, ...],
+    error: type[SchemaError | OutOfRangeError],
+) -> Floats:
+    specs = [numbers_of(table, column, error) for column in ("batch_size", *_SPECS)]
+    matrix = np.zeros((len(table), len(shapes)))
+    place = {shape: i for i, shape in enumerate(shapes)}
+    for row, of_cnn in enumerate(counts):
+        for shape, count in of_cnn.items():
+            matrix[row, place[shape]] = count  # a shape that this CNN does not have occurs 0 times in it
+    return np.column_stack([*specs, matrix])
+
+
+_PROXY_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "samples_per_epoch")
+
+
+class ProxyTimes(FeatureTablePredictor):
+    """A CNN's epoch time, linear in batch size and in the epoch times of proxies on the same GPU.
+
+    Parameters
+    ----------
+    proxies : tuple of str, optional
+        Names of the proxies to use; all that the training table has by default.
+    relative : bool, default=False
+        False: plain least squares, as in the founding slides. True: least squares of the relative error.
+
+    Attributes
+    ----------
+    proxies_ : tuple of str
+    laws_ : dict of (cnn, image_size) -> LinearLaw
+    mode_ : dict
+        Precision, framework, ... and samples_per_epoch of the training rows: one value each.
+
+    Notes
+    -----
+    X is a feature table with `samples_per_epoch` and `proxy_epoch_time_s_<proxy>`, y is `epoch_time_s`. Each
+    CNN has a law of its own, a + b batch_size + sum_k c_k time_k(gpu, batch_size), learned on GPU 1 and used
+    on GPU 2, where only the proxies were measured.
+    """
+
+    answer: ClassVar[str] = "epoch_time_s"
+
+    def __init__(self, proxies: tuple[str, ...] | None = None, relative: bool = False) -> None:
+        self.proxies = proxies
+        self.relative = relative
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> ProxyTimes:
+        """Learn from a feature table of n rows and their epoch times in seconds, of shape (n,).
+
+        Raises
+        ------
+        SchemaError
+            If a column is missing or empty, if rows mix modes or sample counts, if a time is not above 0, or
+            if a CNN has fewer rows than its law has coefficients.
+        """
+        table = self._checked(X, _PROXY_COLUMNS)
+        times = times_of(y, len(table), "epoch_time_s")
+        proxies = self._chosen(table)
+        self._checked(table, tuple(PROXY_TIME_PREFIX + proxy for proxy in proxies))
+        self._learn_mode(table, extra=("samples_per_epoch",))
+        design = _proxy_design(table, proxies, SchemaError)
+        columns = ("batch_size", *(PROXY_TIME_PREFIX + proxy for proxy in proxies))
+        laws: dict[tuple[str, int], LinearLaw] = {}
+        for cnn, rows in _rows_of(table).items():
+            _check_enough(cnn, len(rows), columns)
+            laws[cnn] = fit_linear_law(columns, design[rows], times[rows], relative=self.relative)
+        self.proxies_, self.laws_ = proxies, laws
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Predict epoch times in seconds, of shape (n,), for a feature table of n rows.
+
+        Raises
+        ------
+        OutOfRangeError
+            If a CNN was not in the training rows, if a proxy was not measured on the row's GPU at its batch
+            size (both are named), or if mode or sample count are not those of the training rows.
+        """
+        self._check_fitted("laws_")
+        table = self._checked(X, (*_PROXY_COLUMNS, *(PROXY_TIME_PREFIX + proxy for proxy in self.proxies_)))
+        self._check_mode(table)
+        design = _proxy_design(table, self.proxies_, OutOfRangeError)
+        times = np.empty(len(table))
+        for cnn, rows in _rows_of(table).items():
+            times[rows] = self._law_of(cnn).predict(design[rows])
+        warn_of_negative_times(times, type(self).__name__)
+        return times
+
+    def coefficients(self) -> dict[str, float]:
+        """`<cnn>@<image_size>:<column>` -> coefficient, seconds per unit of the column."""
+        self._check_fitted("laws_")
+        return {
+            f"{cnn}@{image_size}:{column}": value
+            for (cnn, image_size), law in self.laws_.items()
+            for column, value in law.coefficients().items()
+        }
+
+    def _chosen(self, table: pd.DataFrame) -> tuple[str, ...]:
+        columns = sorted(column for column in map(str, table) if column.startswith(PROXY_TIME_PREFIX))
+        measured = [column.removeprefix(PROXY_TIME_PREFIX) for column in columns]
+        chosen = tuple(measured if self.proxies is None else self.proxies)
+        if not chosen:
+            raise SchemaError(
+                f"{type(self).__name__} found no proxy's epoch times (columns {PROXY_TIME_PREFIX}*). "
+                "Put rows of kind 'proxy' with epoch_time_s into the measurement table."
+            )
+        return chosen
+
+    def _law_of(self, cnn: tuple[str, int]) -> LinearLaw:
+        if cnn not in self.laws_:
+            known = ", ".join(f"{name} at {size}" for name, size in sorted(self.laws_))
+            raise OutOfRangeError(
+                f"{type(self).__name__} has no law for {cnn[0]} at image size {cnn[1]}; it has {known}. "
+                "Measure this CNN on one GPU together with the proxies, and fit again."
+            )
+        return self.laws_[cnn]
+
+
+class ProxyTimesRelative(ProxyTimes):
+    """`proxy-times-relative`: ProxyTimes fitted so that relative errors are smallest."""
+
+    def __init__(self, proxies: tuple[str, ...] | None = None, relative: bool = True) -> None:
+        super().__init__(proxies=proxies, relative=relative)
+
+
+def _rows_of(table: pd.DataFrame) -> dict[tuple[str, int], list[int]]:
+    rows: dict[tuple[str, int], list[int]] = {}
+    for i, (cnn, image_size) in enumerate(zip(table["cnn"], table["image_size"], strict=True)):
+        rows.setdefault((str(cnn), int(image_size)), []).append(i)
+    return rows
+
+
+def _proxy_design(
+    table: pd.DataFrame, proxies: tuple[str, ...], error: type[SchemaError | OutOfRangeError]
+) -> Floats:
+    where = table.assign(where=table["gpu"].astype(str) + " at batch size " + table["batch_size"].astype(str))
+    columns = ("batch_size", *(PROXY_TIME_PREFIX + proxy for proxy in proxies))
+    return np.column_stack([numbers_of(where, column, error, subject="where") for column in columns])
+
+
+def _check_enough(cnn: tuple[str, int], n_rows: int, columns: tuple[str, ...]) -> None:
+    if n_rows < 1 + len(columns):
+        raise SchemaError(
+            f"{cnn[0]} at image size {cnn[1]} has {n_rows} rows, its law {1 + len(columns)} coefficients "
+            f"(intercept, batch size, {len(columns) - 1} proxies). Measure more batch sizes, or choose fewer "
+            "proxies."
+        )

@@ -1,0 +1,1 @@
+"""Iteration times from operators measured one by one."""

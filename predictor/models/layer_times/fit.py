@@ -1,0 +1,456 @@
+"""Fits the weights, host times and trees that turn operators measured alone into iteration times."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import blake2b
+from statistics import NormalDist
+from threading import Lock
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.cnns.layer_table import LayerTable
+from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
+from predictor.models.layer_times.law import (
+    CLASSES,
+    SIZES,
+    LayerLaw,
+    LayerSums,
+    counted_operators,
+    layer_sums,
+)
+from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.operators.operators import Operator
+from predictor.operators.work import device_rates, device_sm_count, roofline_ms
+
+__all__ = ["LayerRows", "fit_laws", "own_operators", "with_forests"]
+
+Array = NDArray[np.float64]
+
+_COVERAGE = 0.9
+_Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
+_ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of operators interpolated
+_HUBER, _ROUNDS = 2.0, 8
+_FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
+_LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
+_HOST_ERROR = 0.1  # of a host's time: repeats of one command differ by 4 % in the median, by 21 % at most
+_HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
+_LEAST_HOST_SPREAD = 0.1  # runs of one command differ by that: nine in ten within 9 %
+_LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
+_OPERATOR_MS, _ITERATION_MS = (
+    0.002,
+    0.1,
+)  # sizes that these two are pulled to zero from, as weights are from 1
+_OF_SIZE = 2.0  # how far weights of sizes may go from 0, beside those of classes from 1
+_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # together above 0: no operator takes less than no time
+_N_SIZES = len(SIZES) - 1
+_N_COLUMNS = len(CLASSES) + _N_SIZES + 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRows:
+    """Whole CNNs measured in one mode: of each row its layers, batch size, GPU time and host time (NaN: unknown)."""
+
+    tables: list[LayerTable]
+    batch_sizes: Array
+    gpu_ms: Array
+    host_ms: Array
+
+    def groups(self) -> list[tuple[LayerTable, NDArray[np.intp]]]:
+        """Rows of each CNN and image size."""
+        found: dict[int, list[int]] = {}
+        for i, table in enumerate(
+            self.tables
+        ):  # rows share their CNN's table: comparing all its layers takes long
+            found.setdefault(id(table), []).append(i)
+        return [(self.tables[rows[0]], np.array(rows)) for rows in found.values()]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Design:
+    """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN.
+
+    `host_parts` (n_rows, 2, 3) is what LayerSums.host_parts gives, with sums of gradients among other operators and
+    apart; `unmeasured` the share of a row's time that comes from operators not measured themselves.
+    """
+
+    columns: Array
+    gpu_ms: Array
+    host_parts: Array
+    host_ms: Array
+    unmeasured: Array
+    cnn: NDArray[np.str_]
+
+    def rows(self, chosen: NDArray[np.bool_]) -> _Design:
+        return _Design(*(getattr(self, name)[chosen] for name in self.__slots__))
+
+
+def fit_laws(
+    libraries: Mapping[LibraryMode, OperatorLibrary],
+    rows: Mapping[LibraryMode, LayerRows],
+    known: Mapping[LibraryMode, LayerLaw],
+    pull: float,
+    *,
+    calibrate: bool,
+) -> dict[LibraryMode, LayerLaw]:
+    """Law of each mode, held near the one known before, else near that of all modes together.
+
+    A mode without targets gets the law that it would have been held near.
+    """
+    designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
+    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull) if designs else LayerLaw()
+    laws: dict[LibraryMode, LayerLaw] = {}
+    for mode, library in libraries.items():
+        prior = known.get(mode, together)
+        if mode not in designs or not designs[mode].gpu_ms.size:
+            laws[mode] = prior
+            continue
+        law = _fitted(designs[mode], prior, pull)
+        laws[mode] = _calibrated(law, designs[mode], library, rows[mode], prior, pull) if calibrate else law
+    return laws
+
+
+def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
+    n = len(rows.tables)
+    columns, host, blind = np.zeros((n, _N_COLUMNS)), np.zeros((n, 2, 3)), np.zeros(n)
+    for table, at in rows.groups():
+        sums = _sums(library, table, tuple(rows.batch_sizes[at].tolist()))
+        columns[at] = _columns(sums)
+        host[at] = [sums.host_parts(apart=apart) for apart in (False, True)]
+        blind[at] = sum(sums.shares.values())
+    names = np.array([table.cnn for table in rows.tables], dtype=np.str_)
+    whole = _Design(columns, rows.gpu_ms, host, rows.host_ms, blind, names)
+    return whole.rows(np.isfinite(rows.gpu_ms))
+
+
+@lru_cache(maxsize=2048)
+def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> LayerSums:
+    """As layer_sums, remembered: CNNs held out in turn ask the same library about the same CNNs."""
+    return layer_sums(library, table, np.array(batch_sizes))
+
+
+def _columns(sums: LayerSums) -> Array:
+    extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
+    joined: Array = np.concatenate([sums.class_ms, sums.size_ms, extra]).T
+    return joined
+
+
+def _joined(designs: list[_Design]) -> _Design:
+    return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
+
+
+def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
+    if not design.gpu_ms.size:
+        return prior
+    of_size = np.full(_N_SIZES, _OF_SIZE)
+    sizes = np.array([*np.ones(len(CLASSES)), *of_size, _OPERATOR_MS, _ITERATION_MS])
+    of_class = [prior.weights.get(c, 1.0) for c in CLASSES]
+    expected = np.array([*of_class, *prior.size_weights, prior.operator_ms, prior.iteration_ms])
+    solved = _robust(design, np.sqrt(pull) / sizes, expected)
+    cnns = len(set(design.cnn))
+    return replace(
+        _with_host(prior, design),
+        weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
+        size_weights=tuple(float(value) for value in solved[len(CLASSES) : -2]),
+        operator_ms=float(solved[-2]),
+        iteration_ms=float(solved[-1]),
+        trained_on=f"{design.gpu_ms.size} iterations of {cnns} CNNs",
+    )
+
+
+def _robust(design: _Design, held: Array, expected: Array) -> Array:
+    """Weights of least relative error, none below its least, where rows off by far more than their error count less.
+
+    Notes
+    -----
+    Iteratively reweighted with Huber's weights: a row whose kernels behave otherwise than alone (a cliff of one
+    algorithm at one batch size) must not bend the weights of all.
+    """
+    from scipy.optimize import nnls
+
+    error = np.hypot(_ERROR, _ERROR_UNMEASURED * np.sqrt(design.unmeasured))
+    relative, trust = design.columns / design.gpu_ms[:, None], _ERROR / error
+    pulled, towards = np.diag(held), held * expected
+    least = np.array([_LEAST_WEIGHT] * len(CLASSES) + [_LEAST_OF_SIZE] * _N_SIZES + [0.0, 0.0])
+    solved = expected
+    for _ in range(_ROUNDS):
+        off = np.abs(np.log(np.maximum(relative @ solved, 1e-9)))
+        weight = trust * np.sqrt(np.minimum(1.0, _HUBER * error / np.maximum(off, 1e-12)))
+        rows = np.vstack([weight[:, None] * relative, pulled])
+        above, _ = nnls(rows, np.concatenate([weight, towards]) - rows @ least, maxiter=1000)
+        solved = least + above
+    return np.asarray(solved, dtype=float)
+
+
+def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
+    """Weight of the operators' own host times, what each takes besides, and what an iteration takes.
+
+    Notes
+    -----
+    Whether sums of gradients count as other operators do is what the CNNs say that are left out in turn.
+    """
+    known = design.rows(np.isfinite(design.host_ms))
+    if not known.host_ms.size:
+        return prior
+    names = sorted(set(known.cnn))
+    missed = dict.fromkeys((False, True), 0.0)
+    for name in names if len(names) >= _LEAST_CNNS else ():
+        out = known.cnn == name
+        for apart in missed:
+            weights = _host_weights(known.rows(~out), apart=apart)
+            columns, rest = _host_columns(known.rows(out), apart=apart)
+            missed[apart] += float(np.mean(np.abs((columns @ weights + rest) / known.host_ms[out] - 1.0)))
+    chosen = missed[True] < missed[False]
+    weight, operator_ms, iteration_ms = (float(value) for value in _host_weights(known, apart=chosen))
+    return replace(
+        prior,
+        host_weight=weight,
+        host_operator_ms=operator_ms,
+        host_iteration_ms=iteration_ms,
+        gradients_apart=chosen,
+    )
+
+
+def _host_columns(design: _Design, *, apart: bool) -> tuple[Array, Array]:
+    """What the three weights of the host multiply, and the time that is added as it is."""
+    own, added, n = design.host_parts[:, int(apart)].T
+    return np.column_stack([np.nan_to_num(own), n, np.ones(len(n))]), added
+
+
+def _host_weights(design: _Design, *, apart: bool) -> Array:
+    """Non-negative weights of least relative error; rows that are off by far (a full queue) count less."""
+    from scipy.optimize import nnls
+
+    columns, added = _host_columns(design, apart=apart)
+    measured = np.isfinite(design.host_parts[:, 0, 0]).all()
+    sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
+    held = np.diag(np.sqrt(_HOST_PULL) / sizes)
+    relative, wanted = columns / design.host_ms[:, None], 1.0 - added / design.host_ms
+    weight = np.ones(len(wanted))
+    for _ in range(_ROUNDS):
+        rows = np.vstack([weight[:, None] * relative, held])
+        solved, _ = nnls(rows, np.concatenate([weight * wanted, held @ expected]))
+        off = np.abs(relative @ solved - wanted)
+        weight = np.sqrt(np.minimum(1.0, _HOST_ERROR / np.maximum(off, 1e-12)))
+    return np.asarray(solved, dtype=float)
+
+
+def _calibrated(
+    law: LayerLaw, design: _Design, library: OperatorLibrary, rows: LayerRows, prior: LayerLaw, pull: float
+) -> LayerLaw:
+    """Half widths from leaving each CNN out in turn: with its operators measured, and without those of its own."""
+    names = sorted(set(design.cnn))
+    if len(names) < _LEAST_CNNS:
+        return law
+    owner = own_operators(rows)
+    missed: list[Array] = []
+    jumps: dict[bool, list[float]] = {True: [], False: []}
+    hosts: list[float] = []
+    known = LayerRows(*_finite(rows))
+    for name in names:
+        left = _fitted(design.rows(design.cnn != name), prior, pull)
+        own = {each for each, cnn in owner.items() if cnn == name}
+        lesser = library if own.isdisjoint(library.operators) else library.without(own)
+        for table, at in known.groups():
+            if table.cnn != name:
+                continue
+            truth = np.log(known.gpu_ms[at])
+            for knows in (library, lesser):
+                sums = _sums(knows, table, tuple(known.batch_sizes[at].tolist()))
+                error = truth - np.log(left.gpu_ms(sums))
+                missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
+                jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
+                hosts += _host_errors(known.host_ms[at], left.host_ms(sums))
+    spread, unmeasured, strange = _half_widths(np.concatenate(missed))
+    telling = (
+        jumps[True] or jumps[False]
+    )  # interpolated operators are wrong alike at all batch sizes, or wildly
+    rough = _quantile(telling) / _Z if telling else law.roughness
+    near = spread + unmeasured
+    host = max(_quantile(hosts), _LEAST_HOST_SPREAD) if hosts else law.host_spread
+    return replace(
+        law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough, host_spread=host
+    )
+
+
+def _host_errors(measured: Array, predicted: float) -> list[float]:
+    known = measured[np.isfinite(measured)]
+    return [float(each) for each in np.abs(np.log(known / predicted))] if predicted > 0 else []
+
+
+def _jumps(batch_sizes: Array, error: Array) -> list[float]:
+    """How far each batch size's error lies from a line between its neighbours', as if those were exact."""
+    sizes = np.log(np.unique(batch_sizes))
+    mean = np.array([error[batch_sizes == size].mean() for size in np.unique(batch_sizes)])
+    if sizes.size <= 2:
+        return []
+    share = (sizes[1:-1] - sizes[:-2]) / (sizes[2:] - sizes[:-2])
+    between = (1.0 - share) * mean[:-2] + share * mean[2:]
+    return list(np.abs(mean[1:-1] - between) / np.sqrt(1.0 + share**2 + (1.0 - share) ** 2))
+
+
+def _half_widths(missed: Array) -> tuple[float, float, float]:
+    """Half width of the interval where all is measured, and what unmeasured and strange shares add to it.
+
+    `missed` has columns error, unmeasured share, strange share. Quantile regression, scaled so that the widths hold
+    their share of the errors as a conformal quantile does.
+    """
+    from scipy.optimize import linprog
+
+    error, unmeasured, strange = missed.T
+    columns = np.column_stack([np.ones(len(error)), np.sqrt(unmeasured), strange])
+    n, k = columns.shape
+    cost = np.concatenate([np.zeros(k), np.full(n, _COVERAGE), np.full(n, 1.0 - _COVERAGE)])
+    balance = _equations(columns)
+    solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
+    solved[0] = max(solved[0], _LEAST_SPREAD)
+    scale = _quantile(list(error / (columns @ solved)))
+    spread, near, far = (float(value) for value in solved * scale)
+    return max(spread, _LEAST_SPREAD), near, far
+
+
+def _equations(columns: Array) -> Any:
+    """Equations width + missed above - missed below = error."""
+    from scipy.sparse import csr_array, eye_array, hstack
+
+    one = eye_array(len(columns))
+    return hstack([csr_array(columns), one, -one]).tocsr()
+
+
+def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
+    at = np.flatnonzero(np.isfinite(rows.gpu_ms))
+    return [rows.tables[i] for i in at], rows.batch_sizes[at], rows.gpu_ms[at], rows.host_ms[at]
+
+
+def own_operators(rows: LayerRows) -> dict[Operator, str]:
+    """Operators that one CNN alone has, with that CNN's name."""
+    having: dict[Operator, set[str]] = {}
+    for table, _ in rows.groups():
+        for operator in counted_operators(table)[0]:
+            having.setdefault(operator, set()).add(table.cnn)
+    return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
+
+
+def _quantile(errors: list[float]) -> float:
+    """Conformal: the ceil((n + 1) coverage)-th smallest of n errors, the largest if there are too few."""
+    ordered = sorted(errors)
+    rank = int(np.ceil((len(ordered) + 1) * _COVERAGE))
+    return float(ordered[min(rank, len(ordered)) - 1])
+
+
+_LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
+_N_GROUPS = 3
+_N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
+_REMEMBERED = 48  # libraries: CNNs held out in turn mostly leave the same operators
+
+_grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
+_lock = Lock()
+
+
+def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
+    """The library with trees, one forest of convolutions and one of all else, where it has enough of them.
+
+    Parameters
+    ----------
+    library : OperatorLibrary
+    seed : int
+        Draws what each tree sees.
+    """
+    key = _fingerprint(library, seed)
+    with _lock:
+        if key in _grown_before:
+            _grown_before.move_to_end(key)
+            return _grown_before[key]
+    grown = _with_forests(library, seed)
+    with _lock:
+        _grown_before[key] = grown
+        while len(_grown_before) > _REMEMBERED:
+            _grown_before.popitem(last=False)
+    return grown
+
+
+def _fingerprint(library: OperatorLibrary, seed: int) -> bytes:
+    names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
+    numbers = (library.batch_sizes, library.log_ms, library.host_ms)
+    told = [f"{library.mode}|{library.host}|{seed}|{names}".encode(), *(each.tobytes() for each in numbers)]
+    return blake2b(b"|".join(told)).digest()
+
+
+def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
+    rates, sm_count = (
+        device_rates(library.mode.gpu, library.mode.precision),
+        device_sm_count(library.mode.gpu),
+    )
+    ratio = library.log_ms - np.log(roofline_ms(library.operators, library.batch_sizes, rates))
+    features = forest_features(library.operators, library.batch_sizes, rates, sm_count)
+    seldom = ~np.isin(library.batch_sizes, library.usual_sizes)
+    group = _groups(library.operators)
+    expected = np.full(ratio.shape, np.nan)
+    forests: dict[str, Forest] = {}
+    for name in sorted(set(FOREST_OF.values()) - {"none"}):
+        rows = np.array([FOREST_OF[operator.type] == name for operator in library.operators], dtype=bool)
+        if rows.sum() >= _LEAST_OPERATORS:
+            learned = np.where(seldom, np.nan, ratio[rows])
+            forests[name], expected[rows] = _cross_fitted(features[rows], learned, group[rows], seed)
+    return replace(library, forests=forests, expected=np.where(np.isfinite(ratio), expected, np.nan))
+
+
+def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
+    """Group of each operator, by its name: the same whatever else is in the library."""
+    return np.array([crc32(each.name.encode()) % _N_GROUPS for each in operators], dtype=np.intp)
+
+
+def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
+    """Mean of forests that each leave a group out, and what the one that left it out expects of each operator."""
+    expected = np.full(ratio.shape, np.nan)
+    forests: list[Forest] = []
+    for number in range(_N_GROUPS):
+        out = group == number
+        forests.append(_grown(features[~out], ratio[~out], seed + number))
+        asked = out[:, None] & np.isfinite(ratio)
+        expected[asked] = forests[-1].predict(features[asked])
+    return Forest.mean(forests), expected
+
+
+def _grown(features: Array, ratio: Array, seed: int) -> Forest:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    known = np.isfinite(ratio)
+    told = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
+    rows, answers = features[known][:, told], ratio[known]
+    empty = HistGradientBoostingRegressor(
+        max_iter=_N_TREES,
+        learning_rate=_RATE,
+        max_leaf_nodes=_LEAVES,
+        min_samples_leaf=_LEAST_ROWS,
+        max_features=_FEATURES,
+        early_stopping=False,
+        random_state=seed,
+    )
+    with threadpool_limits(limits=1):  # threads that wait for each other take longer than one that works
+        boosted = empty.fit(rows, answers)
+    trees = _as_arrays([predictors[0].nodes for predictors in boosted._predictors])
+    start = float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0])
+    return replace(
+        trees, start=start, feature=np.where(trees.feature < 0, -1, told[trees.feature]).astype(np.int32)
+    )
+
+
+def _as_arrays(trees: list[NDArray[np.void]]) -> Forest:
+    """Scikit-learn's nodes, tree after tree; their layout is its own affair, so that a test compares the answers."""
+    sizes = [tree.size for tree in trees]
+    offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+    nodes, shift = np.concatenate(trees), np.repeat(offsets, sizes)
+    leaf = nodes["is_leaf"].astype(bool)
+    own = np.arange(leaf.size)
+    left, right = (np.where(leaf, own, nodes[side] + shift).astype(np.int32) for side in ("left", "right"))
+    feature = np.where(leaf, -1, nodes["feature_idx"]).astype(np.int32)
+    threshold = np.where(leaf, 0.0, nodes["num_threshold"])
+    return Forest(0.0, offsets, feature, threshold, left, right, np.where(leaf, nodes["value"], 0.0))

@@ -1,0 +1,473 @@
+"""Times of unmeasured operators from those measured on the same GPU: curves, neighbours and trees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Rates
+from predictor.cnns.layer_table import ACTIVATION_KINDS
+from predictor.operators.operators import Operator
+from predictor.operators.work import (
+    OPERATOR_CLASSES,
+    SHAPE_COLUMNS,
+    operator_work,
+    roofline_ms,
+    shape_columns,
+)
+
+__all__ = [
+    "FAR",
+    "FOREST_OF",
+    "N_NEIGHBOURS",
+    "N_TILE_COLUMNS",
+    "Curves",
+    "Forest",
+    "KnownShapes",
+    "Neighbourhood",
+    "between",
+    "forest_features",
+    "needed",
+    "neighbourhoods",
+    "tile_columns",
+]
+
+Array = NDArray[np.float64]
+
+N_TILE_COLUMNS = 17
+
+_TILE_ROWS, _TILE_COLUMNS = 128, 64
+_USUAL_SM_COUNT = 128  # where a GPU's is unknown; the number scales waves alone
+_NOT_FEATURES = 5  # of what `_sizes` gives: those that tiles are counted by
+_CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # powers of two beyond which kernels do not tell sizes apart
+
+
+def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: int | None) -> Array:
+    """Columns of every operator at every batch size, of shape (n_operators, n_batches, N_TILE_COLUMNS).
+
+    Notes
+    -----
+    Per image and group: forward (positions x output channels, inner size input channels x kernel), weight gradient
+    (input channels x kernel x output channels, inner size positions). A wave is one tile on each multiprocessor.
+    """
+    n, m = len(operators), batch_sizes.size
+    shape = np.array([_sizes(operator) for operator in operators], dtype=float).reshape(n, -1)
+    positions, ins, outs, inner, groups = (column[:, None] for column in shape[:, :_NOT_FEATURES].T)
+    rows = positions * batch_sizes
+    across = np.ceil(outs / _TILE_COLUMNS) * groups
+    tiles = np.ceil(rows / _TILE_ROWS) * across
+    waves = tiles / (sm_count or _USUAL_SM_COUNT)
+    by_batch = [
+        np.log2(rows),
+        np.log2(tiles),
+        waves / np.ceil(waves),
+        np.log2(rows * outs * groups),
+        np.log2(rows * ins * groups),
+        np.log2(np.broadcast_to(np.ceil(inner / _TILE_ROWS) * across, (n, m))),
+    ]
+    by_shape = np.broadcast_to(shape[:, None, _NOT_FEATURES:], (n, m, shape.shape[1] - _NOT_FEATURES))
+    joined: Array = np.concatenate([by_shape, np.stack(by_batch, axis=2)], axis=2)
+    return joined
+
+
+@lru_cache(maxsize=65536)
+def _sizes(operator: Operator) -> tuple[float, ...]:
+    groups = operator.groups or 1
+    ins = max(1, (operator.in_channels or 1) // groups)
+    outs = max(1, (operator.out_channels or operator.in_channels or 1) // groups)
+    height, width = operator.out_height or 1, operator.out_width or 1
+    kernel_height, kernel_width = operator.kernel_height or 1, operator.kernel_width or 1
+    inner, outer = ins * kernel_height * kernel_width, outs * kernel_height * kernel_width
+    return (
+        height * width,
+        ins,
+        outs,
+        inner,
+        groups,
+        _twos(ins, _CHANNELS_DIVIDE),
+        _twos(outs, _CHANNELS_DIVIDE),
+        _twos(width, _MAPS_DIVIDE),
+        _twos(height * width, _MAPS_DIVIDE),
+        width,
+        kernel_height,
+        kernel_width,
+        float(np.log2(inner)),
+        float(np.log2(outer)),
+        ins * groups,
+        outs * groups,
+    )
+
+
+def _twos(number: int, most: int) -> int:
+    """How often a number divides by two, at most `most` times."""
+    return min(most, (number & -number).bit_length() - 1)
+
+
+_ROUNDING = 1e-9  # of ln of a batch size
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curves:
+    """Which batch sizes operators are known at: `at` is ln of them all, ascending.
+
+    `patterns` (n_patterns, n_batches) are the sets of batch sizes at which some operator is known, `member`
+    (n_operators,) says which of them is an operator's.
+    """
+
+    at: Array
+    patterns: NDArray[np.bool_]
+    member: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, batch_sizes: Array, known: NDArray[np.bool_]) -> Curves:
+        """Curves of operators that are `known`, (n_operators, n_batches), at these batch sizes."""
+        number: dict[bytes, int] = {}
+        member = [number.setdefault(each.tobytes(), len(number)) for each in np.packbits(known, axis=1)]
+        found = np.array(member, dtype=np.intp)
+        _, first = np.unique(found, return_index=True)
+        return cls(np.log(batch_sizes), known[first], found)
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
+        """Those of some operators alone."""
+        return Curves(self.at, self.patterns, self.member[kept])
+
+    def along(
+        self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        """Values of some operators at these batch sizes, and whether that is beyond what is known of them.
+
+        `values` (n_rows, n_batches) has theirs where they are known. Beyond the ends a curve stays as it was there;
+        where nothing is known it is 0.
+        """
+        asked, member = np.log(batch_sizes), self.member[rows]
+        found = np.zeros((rows.size, asked.size))
+        beyond = np.zeros(found.shape, dtype=bool)
+        for number in np.flatnonzero(np.bincount(member, minlength=len(self.patterns))):
+            alike, known = np.flatnonzero(member == number), np.flatnonzero(self.patterns[number])
+            if not known.size:
+                continue
+            own = self.at[known]
+            used = known[needed(own, asked)]
+            found[alike] = between(self.at[used], asked, values[np.ix_(alike, used)])
+            beyond[alike] = (asked < own[0] - _ROUNDING) | (asked > own[-1] + _ROUNDING)
+        return found, beyond
+
+
+def between(at: Array, asked: Array, values: Array) -> Array:
+    """Piecewise linear, constant beyond the ends; values (n, len(at)) -> (n, len(asked))."""
+    if at.size == 1:
+        return np.repeat(values, asked.size, axis=1)
+    right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
+    share = np.clip((asked - at[right - 1]) / (at[right] - at[right - 1]), 0.0, 1.0)
+    joined: Array = values[:, right - 1] * (1.0 - share) + values[:, right] * share
+    return joined
+
+
+def needed(at: Array, asked: Array) -> NDArray[np.intp]:
+    """Positions in `at`, ascending, without which `between` would answer otherwise."""
+    right = np.clip(np.searchsorted(at, asked), 0, at.size - 1)
+    left = np.where((asked >= at[right]) | (right == 0), right, right - 1)
+    return np.union1d(left, right)
+
+
+N_NEIGHBOURS = 12
+FAR = 2.0
+"""Distance beyond which the nearest shape is no neighbour: two doublings of one size, as `_SCALES` count them."""
+
+_POWER = 2.0
+_REACH = 1.5  # distance at which half of what surprised at a neighbour is expected
+_CLOSEST = (
+    0.05  # distances below it count alike, so that one neighbour cannot rule out all others by rounding
+)
+_OTHER_KIND = 1.5  # distance between two kinds of activation
+_SCALES = {  # how much a doubling, or a flag, tells about efficiency
+    "in_channels": 1.0,
+    "out_channels": 1.0,
+    "groups": 0.7,
+    "positions": 0.7,
+    "map_ratio": 0.7,
+    "kernel": 1.0,
+    "elongation": 0.7,
+    "stride": 1.0,
+    "dilation": 1.0,
+    "uneven_in": 1.0,
+    "uneven_out": 1.0,
+    "uneven_map": 0.5,
+    "input_gradient": 2.0,
+    "in_place": 2.0,
+    "wide_input": 2.0,
+    "bias": 0.3,
+    "n_tensors": 1.0,
+    "forward": 4.0,
+    "broadcast": 4.0,
+}
+_SCALE = np.array([_SCALES[name] for name in SHAPE_COLUMNS])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbourhood:
+    """Nearest measured operators of each operator asked about.
+
+    `rows` and `weights` have shape (n_asked, k): positions in the library, and their shares, which sum to 1.
+    `distance` (n_asked,) is that of the nearest; infinite, with weights 0, where no operator of the type is known.
+    `closeness` (n_asked,) is how much of what surprised at the neighbours is to be expected here, from 0 to 1.
+    """
+
+    rows: NDArray[np.intp]
+    weights: Array
+    distance: Array
+    closeness: Array
+
+    def mean(self, values: Array) -> Array:
+        """Weighted mean of the library's `values` (n_library, ...) for each operator asked about."""
+        found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
+        return found
+
+    def shrunk(self, rows: Sequence[int], values: Array) -> Array:
+        """Mean of the library's `values` for some of the operators asked about, drawn to 0 where neighbours are far."""
+        near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
+        found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KnownShapes:
+    """What distances to a library's operators are measured from: their shapes, computed once a type is asked about."""
+
+    operators: Sequence[Operator]
+    positions: dict[str, NDArray[np.intp]]
+    _computed: dict[str, _Shapes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> KnownShapes:
+        """Shapes of these operators."""
+        return cls(operators, _by_type(operators))
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
+        """Those of some operators alone."""
+        moved = np.cumsum(kept) - 1
+        found = KnownShapes([each for each, keep in zip(self.operators, kept, strict=True) if keep], {})
+        for type_, rows in self.positions.items():
+            some = kept[rows]
+            if some.any():
+                found.positions[type_] = moved[rows[some]]
+                if type_ in self._computed:
+                    found._computed[type_] = self._computed[type_].of_rows(some)
+        return found
+
+    def of_type(self, type_: str) -> _Shapes:
+        """Shapes of all operators of one type."""
+        if type_ not in self._computed:
+            self._computed[type_] = _Shapes.of([self.operators[int(i)] for i in self.positions[type_]])
+        return self._computed[type_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shapes:
+    columns: Array
+    squares: Array
+    kinds: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, operators: Sequence[Operator]) -> _Shapes:
+        columns = shape_columns(operators) * _SCALE
+        kinds = np.array([each.kind or "" for each in operators], dtype=np.str_)
+        return cls(columns, (columns**2).sum(axis=1), kinds)
+
+    def of_rows(self, kept: NDArray[np.bool_]) -> _Shapes:
+        return _Shapes(self.columns[kept], self.squares[kept], self.kinds[kept])
+
+
+def neighbourhoods(asked: Sequence[Operator], known: KnownShapes) -> Neighbourhood:
+    """Find the nearest operators of the same type, in doublings of their sizes."""
+    k = min(N_NEIGHBOURS, len(known.operators))
+    rows, weights = np.zeros((len(asked), k), dtype=np.intp), np.zeros((len(asked), k))
+    nearest = np.full(len(asked), np.inf)
+    for type_, at in _by_type(asked).items():
+        if type_ not in known.positions:
+            continue
+        here, there = _Shapes.of([asked[int(i)] for i in at]), known.of_type(type_)
+        order, near = _nearest(_distances(here, there), k)
+        share = 1.0 / np.maximum(near, _CLOSEST) ** _POWER
+        rows[at, : order.shape[1]] = known.positions[type_][order]
+        weights[at, : order.shape[1]] = share / share.sum(axis=1, keepdims=True)
+        nearest[at] = near[:, 0]
+    closeness = 1.0 / (1.0 + (nearest / _REACH) ** 2)
+    return Neighbourhood(rows, weights, nearest, closeness)
+
+
+def _by_type(operators: Sequence[Operator]) -> dict[str, NDArray[np.intp]]:
+    found: dict[str, list[int]] = {}
+    for i, operator in enumerate(operators):
+        found.setdefault(operator.type, []).append(i)
+    return {type_: np.array(rows, dtype=np.intp) for type_, rows in found.items()}
+
+
+def _nearest(distance: Array, k: int) -> tuple[NDArray[np.intp], Array]:
+    """Positions and distances of the k nearest, nearest first."""
+    if distance.shape[1] <= k:
+        some = np.broadcast_to(np.arange(distance.shape[1]), distance.shape)
+    else:
+        some = np.sort(np.argpartition(distance, k - 1, axis=1)[:, :k], axis=1)
+    near = np.take_along_axis(distance, some, axis=1)
+    order = np.argsort(near, axis=1, kind="stable")
+    return np.take_along_axis(some, order, axis=1), np.take_along_axis(near, order, axis=1)
+
+
+def _distances(asked: _Shapes, known: _Shapes) -> Array:
+    squares = asked.squares[:, None] + known.squares[None] - 2.0 * asked.columns @ known.columns.T
+    distance = np.maximum(squares, 0.0)
+    if known.kinds.any() or asked.kinds.any():
+        distance += _OTHER_KIND**2 * (asked.kinds[:, None] != known.kinds[None])
+    return np.sqrt(distance)
+
+
+FOREST_OF = {
+    type_: "convolution" if type_.startswith("conv") else "none" if type_ == "permute" else "other"
+    for type_ in OPERATOR_CLASSES
+}
+"""Type of an operator -> the forest that knows it; ``other`` tells types and activations apart by flags.
+
+A permute is often a view, which takes no time: nothing for logarithms, so that no forest knows it."""
+
+_TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
+_LEAF = -1
+_DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """Nodes of all trees, of shape (n_nodes,); the answer is `start` + the sum of the leaves reached.
+
+    A row goes to `left` where its `feature` is at most `threshold`, else to `right`; leaves have feature -1.
+    """
+
+    start: float
+    roots: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: Array
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    value: Array
+
+    def predict(self, rows: Array) -> Array:
+        """Answers of shape (n_rows,) for features of shape (n_rows, n_features)."""
+        flat, n_features = np.ascontiguousarray(rows).ravel(), rows.shape[1]
+        children = np.concatenate([self.right, self.left])  # the left one lies n_nodes further
+        n_nodes = self.feature.size
+        at = np.tile(self.roots, len(rows)).astype(np.intp)
+        going = np.flatnonzero(self.feature.take(at) != _LEAF)
+        cell = np.repeat(np.arange(len(rows)) * n_features, self.roots.size)[going]
+        node = at[going]
+        while going.size:
+            goes_left = flat.take(cell + self.feature.take(node)) <= self.threshold.take(node)
+            node = children.take(node + n_nodes * goes_left).astype(np.intp)
+            at[going] = node
+            inner = np.flatnonzero(self.feature.take(node) != _LEAF)
+            going, cell, node = going.take(inner), cell.take(inner), node.take(inner)
+        total: Array = self.start + self.value.take(at).reshape(len(rows), -1).sum(axis=1)
+        return total
+
+    @classmethod
+    def mean(cls, forests: Sequence[Forest]) -> Forest:
+        """One forest that answers the mean of several."""
+        n = len(forests)
+        sizes = [forest.feature.size for forest in forests]
+        offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
+        moved = {
+            name: np.concatenate(
+                [getattr(forest, name) + offset for forest, offset in zip(forests, offsets, strict=True)]
+            ).astype(np.int32)
+            for name in ("roots", "left", "right")
+        }
+        return cls(
+            float(np.mean([forest.start for forest in forests])),
+            moved["roots"],
+            np.concatenate([forest.feature for forest in forests]),
+            np.concatenate([forest.threshold for forest in forests]),
+            moved["left"],
+            moved["right"],
+            np.concatenate([forest.value for forest in forests]) / n,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers, rounded."""
+        return {
+            "start": self.start,
+            "roots": self.roots.tolist(),
+            "feature": self.feature.tolist(),
+            "threshold": self.threshold.tolist(),  # in full: rows lie on thresholds, or next to them
+            "left": self.left.tolist(),
+            "right": self.right.tolist(),
+            "value": [round(each, _DIGITS) for each in self.value.tolist()],
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Forest:
+        """Back from plain numbers; ValueError where they are no forest of these features."""
+        whole = {
+            name: np.array(found[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
+        }
+        split, value = (np.array(found[name], dtype=float) for name in ("threshold", "value"))
+        n = value.size
+        children = np.concatenate([whole["left"], whole["right"]])[np.tile(whole["feature"] != _LEAF, 2)]
+        inner = np.flatnonzero(whole["feature"] != _LEAF)
+        if (
+            any(whole[name].size != n for name in ("feature", "left", "right"))
+            or split.size != n
+            or not np.isfinite(np.concatenate([split, value, [float(found["start"])]])).all()
+            or not ((whole["feature"] >= _LEAF) & (whole["feature"] < N_FEATURES)).all()
+            or not ((whole["roots"] >= 0) & (whole["roots"] < n)).all()
+            or (children.size and not (children < n).all())
+            or not (np.minimum(whole["left"], whole["right"])[inner] > inner).all()  # so that every way ends
+        ):
+            raise ValueError("the trees are damaged")
+        return cls(
+            float(found["start"]),
+            whole["roots"],
+            whole["feature"],
+            split,
+            whole["left"],
+            whole["right"],
+            value,
+        )
+
+
+def forest_features(
+    operators: Sequence[Operator], batch_sizes: Array, rates: Rates, sm_count: int | None = None
+) -> Array:
+    """Features of every operator at every batch size, of shape (n_operators, n_batches, N_FEATURES)."""
+    n, m = len(operators), batch_sizes.size
+    batch = np.log2(batch_sizes)
+    shapes = shape_columns(operators)
+    flops, elements, fixed = np.array([operator_work(each)[:3] for each in operators]).reshape(-1, 3).T
+    computed = np.log2(flops[:, None] * batch_sizes + 1.0)
+    moved = np.log2(elements[:, None] * batch_sizes + fixed[:, None] + 1.0)
+    least = np.log2(roofline_ms(operators, batch_sizes, rates))
+    flags = np.array(
+        [
+            [each.type == type_ for type_ in _TYPES] + [each.kind == kind for kind in ACTIVATION_KINDS]
+            for each in operators
+        ],
+        dtype=float,
+    )
+    by_batch = np.stack([np.broadcast_to(batch, (n, m)), computed, moved, computed - moved, least], axis=2)
+    by_shape = np.concatenate([shapes, flags], axis=1)
+    tiles = tile_columns(operators, batch_sizes, sm_count)
+    tiles[[i for i, each in enumerate(operators) if FOREST_OF[each.type] != "convolution"]] = 0.0
+    joined: Array = np.concatenate([np.repeat(by_shape[:, None], m, axis=1), by_batch, tiles], axis=2)
+    return joined
+
+
+N_FEATURES = (
+    len(shape_columns([Operator("loss", in_channels=1)])[0])
+    + len(_TYPES)
+    + len(ACTIVATION_KINDS)
+    + 5
+    + N_TILE_COLUMNS
+)

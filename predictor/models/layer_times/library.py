@@ -1,0 +1,399 @@
+"""The operator library: operators measured on one GPU in one mode, and the times they give for others.
+
+Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time over roofline, is
+interpolated, which varies a hundredth of what time does. What follows from a library's operators alone is
+computed once and kept with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Rates
+from predictor.errors import SchemaError
+from predictor.models.layer_times.interpolation import (
+    FAR,
+    FOREST_OF,
+    Curves,
+    Forest,
+    KnownShapes,
+    between,
+    forest_features,
+    needed,
+    neighbourhoods,
+)
+from predictor.operators.operators import Operator, is_view, operator_from_row
+from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
+
+__all__ = [
+    "BEYOND",
+    "FARAWAY",
+    "MEASURED",
+    "NEAR",
+    "OPERATOR_KEYS",
+    "UNKNOWN",
+    "LibraryMode",
+    "OperatorLibrary",
+    "OperatorTimes",
+]
+
+Array = NDArray[np.float64]
+
+MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
+"""How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
+sizes, from far shapes, of a type that was never measured."""
+
+_USUAL = 0.15  # of the share of operators that the commonest batch size has
+_CLIFF = 0.3  # of ln time: a neighbour further off has a kernel of its own, which says nothing about others
+_BATCH_FREE = ("optimizer",)
+_COMPUTE_CLASSES = ("convolution", "linear")
+OPERATOR_KEYS = (
+    "cnn",
+    "type",
+    "activation_kind",
+    "pass",
+    "input_gradient",
+    "in_place",
+    "wide_input",
+    "parameters",
+    "n_tensors",
+)
+"""Columns that tell operators apart: `cnn` holds the name, which has the shape."""
+
+
+class LibraryMode(NamedTuple):
+    """What one library holds for: operators are launched alike however iterations reach the GPU, so no `capture`."""
+
+    gpu: str
+    framework: str = "pytorch"
+    precision: str = "fp32"
+    memory_format: str = "nchw"
+    autotune: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorTimes:
+    """Times of operators over batch sizes, in ms.
+
+    `gpu_ms` has shape (n_operators, n_batches), `host_ms` (n_operators,), NaN where the library has no host times;
+    `sureness` (n_operators, n_batches) holds `MEASURED`, `NEAR`, `BEYOND`, `FARAWAY` or `UNKNOWN`.
+    """
+
+    gpu_ms: Array
+    host_ms: Array
+    sureness: NDArray[np.int8]
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorLibrary:
+    """Measured operators of one mode.
+
+    `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
+    not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
+    `forests` know operators by their features; `expected`, like `log_ms`, is what trees that had not seen an operator
+    say of ln(time / roofline); `hidden` holds those expectations for operators that were taken out of the library.
+    `host` is the machine that launched them all; None where it is unknown, or there were several.
+    """
+
+    mode: LibraryMode
+    operators: tuple[Operator, ...]
+    batch_sizes: Array
+    log_ms: Array
+    host_ms: Array
+    host: str | None = None
+    forests: Mapping[str, Forest] = field(default_factory=dict)
+    expected: Array | None = None
+    hidden: Mapping[Operator, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
+        """Library of rows of a measurement table, all of this mode; what was measured twice counts once.
+
+        Raises
+        ------
+        SchemaError
+            If a row is of no operator, or there is none.
+        """
+        names: dict[tuple[object, ...], Operator] = {}
+        measured: list[Operator] = []
+        times: list[tuple[float, float, float]] = []
+        machines: set[object] = set()
+        for row in rows:
+            machines.add(row.get("host"))
+            key = tuple(str(row.get(name)) for name in OPERATOR_KEYS)
+            if key not in names:
+                names[key] = operator_from_row(row)
+            measured.append(names[key])
+            time_ms = row["gpu_time_ms"] if _known(row.get("gpu_time_ms")) else row["iteration_time_ms"]
+            host_ms = row["host_time_ms"] if _known(row.get("host_time_ms")) else np.nan
+            times.append((float(row["batch_size"]), float(time_ms), float(host_ms)))
+        return cls.of_times(mode, measured, np.array(times).reshape(-1, 3), machines)
+
+    @classmethod
+    def of_times(
+        cls, mode: LibraryMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
+    ) -> OperatorLibrary:
+        """Library of operators, each measured once or more; `times` has batch size, GPU ms and host ms of each.
+
+        Raises
+        ------
+        SchemaError
+            If there is none.
+        """
+        kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
+        measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
+        if not measured:
+            raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
+        operators = tuple(sorted(set(measured), key=_name_and_kind))
+        place = {operator: i for i, operator in enumerate(operators)}
+        row = np.array([place[operator] for operator in measured])
+        sizes, column = np.unique(times[:, 0], return_inverse=True)
+        cell = row * sizes.size + column
+        total, count = (
+            np.bincount(cell, weights, len(operators) * sizes.size)
+            for weights in (np.log(times[:, 1]), np.ones(len(times)))
+        )
+        log_ms = np.where(count > 0, total / np.maximum(count, 1.0), np.nan).reshape(-1, sizes.size)
+        return cls(
+            mode, operators, sizes, log_ms, _medians(times[:, 2], row, len(operators)), _only(set(machines))
+        )
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def without(self, operators: Iterable[Operator]) -> OperatorLibrary:
+        """The library as if these had not been measured."""
+        kept = np.ones(len(self), dtype=bool)
+        kept[[self._place[each] for each in operators if each in self._place]] = False
+        hidden = dict(self.hidden)
+        if self.expected is not None:
+            told = np.isfinite(self.expected).any(axis=1)
+            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & told)}
+        lesser = replace(
+            self,
+            operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),
+            log_ms=self.log_ms[kept],
+            host_ms=self.host_ms[kept],
+            expected=None if self.expected is None else self.expected[kept],
+            hidden=hidden,
+        )
+        least, there = self._log_least
+        lesser.__dict__.update(  # what is computed of each operator apart need not be computed again
+            _curves=self._curves.of_rows(kept),
+            _told=self._told.of_rows(kept),
+            _shapes=self._shapes.of_rows(kept),
+            _batch_free=self._batch_free[kept],
+            _log_least=(least[kept], there[kept]),
+        )
+        return lesser
+
+    def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
+        """The library with what another one measured; where both measured an operator, the other counts."""
+        kept = self.without(newer.operators)
+        sizes = np.union1d(kept.batch_sizes, newer.batch_sizes)
+        log_ms = np.full((len(kept) + len(newer), sizes.size), np.nan)
+        log_ms[: len(kept), np.searchsorted(sizes, kept.batch_sizes)] = kept.log_ms
+        log_ms[len(kept) :, np.searchsorted(sizes, newer.batch_sizes)] = newer.log_ms
+        host = np.concatenate([kept.host_ms, newer.host_ms])
+        forests = newer.forests or self.forests
+        machine = _only({kept.host, newer.host}) if len(kept) else newer.host
+        operators = kept.operators + newer.operators
+        return OperatorLibrary(newer.mode, operators, sizes, log_ms, host, machine, forests)
+
+    def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
+        """Time of each operator at each batch size.
+
+        Raises
+        ------
+        SchemaError
+            If an operator lacks the shape that its work follows from: no time is better than a made-up one.
+
+        Notes
+        -----
+        ln(time / roofline) is linear in ln(batch size) between measured ones; beyond them it changes as trees say that
+        it does for such operators. A view takes no time.
+        """
+        batches = np.asarray(batch_sizes, dtype=float)
+        exact = np.array([self._place.get(operator, -1) for operator in operators], dtype=np.intp)
+        log_ratio = np.empty((len(operators), batches.size))
+        sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
+        host = np.full(len(operators), np.nan)
+        known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
+        log_ratio[known], beyond = self._measured(exact[known], batches)
+        log_ratio[known] += self._drift(exact[known], batches, beyond)
+        sureness[known] = np.where(beyond, BEYOND, MEASURED)
+        host[known] = self.host_ms[exact[known]]
+        if new.size:
+            found = self._interpolated([operators[int(i)] for i in new], batches)
+            log_ratio[new], host[new], sureness[new] = found
+        least = roofline_ms(operators, batches, self._rates())
+        views = [i for i, operator in enumerate(operators) if is_view(operator, self.mode.framework)]
+        least[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
+        return OperatorTimes(least * np.exp(log_ratio), host, sureness)
+
+    def _rates(self) -> Rates:
+        return device_rates(self.mode.gpu, self.mode.precision)
+
+    @cached_property
+    def _place(self) -> dict[Operator, int]:
+        return {operator: i for i, operator in enumerate(self.operators)}
+
+    @cached_property
+    def _shapes(self) -> KnownShapes:
+        return KnownShapes.of(self.operators)
+
+    @cached_property
+    def _batch_free(self) -> NDArray[np.bool_]:
+        return np.array([operator.type in _BATCH_FREE for operator in self.operators], dtype=bool)
+
+    @cached_property
+    def _computes(self) -> NDArray[np.bool_]:
+        return np.array([operator_class(each) in _COMPUTE_CLASSES for each in self.operators], dtype=bool)
+
+    @cached_property
+    def _curves(self) -> Curves:
+        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
+
+    @cached_property
+    def _told(self) -> Curves:
+        """Where a time was measured and trees said what they expected."""
+        expected = np.isfinite(self.log_ms if self.expected is None else self.expected)
+        return Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
+
+    @cached_property
+    def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
+        """Logarithms of rooflines, filled as operators are asked for (a question needs few), and which are there."""
+        return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
+
+    def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
+        """ln(time / roofline) of some operators at the library's batch sizes."""
+        least, there = self._log_least
+        new = rows[~there[rows]]
+        if new.size:
+            chosen = [self.operators[int(i)] for i in new]
+            least[new] = np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
+            there[new] = True  # last: another thread may be asking
+        found: Array = self.log_ms[rows] - least[rows]
+        return found
+
+    @cached_property
+    def usual_sizes(self) -> Array:
+        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
+        rows = ~self._batch_free
+        share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
+        sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
+        return sizes
+
+    def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
+        """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
+        curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
+        return curves, beyond & ~self._batch_free[rows, None]
+
+    def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
+        """How trees say that measured operators go on beyond their own batch sizes; 0 within them."""
+        drift = np.zeros(beyond.shape)
+        out = np.flatnonzero(beyond.any(axis=1))
+        if not out.size:
+            return drift
+        ends = [self.batch_sizes[np.isfinite(self.log_ms[rows[i]])][[0, -1]] for i in out]
+        sizes = np.unique(np.concatenate([batches, *ends]))
+        told = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
+        for position, general in zip(*told, strict=True):
+            own = np.clip(batches, *ends[position])
+            change = general[np.searchsorted(sizes, batches)] - general[np.searchsorted(sizes, own)]
+            drift[out[position]] = change
+        return np.where(beyond, drift, 0.0)
+
+    def _interpolated(self, asked: list[Operator], batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+        near = neighbourhoods(asked, self._shapes)
+        used, at = np.unique(near.rows, return_inverse=True)
+        near = replace(near, rows=at.reshape(near.rows.shape))
+        efficiency, beyond = self._measured(used, batches)
+        usual = _median(self.host_ms)
+        log_ratio = near.mean(efficiency)
+        told, general = self._by_trees(asked, batches)
+        log_ratio[told] = general + near.shrunk(told, self._surprise(used, batches))
+        host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
+        sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
+        sureness[near.distance > FAR] = FARAWAY
+        for i in np.flatnonzero(near.distance == np.inf):
+            log_ratio[i], host[i], sureness[i] = self._typical(asked[i], batches), usual, UNKNOWN
+        return log_ratio, host, sureness
+
+    def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:
+        """What trees say of the operators whose forest there is: their positions, and a row for each."""
+        rows: list[int] = []
+        found: list[Array] = [np.empty((0, batches.size))]
+        at = self.usual_sizes
+        sizes = at[needed(np.log(at), np.log(batches))]
+        for name, forest in self.forests.items():
+            known = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
+            hidden = [i for i in known if asked[i] in self.hidden]
+            new = [i for i in known if asked[i] not in self.hidden] if hidden else known
+            if new:
+                sm_count = device_sm_count(self.mode.gpu)
+                features = forest_features([asked[i] for i in new], sizes, self._rates(), sm_count)
+                answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
+                found.append(between(np.log(sizes), np.log(batches), answers))
+            found += [self._held_out(asked[i], batches)[None] for i in hidden]
+            rows += new + hidden
+        return rows, np.concatenate(found)
+
+    def _held_out(self, operator: Operator, batches: Array) -> Array:
+        known = self.hidden[operator]
+        at = np.isfinite(known)
+        curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
+        return curve
+
+    def _surprise(self, rows: NDArray[np.intp], batches: Array) -> Array:
+        """How far measured operators lie from what trees expected that had not seen them; 0 without trees."""
+        if self.expected is None:
+            return np.zeros((rows.size, batches.size))
+        missed = self._log_ratio(rows) - self.expected[rows]
+        clipped: Array = np.clip(self._told.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
+        return clipped
+
+    def _typical(self, operator: Operator, batches: Array) -> Array:
+        """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""
+        alike = np.flatnonzero(self._computes == (operator_class(operator) in _COMPUTE_CLASSES))
+        efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
+        chosen: Array = np.median(efficiency, axis=0)
+        return chosen
+
+
+def _only(machines: set[object]) -> str | None:
+    found = machines.pop() if len(machines) == 1 else None
+    return found if isinstance(found, str) else None
+
+
+def _known(value: Any) -> bool:
+    return value is not None and value == value
+
+
+@lru_cache(maxsize=65536)
+def _name_and_kind(operator: Operator) -> tuple[str, str]:
+    return operator.name, operator.kind or ""
+
+
+def _medians(values: Array, group: NDArray[np.intp], n_groups: int) -> Array:
+    """Median of the known values of each group, NaN where none is known."""
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.lexsort((values[known], group[known]))]
+    count = np.bincount(group[known], minlength=n_groups)
+    first = np.cumsum(count) - count
+    some = np.flatnonzero(count)
+    found = np.full(n_groups, np.nan)
+    lower, upper = (order[first[some] + (count[some] - odd) // 2] for odd in (1, 0))
+    found[some] = (values[lower] + values[upper]) / 2.0
+    return found
+
+
+def _median(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if known.size else float("nan")

@@ -1,0 +1,144 @@
+"""A forecast of iterations from measured layers, corrected by measurements of the CNN itself where there are any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast
+from predictor.models.layer_times.files import LayerModel
+from predictor.models.layer_times.law import LayerSums, layer_sums
+from predictor.models.layer_times.library import FARAWAY, UNKNOWN
+from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
+from predictor.models.roofline.terms import join_host
+
+__all__ = ["forecast_by_layers", "too_little_measured"]
+
+Array = NDArray[np.float64]
+
+_Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
+_OPTIMIZER = "momentum"  # what optimizer operators are measured with
+_MOST_STRANGE = 0.15
+"""Share of the time beyond which specifications tell more of a CNN than operators of another kind."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    sums: LayerSums
+    gpu_ms: Array
+    host_ms: Array
+    total_ms: Array
+    half_width: Array
+
+
+def too_little_measured(sums: LayerSums) -> str | None:
+    """Why a CNN had better be answered from specifications; None if what was measured tells enough of it.
+
+    The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
+    """
+    strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
+    if strange > _MOST_STRANGE:
+        return f"layers: nothing like {100 * strange:.0f} % of this CNN's time was measured, so that they are left out"
+    return None
+
+
+def forecast_by_layers(
+    model: LayerModel,
+    table: LayerTable,
+    gpu: Gpu,
+    mode: Mode,
+    batch_sizes: Sequence[int] | ArrayLike,
+    sums: LayerSums,
+    anchors: Sequence[Anchor] = (),
+    host: str | None = None,
+    host_ms: float | None = None,
+) -> IterationForecast:
+    """Time of one training iteration at each batch size, from the operators of one library.
+
+    Parameters
+    ----------
+    sums : LayerSums
+        Of the CNN's operators at these batch sizes.
+    anchors : sequence of Anchor
+        Those measured on this GPU correct the answer; others say nothing about it.
+    host, host_ms : str, float, optional
+        Another host than the library's, and the time that it needs to enqueue an iteration.
+
+    Raises
+    ------
+    OutOfRangeError
+        If nobody knows the host's time, which an eager iteration may wait for, or an anchor is of another image size.
+    """
+    batches = np.asarray(batch_sizes, dtype=float)
+    parts = _parts(model, sums, mode, host_ms)
+    why = _reasons(parts.sums, table, mode)
+    own = [anchor for anchor in anchors if is_of(anchor, gpu)]
+    mean, width = np.zeros(batches.size), parts.half_width
+    if own:
+        residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
+        expected = float(np.mean(width) / _Z) ** 2
+        found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
+        mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
+        width = _Z * np.sqrt(left)
+        far = far_anchors(own, residual, layer_variances(expected, rough))
+        why = tuple((*each, *far) for each in why)
+    corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+    middle = parts.total_ms * corrected
+    return IterationForecast(
+        middle,
+        parts.gpu_ms * corrected,
+        parts.host_ms * corrected,
+        middle * np.exp(-width),
+        middle * np.exp(width),
+        "layer-times, anchored" if own else "layer-times",
+        f"{len(model.library)} operators measured on it; {model.law.trained_on}",
+        why,
+        host or model.library.host or "the host on which the operators were measured",
+        {name: ms * corrected for name, ms in model.law.class_ms(parts.sums).items()},
+    )
+
+
+def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None) -> _Parts:
+    busy = model.law.gpu_ms(sums)
+    waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
+    host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
+    if not math.isfinite(host):
+        raise OutOfRangeError(
+            f"nobody measured what the host takes to launch the operators of {model.library.mode.gpu}, so that the "
+            "time of an eager iteration is unknown. Measure host_time_ms, or ask for capture graph."
+        )
+    waits = host**3 / (busy**3 + host**3)
+    hosts = np.full(busy.size, host)
+    return _Parts(sums, busy, hosts, join_host(busy, hosts), model.law.half_width(sums, waits))
+
+
+def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[str, ...], ...]:
+    common = list(table.warnings)
+    if mode.optimizer != _OPTIMIZER:
+        common.append(f"optimizer: operators were measured with {_OPTIMIZER}, not {mode.optimizer}")
+    return tuple((*each, *common) for each in sums.reasons())
+
+
+def _residual(
+    model: LayerModel, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host_ms: float | None
+) -> Array:
+    for anchor in anchors:
+        if anchor.image_size not in (None, table.image_size):
+            raise OutOfRangeError(
+                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                "Give a measurement at that image size."
+            )
+    batches = np.array([float(anchor.batch_size) for anchor in anchors])
+    measured = np.array([anchor.iteration_time_ms for anchor in anchors])
+    sums = layer_sums(model.library, table, batches)
+    residual: Array = np.log(measured / _parts(model, sums, mode, host_ms).total_ms)
+    return residual

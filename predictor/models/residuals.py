@@ -1,0 +1,259 @@
+"""Corrects a prediction by residuals of measured iterations: a Gaussian process over GPU, CNN and batch size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import GENERATIONS, Gpu, find_gpu, is_cpu
+from predictor.cnns.layer_table import LayerTable
+from predictor.models.forecast import Anchor
+
+__all__ = [
+    "PARTS",
+    "RUN_NOISE",
+    "Sites",
+    "covariances",
+    "far_anchors",
+    "is_of",
+    "is_outlier",
+    "krige",
+    "kriged",
+    "layer_variances",
+    "prior_variance",
+]
+
+Array = NDArray[np.float64]
+
+PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
+"""Parts of a residual; each has a variance, fitted by `predictor.models.intervals`. Where sites tell their work
+there is one more, `work`."""
+
+RUN_NOISE = 1e-4
+"""Variance of ln time between runs of one training: a hundredth, squared, as careful measurements repeat."""
+
+_WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
+_OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
+_OUTLIER = 3.0  # standard deviations beyond which a measurement of one's own is remarked on
+_BAD_CELL = 6.0  # and beyond which a residual of a table counts no more; the tails of residuals are heavy
+_SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sites:
+    """Where residuals are known or asked for; all of length n. `mode` is any text that differs between modes.
+
+    `work`, of shape (n, k) where given, says what kinds of work an iteration is made of, so that a distance of 1 is
+    far enough for two iterations on one GPU to miss the model in ways of their own.
+    """
+
+    gpus: Sequence[Gpu]
+    cnns: Sequence[str]
+    image_sizes: Sequence[int]
+    batch_sizes: Sequence[float]
+    modes: Sequence[str]
+    work: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    def take(self, positions: NDArray[np.intp]) -> Sites:
+        """The sites at some positions."""
+        return Sites(
+            [self.gpus[i] for i in positions],
+            [self.cnns[i] for i in positions],
+            [self.image_sizes[i] for i in positions],
+            [self.batch_sizes[i] for i in positions],
+            [self.modes[i] for i in positions],
+            None if self.work is None else self.work[positions],
+        )
+
+
+def covariances(a: Sites, b: Sites) -> dict[str, Array]:
+    """Correlation of each part (but noise) between two sets of sites, each of shape (len(a), len(b))."""
+    same_gpu = _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
+    mode = np.where(_equal(a.modes, b.modes) > 0, 1.0, _OTHER_MODE)
+    cnn = _equal(a.cnns, b.cnns) * mode
+    image = cnn * _equal(a.image_sizes, b.image_sizes)
+    steps = (
+        np.log2(np.asarray(a.batch_sizes, float))[:, None]
+        - np.log2(np.asarray(b.batch_sizes, float))[None, :]
+    )
+    near_gpu = _gpu_similarity(a.gpus, b.gpus)
+    wide, narrow = np.exp(-0.5 * (steps / _WIDE_BATCH) ** 2), np.exp(-0.5 * (steps / _NARROW_BATCH) ** 2)
+    parts = {
+        "gpu": same_gpu,
+        "cnn": cnn,
+        "cnn_image": image * wide,
+        "cnn_near_gpu": cnn * near_gpu,
+        "cnn_image_near_gpu": image * near_gpu * wide,
+        "series": image * same_gpu * narrow,
+    }
+    if a.work is not None and b.work is not None:
+        parts["work"] = same_gpu * _likeness(a.work, b.work)
+    return parts
+
+
+def krige(
+    known: Sites,
+    residual: Array,
+    asked: Sites,
+    variances: Mapping[str, float],
+    *,
+    trusted: bool = False,
+) -> tuple[Array, Array]:
+    """Mean and variance of the residuals asked for, given known ones.
+
+    Parameters
+    ----------
+    known : Sites of length n
+    residual : ndarray, shape (n,)
+        ln(measured / model) at the known sites.
+    asked : Sites of length m
+    variances : mapping of part to variance
+        Parts left out count as zero; `noise` belongs to known and asked measurements alike.
+    trusted : bool
+        Whether the known residuals are a user's own measurements of the very CNN asked about, which the answer
+        has to meet: none is clipped, and what the parts leave unexplained at a site (`noise`) is what the same
+        site shows again, but for `RUN_NOISE`. Otherwise they come from tables, whose bad cells must not count.
+
+    Returns
+    -------
+    mean, variance : ndarray, shape (m,)
+        Where trusted residuals are larger than the variances allow, the variances are too small for this CNN,
+        and those returned are larger by the same factor.
+    """
+    total = prior_variance(variances)
+    noise = max(variances.get("noise", 0.0), 1e-6)
+    if not len(known):
+        return np.zeros(len(asked)), np.full(len(asked), total)
+    at_site = max(noise - RUN_NOISE, 0.0) if trusted else 0.0
+    among = _combined(known, known, variances) + np.eye(len(known)) * (noise - at_site)
+    across = _combined(asked, known, variances)
+    if at_site:
+        among += at_site * _same_site(known, known)
+        across += at_site * _same_site(asked, known)
+    weights = np.linalg.solve(among, across.T).T
+    outermost = np.inf if trusted else _BAD_CELL * np.sqrt(total)
+    mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
+    left = total - np.einsum("ij,ij->i", weights, across)
+    if trusted:
+        left *= max(1.0, float(residual @ np.linalg.solve(among, residual)) / len(known))
+    return mean, np.maximum(left, variances.get("noise", 0.0))
+
+
+def prior_variance(variances: Mapping[str, float]) -> float:
+    """Variance of a residual about which nothing is known."""
+    return float(sum(variances.values()))
+
+
+def is_outlier(residual: float, variances: Mapping[str, float]) -> bool:
+    """Whether a residual is larger than the variances lead to expect, by far."""
+    return abs(residual) > _OUTLIER * float(np.sqrt(prior_variance(variances)))
+
+
+def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
+    parts = covariances(a, b)
+    total: Array = sum(
+        (variances.get(name, 0.0) * part for name, part in parts.items()), np.zeros((len(a), len(b)))
+    )
+    return total
+
+
+def _same_site(a: Sites, b: Sites) -> Array:
+    """1 where all that tells two measurements apart is equal, else 0."""
+    same: Array = (
+        _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
+        * _equal(a.cnns, b.cnns)
+        * _equal(a.image_sizes, b.image_sizes)
+        * _equal([float(n) for n in a.batch_sizes], [float(n) for n in b.batch_sizes])
+        * _equal(a.modes, b.modes)
+    )
+    return same
+
+
+def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
+    _, codes = np.unique(np.array([*a, *b], dtype=np.str_), return_inverse=True)
+    equal: Array = (codes[: len(a), None] == codes[None, len(a) :]).astype(float)
+    return equal
+
+
+def _likeness(a: Array, b: Array) -> Array:
+    """exp(-d^2 / 2), d being the distance between rows."""
+    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * a @ b.T
+    likeness: Array = np.exp(-0.5 * np.maximum(squares, 0.0))
+    return likeness
+
+
+def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
+    """exp(-4 d), d being the rms distance of ln(peak, bandwidth) and a step per generation between two GPUs."""
+
+    def specs(gpus: Sequence[Gpu]) -> Array:
+        return np.array(
+            [[np.log(g.peak_fp32_tflop_per_s), np.log(g.memory_bandwidth_gb_per_s)] for g in gpus]
+        )
+
+    def generations(gpus: Sequence[Gpu]) -> Array:
+        return np.array([GENERATIONS.index(g.generation) for g in gpus], dtype=float)
+
+    apart = np.sqrt(((specs(a)[:, None] - specs(b)[None]) ** 2).mean(axis=2))
+    steps = np.abs(generations(a)[:, None] - generations(b)[None])
+    similarity: Array = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
+    return similarity
+
+
+_LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
+"""Shares of the variance of what measured layers leave unexplained in one series, by part."""
+
+_ITSELF = "the CNN asked about"
+
+
+def is_of(anchor: Anchor, gpu: Gpu) -> bool:
+    """Whether an anchor was measured on this device."""
+    return anchor.gpu == gpu.name or (not is_cpu(anchor.gpu) and find_gpu(anchor.gpu).name == gpu.name)
+
+
+def layer_variances(total: float, roughness: float) -> dict[str, float]:
+    """Variances of the parts of what measured layers leave unexplained, `total` together.
+
+    `roughness` is the standard deviation from one batch size to the next, which no neighbour tells.
+    """
+    variances = {part: share * total for part, share in _LAYER_PARTS.items()}
+    return variances | {"noise": max(variances["noise"], roughness**2)}
+
+
+def kriged(
+    table: LayerTable,
+    gpu: Gpu,
+    batches: Array,
+    anchors: Sequence[Anchor],
+    residual: Array,
+    variances: Mapping[str, float],
+) -> tuple[Array, Array]:
+    """Mean and variance of ln(truth / model) at the batch sizes, each of shape (n_batches,).
+
+    `residual` is ln(measured / model) at the anchors; at an anchor the answer is the anchor.
+    """
+
+    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Sites:
+        n = len(gpus)
+        return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
+
+    gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
+    known = sites(gpus, [float(each.batch_size) for each in anchors])
+    asked = sites([gpu] * batches.size, [float(size) for size in batches])
+    return krige(known, residual, asked, variances, trusted=True)
+
+
+def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[str]:
+    """Say which anchors lie further from the model than its errors explain."""
+    return [
+        f"anchor: {math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
+        "more than its errors explain: check its unit and mode"
+        for each, r in zip(anchors, residual, strict=True)
+        if is_outlier(float(r), variances)
+    ]

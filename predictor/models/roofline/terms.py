@@ -1,0 +1,171 @@
+"""Which coefficients apply to a kernel on a GPU in a mode, and the times they give; numpy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Gpu, design_of, rates_of
+from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+
+__all__ = [
+    "IterationParts",
+    "Situation",
+    "Term",
+    "expected_of",
+    "iteration_parts",
+    "join_host",
+    "tags_of",
+    "terms_of",
+    "terms_under_tag",
+]
+
+Term = tuple[str, str, str]
+
+_CONV_BY_GPU = (
+    "one",
+    "is_3x3",
+    "is_1x1",
+    "below_160_tiles",
+    "is_3x3_wide",
+    "in_channels_below_32",
+    "compute_bound",
+)
+_CONV_BY_TENSOR = (
+    "one",
+    "is_3x3",
+    "is_1x1",
+    "is_large_kernel",
+    "is_stem",
+    "is_grouped",
+    "in_channels_below_32",
+    "in_channels_below_128",
+    "below_160_tiles",
+    "compute_bound",
+)
+# Which features may differ under a tag, by family of kernels; a family not named has only its level ("one").
+_VARIES: dict[str, dict[str, tuple[str, ...]]] = {
+    "gpu": {"conv": _CONV_BY_GPU, "element": ("one", "launch_bound")},
+    "tensor": {"conv": _CONV_BY_TENSOR},
+}
+# Tags whose level is shared by all kernel classes of a family, for want of data to tell them apart.
+_SHARED_BY_FAMILY = ("kepler", "generation", "xla", "channels_last")
+
+
+# A depthwise convolution's time went with the square root of the peak in experiments on PROFET's GPUs: halfway between
+# what bandwidth and what the issue of instructions would allow. One CNN on one GPU cannot tell such a law.
+_EXPECTED = {"issue_bound": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that decides the kernels' times besides the CNN and the batch size.
+
+    `origin` is the source of single layers timed alone, whose instrument differs from a training loop's; their
+    `framework` is empty. Both are told apart by tags of their own.
+    """
+
+    gpu: Gpu
+    precision: str
+    framework: str
+    memory_format: str = "nchw"
+    xla: bool = False
+    origin: str = ""
+
+
+def tags_of(situation: Situation) -> list[str]:
+    """Tags under which coefficients may differ from the general law."""
+    tags = [
+        f"gpu:{design_of(situation.gpu)}",
+        f"generation:{situation.gpu.generation}",
+    ]
+    if situation.gpu.generation == "kepler":  # so unlike all others that it must not pull the general law
+        tags.append("kepler:yes")
+    if situation.framework:
+        tags.append(f"framework:{situation.framework}")
+    if rates_of(situation.gpu, situation.precision).tensor:
+        tags.append("tensor:yes")
+    if situation.memory_format == "channels_last":
+        tags.append("channels_last:yes")
+    if situation.xla:
+        tags.append("xla:yes")
+    if situation.origin:
+        tags.append(f"origin:{situation.origin}")
+    return tags
+
+
+def expected_of(term: Term) -> float:
+    """The value that a fit draws a term's coefficient to, where the measurements do not tell it."""
+    return 0.0 if term[2] else _EXPECTED.get(term[1], 0.0)
+
+
+def terms_of(name: str, feature: str, tags: Sequence[str]) -> list[Term]:
+    """Term whose coefficients add up to the effective one of a feature, for a class of kernels under tags."""
+    return [(name, feature, ""), *(t for tag in tags for t in terms_under_tag(name, feature, tag))]
+
+
+def terms_under_tag(name: str, feature: str, tag: str) -> Iterator[Term]:
+    """The term, if any, by which a feature of a kernel class may differ under a tag."""
+    kind = tag.split(":")[0]
+    family = FAMILY_OF[name]
+    if feature not in _VARIES.get(kind, {}).get(family, ("one",)):
+        return
+    yield (f"family:{family}" if kind in _SHARED_BY_FAMILY else name), feature, tag
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationParts:
+    """Times of one CNN in one situation, in ms, over batch sizes.
+
+    `device_ms` has shape (n_batches,); `class_ms` gives the same by kernel class; `kernels` is how many kernels the
+    host enqueues per iteration.
+    """
+
+    device_ms: Array
+    class_ms: dict[str, Array]
+    kernels: float
+
+
+def iteration_parts(
+    terms: Mapping[Term, float], kernels: Kernels, situation: Situation, batch_sizes: Array
+) -> IterationParts:
+    """Time the device is busy in one iteration.
+
+    Parameters
+    ----------
+    terms : mapping of term to coefficient
+    kernels : Kernels
+    situation : Situation
+    batch_sizes : ndarray, shape (n_batches,)
+    """
+    rates = rates_of(situation.gpu, situation.precision)
+    tags = tags_of(situation)
+    batches = np.asarray(batch_sizes, dtype=float)[None, :]
+    class_ms: dict[str, Array] = {}
+    for number in np.unique(kernels.kernel_class):
+        name = KERNEL_CLASSES[number]
+        of_class = kernels.kernel_class == number
+        columns = {key: values[of_class][:, None] for key, values in kernels.columns.items()}
+        exponent = np.zeros((1, batches.size))
+        for feature, value in kernel_features(name, columns, batches, rates).items():
+            weight = sum(terms.get(term, 0.0) for term in terms_of(name, feature, tags))
+            if weight:
+                exponent = exponent + weight * value
+        times = kernel_base_ms(FAMILY_OF[name], columns, batches, rates) * np.exp(exponent)
+        class_ms[name] = kernels.count[of_class] @ times
+    return IterationParts(
+        sum(class_ms.values(), np.zeros(batches.size)), class_ms, float(kernels.count.sum())
+    )
+
+
+def join_host(device_ms: Array, host_ms: Array) -> Array:
+    """Smooth maximum of device and host time: the third root of their cubes' sum."""
+    joined: Array = np.cbrt(device_ms**3 + host_ms**3)
+    return joined

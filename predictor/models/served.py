@@ -1,0 +1,307 @@
+"""The served model: fitted coefficients, read from JSON, applied with numpy.
+
+The file holds numbers and text alone, no training rows and nothing executable, so that a model from anywhere
+can be loaded. `predictor.models.fit` makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from predictor.catalogue.devices import Gpu, check_precision, find_gpu, is_cpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
+from predictor.files import data_file, replace_file
+from predictor.models.extrapolation import UNKNOWN_FRAMEWORK, Ranges, reasons
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast
+from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
+from predictor.models.layer_times.law import layer_sums
+from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.residuals import far_anchors, is_of, kriged, prior_variance
+from predictor.models.roofline.terms import IterationParts, Situation, Term, iteration_parts, join_host
+from predictor.operators.kernels import Kernels, kernels_of
+
+__all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
+
+Array = NDArray[np.float64]
+
+METHODS = ("auto", "layer-times", "roofline", "anchored")
+FORMAT_VERSION = 2
+_WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
+_WIDER_OF_FRAMEWORK = 3.0
+"""Of a framework that nobody measured: Chainer took 1.2 (V100) to 7 times (H200) as long as was said of it."""
+
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """Coefficients and what is known of their errors. Fields are as in the JSON file (datasets/README.md)."""
+
+    terms: dict[Term, float]
+    host: dict[str, tuple[float, float]]
+    host_offset: dict[str, float]
+    reference_host: dict[str, str]
+    feed: tuple[float, float]
+    fed_frameworks: tuple[str, ...]
+    epoch_ms_per_iteration: dict[str, float]
+    variances: dict[str, dict[str, float]]
+    factors: dict[str, dict[str, float]]
+    ranges: Ranges
+    card: dict[str, Any]
+    layers: LayerModels = field(default_factory=LayerModels)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str] | None = None) -> Model:
+        """Read a model file; without path, the default that comes with epochcast.
+
+        Raises
+        ------
+        ArtifactError
+            If the file is missing, damaged or of another version.
+        """
+        chosen = Path(path) if path is not None else data_file("models/default.json")
+        try:
+            return _read(str(chosen.resolve()), chosen.stat().st_mtime_ns)
+        except OSError as error:
+            raise ArtifactError(
+                f"cannot read the model {chosen}: {error.strerror}. Write one with `epochcast fit`."
+            ) from error
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
+        written = {
+            "format_version": FORMAT_VERSION,
+            "card": self.card,
+            "host": {name: list(pair) for name, pair in self.host.items()},
+            "host_offset": self.host_offset,
+            "reference_host": self.reference_host,
+            "feed": list(self.feed),
+            "fed_frameworks": list(self.fed_frameworks),
+            "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
+            "variances": self.variances,
+            "factors": self.factors,
+            "ranges": self.ranges.as_json(),
+            "terms": {"|".join(term): value for term, value in self.terms.items()},
+        }
+        self.layers.save(Path(path))
+        replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
+
+    def forecast(
+        self,
+        table: LayerTable,
+        gpu: Gpu,
+        mode: Mode,
+        batch_sizes: Sequence[int] | ArrayLike,
+        anchors: Sequence[Anchor] = (),
+        method: str = "auto",
+        host: str | None = None,
+    ) -> IterationForecast:
+        """Time of one training iteration of a CNN on a GPU at each batch size.
+
+        Raises
+        ------
+        OutOfRangeError
+            If the GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
+        SchemaError
+            If the method is unknown, or a layer lacks its shape.
+        """
+        if method not in METHODS:
+            raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+        if method == "anchored" and not anchors:
+            raise OutOfRangeError(
+                "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
+            )
+        check_precision(gpu, mode.precision)
+        anchors = [each for each in anchors if not is_cpu(each.gpu) or each.gpu == gpu.name]
+        layers, batches = self._layers(gpu, mode, method, anchors), np.asarray(batch_sizes, dtype=float)
+        doubt = None
+        if layers is not None:
+            sums = layer_sums(layers.library, table, batches)
+            if method != "layer-times" and not is_cpu(gpu.name):  # of which nothing else is known
+                doubt = too_little_measured(sums)
+            if doubt is None:
+                other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
+                return forecast_by_layers(layers, table, gpu, mode, batches, sums, anchors, host, other)
+        host = host or self.reference_host.get(mode.framework)
+        kernels = kernels_of(table)
+        parts, host_ms, middle = self._times(kernels, gpu, mode, batches, host)
+        why = reasons(self.ranges, table, kernels, gpu, mode, batches)
+        anchored = bool(anchors) and method != "roofline"
+        variances = self._variances_for(gpu)
+        mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
+        if anchored:
+            residual = self._residuals(table, mode, anchors, host)
+            mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
+            far = far_anchors(anchors, residual, variances)
+            why = tuple((*each, *far) for each in why)
+        corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+        middle = middle * corrected
+        factor = self.factors[
+            ("anchored-" if anchored else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
+        ]
+        wider = _WIDER_PER_REASON ** np.array([len(each) for each in why])
+        if any(UNKNOWN_FRAMEWORK.format(mode.framework) in each for each in why):
+            wider = wider * _WIDER_OF_FRAMEWORK
+        width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
+        return IterationForecast(
+            middle,
+            parts.device_ms * corrected,
+            host_ms * corrected,
+            middle * np.exp(-width),
+            middle * np.exp(width),
+            "anchored" if anchored else "roofline",
+            str(self.card["trained_on"]),
+            why if doubt is None else tuple((*each, doubt) for each in why),
+            host or f"average {mode.framework} host of the training data",
+            {name: ms * corrected for name, ms in parts.class_ms.items()},
+        )
+
+    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
+        """Seconds of one epoch: iterations x (iteration time + what is spent between two, where it was measured)."""
+        between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
+        seconds: Array = (
+            np.asarray(iterations, dtype=float) * (np.asarray(iteration_time_ms, dtype=float) + between) / 1e3
+        )
+        return seconds
+
+    def hosts(self) -> list[str]:
+        """Hosts that the training data measured by name."""
+        return sorted(self.host_offset)
+
+    def _layers(self, gpu: Gpu, mode: Mode, method: str, anchors: Sequence[Anchor]) -> LayerModel | None:
+        """The operators measured on this GPU in this mode, unless another method is asked for."""
+        own = any(is_of(anchor, gpu) for anchor in anchors)
+        if not is_cpu(gpu.name) and (method == "roofline" or (method == "anchored" and not own)):
+            return None
+        found = self.layers.find(library_mode(gpu, mode))
+        if found is None and (method == "layer-times" or is_cpu(gpu.name)):
+            raise OutOfRangeError(
+                f"no operator was measured on {gpu.name} with {mode.framework}, {mode.precision}, {mode.memory_format}"
+                f"{', autotune' if mode.autotune else ''}; measured: {', '.join(self.layers.modes()) or 'nothing'}. "
+                "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
+            )
+        return found
+
+    def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
+        """What a host other than the library's takes, by the roofline model."""
+        _, host_ms, _ = self._times(kernels_of(table), gpu, mode, np.ones(1), host)
+        return float(host_ms[0])
+
+    def _times(
+        self, kernels: Kernels, gpu: Gpu, mode: Mode, batches: Array, host: str | None
+    ) -> tuple[IterationParts, Array, Array]:
+        situation = Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+        parts = iteration_parts(self.terms, kernels, situation, batches)
+        fixed, per_kernel = np.exp(self._host_of(mode.framework))
+        host_ms = np.full(
+            batches.size, (fixed + per_kernel * parts.kernels) * math.exp(self._offset_of(host))
+        )
+        if mode.capture != "eager":  # a captured graph is launched at once
+            host_ms = np.zeros(batches.size)
+        total = join_host(parts.device_ms, host_ms)
+        if mode.framework in self.fed_frameworks:
+            first, per_megabyte = np.exp(self.feed)
+            total = total + first + per_megabyte * 4e-6 * kernels.image_elements * batches
+        return parts, host_ms, total
+
+    def _host_of(self, framework: str) -> tuple[float, float]:
+        if framework in self.host:
+            return self.host[framework]
+        mean = np.mean(list(self.host.values()), axis=0)
+        return float(mean[0]), float(mean[1])
+
+    def _offset_of(self, host: str | None) -> float:
+        if host is None:
+            return 0.0
+        if host not in self.host_offset:
+            raise OutOfRangeError(
+                f"host {host!r} was not measured. Nearest: {nearest(host, self.host_offset)}; "
+                f"measured: {', '.join(self.hosts()) or 'none by name'}. Leave --host out for the usual one."
+            )
+        return self.host_offset[host]
+
+    def _variances_for(self, gpu: Gpu) -> Mapping[str, float]:
+        new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
+        if gpu.name in self.ranges.gpus:
+            return new_cnn
+        return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {*new_cnn, *new_gpu}}
+
+    def _residuals(self, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host: str | None) -> Array:
+        return np.array([self._residual(table, find_gpu(each.gpu), mode, each, host) for each in anchors])
+
+    def _residual(self, table: LayerTable, gpu: Gpu, mode: Mode, anchor: Anchor, host: str | None) -> float:
+        if anchor.image_size not in (None, table.image_size):
+            raise OutOfRangeError(
+                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                "Give a measurement at that image size."
+            )
+        check_precision(gpu, mode.precision)
+        batch = np.array([float(anchor.batch_size)])
+        _, _, predicted = self._times(kernels_of(table), gpu, mode, batch, host)
+        return math.log(anchor.iteration_time_ms / float(predicted[0]))
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, _modified_ns: int) -> Model:
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ArtifactError(
+            f"{path} is not a model: it is not JSON ({error}). Write one with `epochcast fit`."
+        ) from error
+    version = found.get("format_version") if isinstance(found, dict) else None
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{path} has model format version {version!r}; this epochcast reads {FORMAT_VERSION}. "
+            "Refit it with `epochcast fit`."
+        )
+    try:
+        return _from_json(found, Path(path))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            f"{path} is a damaged model ({error!r}). Refit it with `epochcast fit`."
+        ) from error
+
+
+def _from_json(found: dict[str, Any], path: Path) -> Model:
+    terms: dict[Term, float] = {}
+    for key, value in found["terms"].items():
+        name, feature, tag = key.split("|")
+        terms[name, feature, tag] = _finite(value)
+    return Model(
+        layers=LayerModels.beside(path),
+        terms=terms,
+        host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
+        host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
+        reference_host={str(framework): str(name) for framework, name in found["reference_host"].items()},
+        feed=(_finite(found["feed"][0]), _finite(found["feed"][1])),
+        fed_frameworks=tuple(found["fed_frameworks"]),
+        epoch_ms_per_iteration={name: _finite(v) for name, v in found["epoch_ms_per_iteration"].items()},
+        variances={
+            kind: {part: _finite(v) for part, v in parts.items()}
+            for kind, parts in found["variances"].items()
+        },
+        factors={
+            kind: {level: _finite(v) for level, v in levels.items()}
+            for kind, levels in found["factors"].items()
+        },
+        ranges=Ranges.from_json(found["ranges"]),
+        card=dict(found["card"]),
+    )
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number

@@ -1,0 +1,1 @@
+"""What one layer has to do: operators, their work, kernels and memory."""

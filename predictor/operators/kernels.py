@@ -1,0 +1,303 @@
+"""The kernels of one training iteration: what the GPU runs for a CNN, as arrays over distinct kernels.
+
+Made from a layer table, before any GPU or batch size is known; read by `predictor.models.roofline`, which turns
+them into times. Equal layers are counted, not repeated, so that a CNN has tens of kernels instead of hundreds.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.errors import SchemaError
+
+__all__ = ["KERNEL_CLASSES", "Kernels", "kernels_of", "kernels_of_operator"]
+
+KERNEL_CLASSES = (
+    "conv_forward",
+    "conv_backward_input",
+    "conv_backward_weight",
+    "depthwise_forward",
+    "depthwise_backward_input",
+    "depthwise_backward_weight",
+    "matmul",
+    "bias",
+    "batch_norm",
+    "layer_norm",
+    "activation",
+    "activation_after_bias",
+    "max_pool",
+    "avg_pool",
+    "add",
+    "fan_out",
+    "multiply",
+    "concat",
+    "dropout",
+    "permute",
+    "pad",
+    "other",
+    "optimizer",
+)
+
+# Tensor reads and writes of forward + backward, in passes over (input, output) elements. Counted from the textbook
+# algorithms; the fit corrects what a framework does better or worse.
+_ELEMENT_PASSES = {
+    "batch_norm": (8.0, 0.0),
+    "layer_norm": (8.0, 0.0),
+    "activation": (5.0, 0.0),
+    "max_pool": (2.0, 3.0),
+    "avg_pool": (2.0, 2.0),
+    "add": (3.0, 0.0),
+    "multiply": (8.0, 0.0),
+    "concat": (4.0, 0.0),
+    "dropout": (5.0, 0.0),
+    "stochastic_depth": (4.0, 0.0),
+    "permute": (4.0, 0.0),
+    "pad": (2.0, 2.0),
+    "other": (4.0, 2.0),
+}
+
+_CLASS_OF_TYPE = {"stochastic_depth": "dropout"}
+_HOST_ONLY = {"flatten"}
+
+
+class _Kernel(NamedTuple):
+    """One kernel; every number is per image, except those named fixed (the same for any batch size)."""
+
+    kernel_class: str
+    flops: float = 0.0
+    elements: float = 0.0
+    elements_fixed: float = 0.0
+    gemm_m: float = 0.0
+    gemm_n: float = 1.0
+    gemm_k: float = 1.0
+    positions: float = 1.0
+    in_channels: float = 1.0
+    out_channels: float = 1.0
+    kernel_height: float = 1.0
+    kernel_width: float = 1.0
+    stride: float = 1.0
+    groups: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """Distinct kernels of one CNN; arrays of shape (n_kernels,).
+
+    `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
+    does not. `gemm_m`, `gemm_n`, `gemm_k` are the matrix product that a convolution pass amounts to for one image.
+    `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` what the
+    optimizer updates, `operators` the number of layers that the host enqueues.
+    """
+
+    kernel_class: NDArray[np.int64]
+    count: NDArray[np.float64]
+    columns: dict[str, NDArray[np.float64]]
+    image_elements: float
+    parameters: float
+    parameter_tensors: float
+    operators: float
+
+    def __getitem__(self, column: str) -> NDArray[np.float64]:
+        return self.columns[column]
+
+
+@lru_cache(maxsize=512)
+def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
+    """Kernels of a CNN's training iteration; without `optimizer`, of its forward and backward passes alone.
+
+    Raises
+    ------
+    SchemaError
+        If a layer lacks the shape that its work is computed from; the message names layer and column.
+    """
+    counted: Counter[_Kernel] = Counter()
+    tensors = 0.0
+    for position, layer in enumerate(table.layers):
+        counted.update(_layer_kernels(table, position, layer))
+        tensors += (
+            0
+            if not layer.parameters
+            else 1 + (layer.type in ("batch_norm", "layer_norm") or _has_bias(layer))
+        )
+    parameters = float(table.parameters)
+    if optimizer:
+        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] += 1
+    return _as_arrays(
+        counted,
+        image_elements=_in_elements(table, table.layers[0]),
+        parameters=parameters,
+        parameter_tensors=tensors,
+        operators=float(sum(layer.type not in _HOST_ONLY for layer in table.layers)),
+    )
+
+
+@lru_cache(maxsize=65536)
+def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
+    """Kernels of one layer timed alone; `pass_` is a word of the measurement tables, such as ``backward_weight``.
+
+    Raises
+    ------
+    SchemaError
+        If the layer lacks a shape, or its type has no such pass.
+    """
+    table = LayerTable(layer.name, layer.in_height or 0, (replace(layer, index=0, inputs=(0,)),))
+    kernels = _layer_kernels(table, 1, table.layers[0])
+    wanted = {"forward_backward": ("",), "training": ("",)}.get(pass_, (f"_{pass_}",))
+    chosen = [k for k in kernels if k.kernel_class.endswith(wanted)]
+    if pass_ == "forward":  # noqa: S105
+        chosen += [k._replace(elements=k.elements * 2 / 3) for k in kernels if k.kernel_class == "bias"]
+    if not chosen:
+        raise SchemaError(
+            f"a {layer.type} has no pass {pass_!r}. Known: forward, backward_input, backward_weight."
+        )
+    return _as_arrays(Counter(chosen), _in_elements(table, layer), 0.0, 0.0, 1.0)
+
+
+def _as_arrays(
+    counted: Counter[_Kernel],
+    image_elements: float,
+    parameters: float,
+    parameter_tensors: float,
+    operators: float,
+) -> Kernels:
+    kernels = list(counted)
+    numbers = [name for name in _Kernel._fields if name != "kernel_class"]
+    return Kernels(
+        kernel_class=np.array([KERNEL_CLASSES.index(k.kernel_class) for k in kernels]),
+        count=np.array([counted[k] for k in kernels], dtype=float),
+        columns={name: np.array([getattr(k, name) for k in kernels], dtype=float) for name in numbers},
+        image_elements=image_elements,
+        parameters=parameters,
+        parameter_tensors=parameter_tensors,
+        operators=operators,
+    )
+
+
+def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
+    if layer.type in ("conv2d", "conv_transpose2d"):
+        return _conv_kernels(
+            table, layer, first=layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0)
+        )
+    if layer.type == "linear":
+        return _linear_kernels(table, layer)
+    if layer.type in _HOST_ONLY:
+        return []
+    return _element_kernels(table, position, layer)
+
+
+def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kernel]:
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+    kh, kw = _need(table, layer, "kernel_height"), _need(table, layer, "kernel_width")
+    x, y = _in_elements(table, layer), _out_elements(table, layer)
+    groups = float(layer.groups or 1)
+    weights = ci * co * kh * kw / groups
+    macs = weights * (x / ci if layer.type == "conv_transpose2d" else y / co)
+    common = {
+        "flops": 2.0 * macs,
+        "elements": x + y,
+        "elements_fixed": weights,
+        "positions": y / co,
+        "in_channels": ci,
+        "out_channels": co,
+        "kernel_height": kh,
+        "kernel_width": kw,
+        "stride": float(layer.stride_height or 1),
+        "groups": groups,
+    }
+    depthwise = groups > 1 and groups == ci
+    family = "depthwise" if depthwise else "conv"
+    reduce_in, reduce_out = ci * kh * kw / groups, co * kh * kw / groups
+    passes = [_Kernel(f"{family}_forward", gemm_m=y / co, gemm_n=co / groups, gemm_k=reduce_in, **common)]
+    if not first:
+        passes.append(
+            _Kernel(
+                f"{family}_backward_input", gemm_m=x / ci, gemm_n=ci / groups, gemm_k=reduce_out, **common
+            )
+        )
+    passes.append(
+        _Kernel(f"{family}_backward_weight", gemm_m=reduce_in, gemm_n=co / groups, gemm_k=y / co, **common)
+    )
+    return passes + _bias_kernels(layer, y, co)
+
+
+def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+    positions = float((layer.out_height or 1) * (layer.out_width or 1))
+    kernel = _Kernel(
+        "matmul",
+        flops=2.0 * positions * ci * co,
+        elements=positions * (ci + co),
+        elements_fixed=ci * co,
+        gemm_m=positions,
+        gemm_n=co,
+        gemm_k=ci,
+        positions=positions,
+        in_channels=ci,
+        out_channels=co,
+    )
+    return [kernel] * 3 + _bias_kernels(layer, positions * co, co)
+
+
+def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> list[_Kernel]:
+    if not _has_bias(layer):
+        return []
+    return [
+        _Kernel(
+            "bias",
+            elements=3.0 * out_elements,
+            out_channels=out_channels,
+            positions=out_elements / out_channels,
+        )
+    ]
+
+
+def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
+    into, out = _ELEMENT_PASSES[layer.type]
+    x, y = _in_elements(table, layer), _out_elements(table, layer)
+    name = _CLASS_OF_TYPE.get(layer.type, layer.type)
+    if layer.type == "activation" and position > 0 and _has_bias(table.layers[position - 1]):
+        name = "activation_after_bias"
+    channels = float(layer.out_channels or 1)
+    kernel = _Kernel(name, elements=into * x + out * y, out_channels=channels, positions=y / channels)
+    if layer.type != "add":
+        return [kernel]
+    # The tensor that a residual block adds was read twice: its two gradients are summed on the way back.
+    return [kernel, _Kernel("fan_out", elements=3.0 * x, out_channels=channels, positions=y / channels)]
+
+
+def _has_bias(layer: Layer) -> bool:
+    if layer.type not in ("conv2d", "conv_transpose2d", "linear"):
+        return False
+    weights = (layer.in_channels or 0) * (layer.out_channels or 0) // (layer.groups or 1)
+    return layer.parameters > weights * (layer.kernel_height or 1) * (layer.kernel_width or 1)
+
+
+def _need(table: LayerTable, layer: Layer, column: str) -> float:
+    value = getattr(layer, column)
+    if not value:
+        raise SchemaError(
+            f"{table.cnn}: layer {layer.index} ({layer.type} {layer.name!r}) has no {column}, "
+            "without which its work is unknown. Complete the layer table."
+        )
+    return float(value)
+
+
+def _in_elements(table: LayerTable, layer: Layer) -> float:
+    return (
+        _need(table, layer, "in_channels")
+        * _need(table, layer, "in_height")
+        * _need(table, layer, "in_width")
+    )
+
+
+def _out_elements(table: LayerTable, layer: Layer) -> float:
+    return (
+        _need(table, layer, "out_channels")
+        * _need(table, layer, "out_height")
+        * _need(table, layer, "out_width")
+    )

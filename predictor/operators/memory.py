@@ -1,0 +1,301 @@
+"""Peak GPU memory of one training iteration, from the layer table.
+
+The backward pass is gone through layer by layer: what is alive at each is added up, and the largest sum is
+the peak. What is counted, after PyTorch's own rules (``tools/autograd/derivatives.yaml`` of PyTorch 2 says
+what each operator saves for its backward pass, the documentation of `torch.amp` what stays fp32):
+
+- weights, the optimizer's state (momentum 1 x, Adam 2 x the weights), and the weight gradients of layers gone through;
+- AMP's 16-bit copies of weights that are needed still;
+- activations that layers not gone through yet have kept; a tensor that several operators keep is counted once;
+- gradients of activations from their last reader to the layer that wrote them;
+- a workspace as large as a convolution's input and output, while it runs;
+- cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
+
+`benchmarks/bench_memory.py` compares it with measured peaks: nothing fits the constants but cuBLAS's 64 MiB. What it
+cannot know is the algorithm that cuDNN picks: some take gigabytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+
+__all__ = [
+    "CONTEXT_GIB",
+    "MEASURED_FRAMEWORKS",
+    "MemoryEstimate",
+    "memory_estimate_validated",
+    "peak_memories_gib",
+    "peak_memory",
+    "peak_memory_gib",
+]
+
+MEASURED_FRAMEWORKS = ("pytorch",)
+"""Frameworks whose measured peaks the estimate was compared with."""
+
+CONTEXT_GIB = 0.5
+"""CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
+
+_GIB = 2**30
+_CUBLAS_BYTES = 64 * 2**20
+"""Scratch memory of cuBLAS in PyTorch's own pool, on an H200: the least that LeNet-5 takes."""
+
+_OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
+_KEEPS_INPUT = frozenset(
+    {
+        "conv2d",
+        "conv_transpose2d",
+        "linear",
+        "batch_norm",
+        "layer_norm",
+        "max_pool",
+        "avg_pool",
+        "multiply",
+        "other",
+    }
+)
+# In place or not, these keep their result; the others keep what they read (in place, a copy of it).
+_KEEPS_OUTPUT = frozenset({"relu", "leaky_relu", "sigmoid", "tanh", "softmax"})
+_VIEWS = frozenset({"flatten"})
+
+
+Bytes = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Parts of the peak in bytes, as they are when it is reached; `peak_gib` is their sum in GiB (2^30 bytes)."""
+
+    weights: float
+    gradients: float
+    optimizer_state: float
+    activations: float
+    activation_gradients: float
+    workspace: float
+    context: float
+
+    @property
+    def peak_gib(self) -> float:
+        """Everything together, in GiB."""
+        parts = (self.weights, self.gradients, self.optimizer_state, self.activations)
+        return (sum(parts) + self.activation_gradients + self.workspace + self.context) / _GIB
+
+
+def memory_estimate_validated(framework: str) -> bool:
+    """Whether the estimate was compared with peaks that this framework reached."""
+    return framework in MEASURED_FRAMEWORKS
+
+
+def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) -> MemoryEstimate:
+    """Estimated peak memory of a training iteration, part by part.
+
+    Parameters
+    ----------
+    table : LayerTable
+    batch_size : int
+        Images per mini-batch, >= 1.
+    mode : Mode, optional
+        Its precision and optimizer count; the default is fp32 with momentum.
+
+    Returns
+    -------
+    MemoryEstimate
+        Bytes per part.
+
+    Notes
+    -----
+    peak = P w (1 + s) + max over layers l of (g_l + c_l + b (A_l + G_l + W_l)) + 64 MiB + context, with P parameters, w
+    bytes per weight, s optimizer states, b the batch size; while the backward pass is at layer l, g_l are bytes of
+    weight gradients (of l and the layers behind it), c_l of AMP's copies of weights (of l and the layers before it),
+    A_l bytes per image of kept activations, G_l of their gradients, W_l of the workspace. The weight update,
+    P w (2 + s), is the last of these steps.
+    """
+    law = _law(table, mode or Mode())
+    at = int(np.argmax(law.fixed + batch_size * law.per_image))
+    kept, gradients, workspace = (batch_size * float(each[at]) for each in law.images)
+    return MemoryEstimate(
+        weights=law.weights + float(law.copies[at]),
+        gradients=float(law.gradients[at]),
+        optimizer_state=law.optimizer_state,
+        activations=kept,
+        activation_gradients=gradients,
+        workspace=workspace + _CUBLAS_BYTES,
+        context=CONTEXT_GIB * _GIB,
+    )
+
+
+def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode | None = None) -> list[float]:
+    """`peak_memory_gib` at each of many batch sizes; the layers are gone through once."""
+    law = _law(table, mode or Mode())
+    steps = law.fixed + np.asarray(batch_sizes, dtype=float)[:, None] * law.per_image
+    always = law.weights + law.optimizer_state + _CUBLAS_BYTES
+    peaks: list[float] = ((steps.max(axis=1) + always) / _GIB + CONTEXT_GIB).tolist()
+    return peaks
+
+
+def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:
+    """Estimated peak memory of a training iteration in GiB (2^30 bytes); see `peak_memory`."""
+    return peak_memory(table, batch_size, mode).peak_gib
+
+
+@dataclass(frozen=True, slots=True)
+class _Law:
+    """Bytes while the backward pass is at each layer, and during the update, which is the last step.
+
+    `gradients` and `copies` have shape (n_steps,), whatever the batch; `images` holds bytes per image of kept
+    activations, their gradients and the workspace, each (n_steps,).
+    """
+
+    weights: float
+    optimizer_state: float
+    gradients: Bytes
+    copies: Bytes
+    images: tuple[Bytes, Bytes, Bytes]
+
+    @property
+    def fixed(self) -> Bytes:
+        return self.gradients + self.copies
+
+    @property
+    def per_image(self) -> Bytes:
+        kept, gradients, workspace = self.images
+        return kept + gradients + workspace
+
+
+@lru_cache(maxsize=256)
+def _law(table: LayerTable, mode: Mode) -> _Law:
+    """Remembered: one CNN is asked about on many GPUs and at many batch sizes."""
+    weight = _weight_bytes(mode.precision)
+    parameters = np.array([float(layer.parameters) for layer in table])
+    gone_through = np.cumsum(parameters[::-1])[::-1]
+    copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
+    buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
+    images = (
+        _kept(table, mode.precision),
+        _gradients(table, mode.precision),
+        _workspace(table, mode.precision),
+    )
+    kept, gradients, workspace = (np.append(each, 0.0) for each in images)
+    return _Law(
+        weights=table.parameters * weight + buffers,
+        optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
+        gradients=weight * np.append(gone_through, table.parameters),
+        copies=np.append(copies, 0.0),
+        images=(kept, gradients, workspace),
+    )
+
+
+def _kept(table: LayerTable, precision: str) -> Bytes:
+    """Bytes per image of activations kept for a layer or those before it, (n_layers,)."""
+    sizes, element = _tensor_elements(table), _element_bytes(precision)
+    own = np.array([_extra_bytes(layer, precision) for layer in table])
+    for tensor, first in _kept_tensors(table).items():
+        own[first] += element * sizes[tensor]
+    return np.cumsum(own)
+
+
+def _gradients(table: LayerTable, precision: str) -> Bytes:
+    """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer."""
+    by_index = {layer.index: layer for layer in table}
+    position = {layer.index: i for i, layer in enumerate(table)}
+    last_reader = {table.layers[-1].index: len(table) - 1} if len(table) else {}
+    for i in range(len(table)):
+        for source in _inputs(table, i):
+            tensor = _stored_as(by_index, source)
+            last_reader[tensor] = max(i, last_reader.get(tensor, i))
+    alive = np.zeros(len(table))
+    sizes = _tensor_elements(table)
+    for tensor, last in last_reader.items():
+        if tensor != IMAGE:
+            alive[position[tensor] : last + 1] += _element_bytes(precision) * sizes[tensor]
+    return alive
+
+
+def _workspace(table: LayerTable, precision: str) -> Bytes:
+    convolutions = [
+        _input_elements(layer) + _output_elements(layer) if layer.type.startswith("conv") else 0.0
+        for layer in table
+    ]
+    return _element_bytes(precision) * np.array(convolutions)
+
+
+def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> float:
+    """Bytes per image that the forward pass keeps for the backward pass.
+
+    Each kept tensor counts once, under the layer that wrote it: ReLU and the convolution that reads it keep
+    the same tensor. Max pooling adds an 8-byte index per output, dropout a 1-byte mask, AMP's fp32 layer norm
+    a 4-byte copy of its input.
+    """
+    sizes = _tensor_elements(table)
+    extra = sum(_extra_bytes(layer, precision) for layer in table)
+    return extra + _element_bytes(precision) * sum(sizes[tensor] for tensor in _kept_tensors(table))
+
+
+def _kept_tensors(table: LayerTable) -> dict[int, int]:
+    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and the first that keeps each."""
+    by_index = {layer.index: layer for layer in table}
+    kept: dict[int, int] = {}
+    for position, layer in enumerate(table):
+        keeps_output = layer.type == "activation" and layer.kind in _KEEPS_OUTPUT
+        if keeps_output or layer.type == "other":
+            kept.setdefault(layer.index, position)
+        if layer.type in _KEEPS_INPUT or (layer.type == "activation" and not keeps_output):
+            for source in _inputs(table, position):
+                kept.setdefault(_stored_as(by_index, source), position)
+    return kept
+
+
+def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
+    """Say what the layer reads; where the table does not, the layer before it."""
+    known = table.layers[position].inputs
+    if known is not None:
+        return known
+    return (table.layers[position - 1].index,) if position else (IMAGE,)
+
+
+def _stored_as(by_index: dict[int, Layer], index: int) -> int:
+    """Find the layer that owns the memory of `index`'s output: a view owns none."""
+    while index in by_index and by_index[index].type in _VIEWS:
+        sources = by_index[index].inputs
+        index = sources[0] if sources else index - 1
+    return index if index in by_index else IMAGE
+
+
+def _tensor_elements(table: LayerTable) -> dict[int, float]:
+    """Elements per image of each layer's output, and of the CNN's input."""
+    sizes = {layer.index: _output_elements(layer) for layer in table}
+    sizes[IMAGE] = _input_elements(table.layers[0]) if table.layers else 0.0
+    return sizes
+
+
+def _extra_bytes(layer: Layer, precision: str) -> float:
+    if layer.type == "max_pool":
+        return 8.0 * _output_elements(layer)
+    if layer.type == "dropout":
+        return 1.0 * _output_elements(layer)
+    if layer.type == "layer_norm" and precision.startswith("amp"):
+        return 4.0 * _input_elements(layer)
+    return 0.0
+
+
+def _input_elements(layer: Layer) -> float:
+    return float((layer.in_channels or 0) * (layer.in_height or 1) * (layer.in_width or 1))
+
+
+def _output_elements(layer: Layer) -> float:
+    if layer.out_channels is None:
+        return _input_elements(layer)
+    return float(layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))
+
+
+def _element_bytes(precision: str) -> float:
+    return 4.0 if precision in ("fp32", "tf32") else 2.0
+
+
+def _weight_bytes(precision: str) -> float:
+    return 2.0 if precision == "fp16" else 4.0

@@ -1,0 +1,275 @@
+"""The operators of a CNN: its layers one by one, as a training iteration runs them, whatever CNN they come from.
+
+What `proxy_cnns` measures alone and `layer-times` adds up again, so both must mean the same. Made from a layer
+table; calls nothing of ours but layers and the error tree. An operator knows all that decides its time besides
+batch size and mode: its shape, whether it runs in place, whether its input needs a gradient, and whether
+automatic mixed precision hands it a float32 input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.errors import SchemaError
+
+__all__ = [
+    "Operator",
+    "is_channel_shuffle",
+    "is_view",
+    "layer_inputs",
+    "layer_operators",
+    "operator_from_row",
+    "operator_row",
+    "operators_of",
+]
+
+_IN_PLACE_KINDS = frozenset({"relu", "relu6", "silu", "hardswish", "leaky_relu"})
+_FREE = frozenset({"flatten"})  # a view: no kernel
+_SHAPE = tuple(
+    f"{what}_{part}"
+    for what, parts in {
+        "in": ("channels", "height", "width"),
+        "out": ("channels", "height", "width"),
+        "kernel": ("height", "width"),
+        "stride": ("height", "width"),
+        "padding": ("height", "width"),
+    }.items()
+    for part in parts
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One layer alone; shapes per image, None where the type has no such column.
+
+    `type` is a layer type, ``optimizer`` (the update of `n_tensors` tensors, `parameters` numbers in all) or
+    ``loss`` (cross-entropy over `in_channels` classes). `n_tensors` counts what a concat joins. `passes` is
+    ``forward_backward``, or ``forward`` for what runs during the backward pass: an ``add`` that sums the
+    gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
+    channels, one without changes the layout in memory. `wide_input`: under automatic
+    mixed precision the input arrives in float32.
+    """
+
+    type: str
+    kind: str | None = None
+    in_channels: int | None = None
+    in_height: int | None = None
+    in_width: int | None = None
+    out_channels: int | None = None
+    out_height: int | None = None
+    out_width: int | None = None
+    kernel_height: int | None = None
+    kernel_width: int | None = None
+    stride_height: int | None = None
+    stride_width: int | None = None
+    padding_height: int | None = None
+    padding_width: int | None = None
+    dilation: int | None = None
+    groups: int | None = None
+    parameters: int = 0
+    n_tensors: int = 1
+    passes: str = "forward_backward"
+    input_gradient: bool = True
+    in_place: bool = False
+    wide_input: bool = False
+
+    @property
+    def name(self) -> str:
+        """Short and unique, such as ``conv2d_64x56x56_128x28x28_k3x3_s2x2_p1x1``."""
+        parts = [self.type if self.kind is None else f"{self.type}-{self.kind}"]
+        parts += [
+            "x".join(str(getattr(self, f"{side}_{part}")) for part in ("channels", "height", "width"))
+            for side in ("in", "out")
+            if getattr(self, f"{side}_channels") is not None
+        ]
+        parts += [
+            f"{letter}{getattr(self, f'{what}_height')}x{getattr(self, f'{what}_width')}"
+            for letter, what in (("k", "kernel"), ("s", "stride"), ("p", "padding"))
+            if getattr(self, f"{what}_height") is not None
+        ]
+        parts += [f"{letter}{value}" for letter, value in (("d", self.dilation), ("g", self.groups)) if value]
+        parts += [f"n{self.n_tensors}"] * (self.n_tensors != 1)
+        parts += [f"w{self.parameters}"] * bool(self.parameters)
+        parts += [word for word, true in self._marks().items() if true]
+        return "_".join(parts)
+
+    def _marks(self) -> dict[str, bool]:
+        return {
+            "forward": self.passes == "forward",
+            "first": not self.input_gradient,
+            "inplace": self.in_place,
+            "wide": self.wide_input,
+        }
+
+
+def operators_of(table: LayerTable) -> Counter[Operator]:
+    """Operators of one training iteration of a CNN, with how often each runs.
+
+    Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
+    A layer whose inputs are unknown is taken to read the layer before it.
+    """
+    counted: Counter[Operator] = Counter(layer_operators(table).values())
+    counted.update(_gradient_operators(table))
+    tensors, parameters = _parameter_tensors(table), table.parameters
+    classes = table.layers[-1].out_channels
+    counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] += 1
+    counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] += 1
+    return counted
+
+
+def layer_operators(table: LayerTable) -> dict[int, Operator]:
+    """Operator of each layer that costs time, by the layer's position."""
+    inputs = layer_inputs(table)
+    readers = Counter(source for sources in inputs for source in sources)
+    wide: dict[int, bool] = {IMAGE: True}
+    learns: dict[int, bool] = {IMAGE: False}
+    found: dict[int, Operator] = {}
+    for position, layer in enumerate(table.layers):
+        sources = inputs[position]
+        wide_input = any(wide[source] for source in sources)
+        input_gradient = any(learns[source] for source in sources)
+        wide[position] = _wide_output(layer, wide_input)
+        learns[position] = input_gradient or layer.parameters > 0
+        if layer.type not in _FREE:
+            alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
+            operator = _operator(layer, len(sources), input_gradient, alone, wide_input)
+            shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
+            found[position] = replace(operator, groups=2) if shuffles else operator
+    return found
+
+
+def is_channel_shuffle(table: LayerTable, position: int) -> bool:
+    """Whether a permute mixes channels: no layer norm and no dense layer on a map is next to it (else: new layout)."""
+    inputs = layer_inputs(table)
+    near = [table.layers[source].type for source in inputs[position] if source != IMAGE]
+    near += [layer.type for layer, read in zip(table.layers, inputs, strict=True) if position in read]
+    return not {"layer_norm", "linear"} & set(near)
+
+
+def is_view(operator: Operator, framework: str) -> bool:
+    """Whether an operator only looks at its tensor in another way: no kernel runs, so that there is nothing to time.
+
+    Notes
+    -----
+    PyTorch keeps maps between layer norms channels-last in memory, where a change of layout is a view; Chainer copies.
+    """
+    changes_layout = operator.type == "permute" and not operator.groups
+    return operator.type in _FREE or (changes_layout and framework == "pytorch")
+
+
+def operator_row(operator: Operator) -> dict[str, Any]:
+    """Columns of the measurement table that say which operator was measured; what it has not is left out."""
+    row = {key: value for key, value in asdict(operator).items() if value is not None}
+    kind = row.pop("kind", None)
+    row["pass"] = row.pop("passes")
+    return {"kind": "operator", "cnn": operator.name} | row | ({"activation_kind": kind} if kind else {})
+
+
+def operator_from_row(row: Mapping[str, Any]) -> Operator:
+    """Operator of a row of a measurement table.
+
+    Raises
+    ------
+    SchemaError
+        If the row is of no operator.
+    """
+    if row.get("kind") != "operator" or not row.get("type"):
+        raise SchemaError(
+            f"the row of {row.get('cnn')!r} is of kind {row.get('kind')!r} and type {row.get('type')!r}: "
+            "no operator. Give rows that `epochcast profile` wrote with kind operator and a layer type."
+        )
+    given = {key: row.get(key) for key in (*_SHAPE, "dilation", "groups", "parameters", "n_tensors")}
+    columns: dict[str, Any] = {
+        key: int(value) for key, value in given.items() if value is not None and value == value
+    }
+    for key, default in (("input_gradient", True), ("in_place", False), ("wide_input", False)):
+        columns[key] = _flag(row, key, default=default)
+    kind, passes = row.get("activation_kind"), row.get("pass")
+    return Operator(
+        str(row["type"]),
+        kind if isinstance(kind, str) and kind else None,
+        passes=passes if isinstance(passes, str) and passes else "forward_backward",
+        **columns,
+    )
+
+
+def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wide: bool) -> Operator:
+    own = {entry.name for entry in fields(Operator)} & {entry.name for entry in fields(Layer)}
+    return Operator(
+        **{name: getattr(layer, name) for name in own},
+        n_tensors=n_inputs if layer.type == "concat" else 1,
+        input_gradient=input_gradient,
+        in_place=layer.type == "activation" and layer.kind in _IN_PLACE_KINDS and alone,
+        wide_input=wide,
+    )
+
+
+def _wide_output(layer: Layer, wide_input: bool) -> bool:
+    """PyTorch's autocast: matrix products give the narrow type, norms over layers and softmax float32."""
+    if layer.type in ("conv2d", "conv_transpose2d", "linear"):
+        return False
+    if layer.type == "layer_norm" or layer.kind == "softmax":
+        return True
+    return wide_input or (layer.type == "multiply" and layer.parameters > 0)  # times a float32 parameter
+
+
+def _gradient_operators(table: LayerTable) -> Counter[Operator]:
+    """What the backward pass adds: gradients of a tensor that several layers read are summed, of a split one joined."""
+    found: Counter[Operator] = Counter()
+    readers: dict[int, list[Layer]] = {}
+    for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
+        for source in sources:
+            readers.setdefault(source, []).append(layer)
+    for source, layers in readers.items():
+        if source == IMAGE or len(layers) == 1:
+            continue
+        of = table.layers[source]
+        shape = {
+            f"{side}_{part}": getattr(of, f"out_{part}")
+            for side in ("in", "out")
+            for part in ("channels", "height", "width")
+        }
+        split = any(
+            layer.type != "concat" and (layer.in_channels or 0) < (of.out_channels or 0) for layer in layers
+        )
+        kind, count = ("concat", 1) if split else ("add", len(layers) - 1)
+        found[Operator(kind, **shape, n_tensors=2 if split else 1, passes="forward")] += count
+    return found
+
+
+def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
+    """Positions of the layers that each layer reads (IMAGE: the CNN's input); unknown inputs are the layer before."""
+    position_of = {layer.index: position for position, layer in enumerate(table.layers)} | {IMAGE: IMAGE}
+    return [
+        (position - 1,) if layer.inputs is None else tuple(position_of[each] for each in layer.inputs)
+        for position, layer in enumerate(table.layers)
+    ]
+
+
+def _parameter_tensors(table: LayerTable) -> int:
+    """Weight, and bias where there is one; a norm's scale and shift."""
+    return sum(_tensors(layer) for layer in table.layers if layer.parameters)
+
+
+def _tensors(layer: Layer) -> int:
+    if layer.type in ("batch_norm", "layer_norm"):
+        return 2
+    if layer.type == "linear":
+        weights = (layer.in_channels or 0) * (layer.out_channels or 0)
+    elif layer.type in ("conv2d", "conv_transpose2d"):
+        area = (layer.kernel_height or 0) * (layer.kernel_width or 0)
+        weights = (layer.in_channels or 0) * (layer.out_channels or 0) * area // (layer.groups or 1)
+    else:
+        return 1
+    return 2 if layer.parameters > weights else 1
+
+
+def _flag(row: Mapping[str, Any], key: str, *, default: bool) -> bool:
+    value = row.get(key)
+    if value is None or str(value) in ("", "<NA>", "nan"):
+        return default
+    return str(value).casefold() in ("true", "1", "1.0")

@@ -1,0 +1,527 @@
+"""FLOPs, bytes and least times of layers and operators: the arithmetic that every predictor starts from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import LAUNCH_MS, Rates, find_gpu, is_cpu, rates_of
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.operators.operators import Operator
+
+__all__ = [
+    "LEARNED_SCALE",
+    "OPERATOR_CLASSES",
+    "PASSES",
+    "SHAPE_COLUMNS",
+    "WORK",
+    "Traffic",
+    "Work",
+    "activation_bytes",
+    "arithmetic_intensity",
+    "cnn_activation_bytes",
+    "cnn_arithmetic_intensity",
+    "cnn_bytes",
+    "cnn_flops",
+    "cnn_multiply_adds",
+    "device_cache_bytes",
+    "device_rates",
+    "device_sm_count",
+    "layer_bytes",
+    "layer_bytes_read",
+    "layer_bytes_written",
+    "layer_flops",
+    "moved_bytes",
+    "multiply_adds",
+    "operator_class",
+    "operator_work",
+    "roofline_ms",
+    "shape_columns",
+]
+
+PASSES = ("forward", "backward_input", "backward_weight")
+"""The three passes of training: outputs, gradients of the inputs, gradients of the weights."""
+
+
+class _Elements(NamedTuple):
+    """Numbers per image in a layer's input and output, and its trainable numbers."""
+
+    input: float
+    output: float
+    weights: float
+
+
+def multiply_adds(layer: Layer) -> float:
+    """Multiply-adds of a convolution or dense layer, forward, per image; 0 for every other type.
+
+    Raises
+    ------
+    SchemaError
+        If a column that it needs is unknown.
+
+    Notes
+    -----
+    Convolution: c_out h_out w_out k_h k_w c_in / groups (direct; FFT and Winograd do fewer); transposed: with
+    h_in w_in instead of h_out w_out. Dense: c_in c_out at each position.
+    """
+    if layer.type == "linear":
+        return _product(layer, "in_channels", "out_channels", "out_height", "out_width")
+    if layer.type not in ("conv2d", "conv_transpose2d"):
+        return 0.0
+    side = "out" if layer.type == "conv2d" else "in"
+    positions = _product(layer, f"{side}_height", f"{side}_width")
+    filters = _product(layer, "in_channels", "out_channels", "kernel_height", "kernel_width")
+    return positions * filters / _product(layer, "groups")
+
+
+def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
+    """Floating-point operations of one pass of a layer, a multiply-add counted as 2.
+
+    Parameters
+    ----------
+    layer : Layer
+    pass_ : str
+        One of `PASSES`. The first layer of a CNN has no ``backward_input``: its count is 0.
+    batch_size : int
+        Images per mini-batch, >= 1.
+
+    Raises
+    ------
+    SchemaError
+        If a column that it needs is unknown, or there is no such pass.
+    OutOfRangeError
+        If the batch size is below 1.
+
+    Notes
+    -----
+    Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep
+    Learning, 2016, section 6.5). Other layers take a few per number: small, but not nothing.
+    """
+    _check(pass_, batch_size)
+    if not _has_pass(layer, pass_):
+        return 0.0
+    per_number = _work(layer).flops
+    if per_number is None:
+        return 2.0 * batch_size * multiply_adds(layer)
+    return batch_size * per_number[PASSES.index(pass_)] * _elements(layer).output * _window(layer)
+
+
+def layer_bytes_read(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
+    """Bytes that one pass of a layer reads from memory; arguments and errors as of `layer_bytes`."""
+    elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
+    maps = traffic.read_input * elements.input + traffic.read_output * elements.output
+    return element_bytes * (batch_size * maps + traffic.read_weights * elements.weights)
+
+
+def layer_bytes_written(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
+    """Bytes that one pass of a layer writes to memory; arguments and errors as of `layer_bytes`."""
+    elements, traffic = _elements(layer), _traffic(layer, pass_, batch_size)
+    maps = traffic.written_input * elements.input + traffic.written_output * elements.output
+    return element_bytes * (batch_size * maps + traffic.written_weights * elements.weights)
+
+
+def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4) -> float:
+    """Bytes that one pass of a layer reads and writes.
+
+    Parameters
+    ----------
+    layer : Layer
+    pass_ : str
+        One of `PASSES`; a first layer's ``backward_input`` moves nothing.
+    batch_size : int
+        Images per mini-batch, >= 1.
+    element_bytes : float
+        Bytes per number: 4 in fp32, 2 in half precision.
+
+    Raises
+    ------
+    SchemaError
+        If a column that it needs is unknown, or there is no such pass.
+    OutOfRangeError
+        If the batch size is below 1.
+
+    Notes
+    -----
+    Left out as small: the masks of dropout, the indices of max pooling, biases' gradients read apart, and the
+    per-channel factors of a squeeze-and-excitation.
+    """
+    read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
+    return read + layer_bytes_written(layer, pass_, batch_size, element_bytes)
+
+
+def activation_bytes(layer: Layer, batch_size: int, element_bytes: float = 4) -> float:
+    """Bytes of a layer's output, which backward may need; 0 for a view.
+
+    `predictor.operators.memory` knows which of them are really kept.
+    """
+    _check("forward", batch_size)
+    return 0.0 if layer.type == "flatten" else element_bytes * batch_size * _elements(layer).output
+
+
+def arithmetic_intensity(
+    layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4, cached: bool = True
+) -> float:
+    """FLOPs per byte read in one pass of a layer; 0 where nothing is read.
+
+    Parameters
+    ----------
+    layer, pass_, batch_size, element_bytes
+        As of `layer_bytes`.
+    cached : bool
+        True: every tensor is read once. False: every multiply-add reads both its factors from memory (layers
+        without multiply-adds read the same either way).
+
+    Notes
+    -----
+    The founding study counts the bytes read alone; over all traffic it is `layer_flops` / `layer_bytes`.
+    """
+    flops = layer_flops(layer, pass_, batch_size)
+    read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
+    if not cached and _work(layer).flops is None:
+        read = element_bytes * flops  # two factors per multiply-add, which counts as two
+    return flops / read if read else 0.0
+
+
+def cnn_multiply_adds(table: LayerTable) -> float:
+    """Multiply-adds of a CNN's convolutions and dense layers, forward, per image ("GMACs" x 10^9)."""
+    return sum(map(multiply_adds, table))
+
+
+def cnn_flops(table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES) -> float:
+    """Floating-point operations of all layers over `passes` (training by default) for one mini-batch."""
+    return sum(layer_flops(layer, pass_, batch_size) for pass_ in passes for layer in table)
+
+
+def cnn_bytes(
+    table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES, element_bytes: float = 4
+) -> float:
+    """Bytes that all layers read and write over `passes` (training by default) for one mini-batch."""
+    return sum(layer_bytes(layer, pass_, batch_size, element_bytes) for pass_ in passes for layer in table)
+
+
+def cnn_activation_bytes(table: LayerTable, batch_size: int, element_bytes: float = 4) -> float:
+    """Bytes of all layers' outputs for one mini-batch: an upper bound of what backward keeps."""
+    return sum(activation_bytes(layer, batch_size, element_bytes) for layer in table)
+
+
+def cnn_arithmetic_intensity(
+    table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES, element_bytes: float = 4
+) -> float:
+    """FLOPs per byte read over all layers and `passes` (training by default)."""
+    passes = tuple(passes)
+    read = sum(layer_bytes_read(layer, p, batch_size, element_bytes) for p in passes for layer in table)
+    return cnn_flops(table, batch_size, passes) / read if read else 0.0
+
+
+def _check(pass_: str, batch_size: int) -> None:
+    if pass_ not in PASSES:
+        raise SchemaError(f"no pass is called {pass_!r}. Nearest: {nearest(pass_, PASSES)}.")
+    if not batch_size >= 1:
+        raise OutOfRangeError(f"batch_size {batch_size!r} is below 1.")
+
+
+def _work(layer: Layer) -> Work:
+    return LEARNED_SCALE if layer.type == "multiply" and layer.parameters else WORK[layer.type]
+
+
+def _has_pass(layer: Layer, pass_: str) -> bool:
+    """Whether a pass runs: nothing asks for the gradient of the image."""
+    is_first = layer.inputs == (IMAGE,) or layer.index == 0
+    return not (is_first and PASSES.index(pass_) == 1)
+
+
+def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
+    _check(pass_, batch_size)
+    return _work(layer)[1 + PASSES.index(pass_)] if _has_pass(layer, pass_) else Traffic()  # type: ignore[return-value]
+
+
+def _elements(layer: Layer) -> _Elements:
+    inputs = _product(layer, "in_channels", "in_height", "in_width")
+    outputs = _product(layer, "out_channels", "out_height", "out_width")
+    return _Elements(inputs, outputs, layer.parameters)
+
+
+def _window(layer: Layer) -> float:
+    """Numbers under a pooling's window (input per output where the kernel is unknown); 1 for other layers."""
+    if layer.type not in ("max_pool", "avg_pool"):
+        return 1.0
+    if layer.kernel_height and layer.kernel_width:
+        return float(layer.kernel_height * layer.kernel_width)
+    return _elements(layer).input / _elements(layer).output
+
+
+def _product(layer: Layer, *columns: str) -> float:
+    value = 1.0
+    for column in columns:
+        size = getattr(layer, column)
+        if size is None:
+            raise SchemaError(f"layer {layer.index} {layer.name!r} ({layer.type}): {column} is unknown.")
+        value *= size
+    return value
+
+
+class Traffic(NamedTuple):
+    """How often one pass of a layer reads and writes what is as large as its input, output and weights."""
+
+    read_input: int = 0
+    read_output: int = 0
+    read_weights: int = 0
+    written_input: int = 0
+    written_output: int = 0
+    written_weights: int = 0
+
+
+class Work(NamedTuple):
+    """FLOPs and traffic of the passes: forward, input's and weights' gradients.
+
+    `flops` is per output number (a pooling: and per number of its window), None where it is multiply-adds.
+    """
+
+    flops: tuple[float, float, float] | None
+    forward: Traffic
+    backward_input: Traffic
+    backward_weight: Traffic = Traffic()
+
+
+_READ_WRITE = Traffic(read_input=1, written_output=1)
+_READ_WRITE_BACK = Traffic(read_output=1, written_input=1)
+_COPY = Work((0, 0, 0), _READ_WRITE, _READ_WRITE_BACK)
+_PRODUCT = Work(
+    None,
+    Traffic(read_input=1, read_weights=1, written_output=1),
+    Traffic(read_output=1, read_weights=1, written_input=1),
+    Traffic(read_input=1, read_output=1, written_weights=1),
+)
+
+# Batch norm reads its input for the statistics, then to normalize; backward sums dy and dy x, then makes dx
+# from x and dy: 8 tensors in all. A layer norm's statistics fit in registers: it reads its input once. The
+# gradient of an addition passes unchanged, but where its branches began, gradients are added: counted here.
+WORK: dict[str, Work] = {
+    "conv2d": _PRODUCT,
+    "conv_transpose2d": _PRODUCT,
+    "linear": _PRODUCT,
+    "batch_norm": Work(
+        (5, 4, 3),
+        Traffic(read_input=2, read_weights=1, written_output=1),
+        Traffic(read_input=1, read_output=1, read_weights=1, written_input=1),
+        Traffic(read_input=1, read_output=1, written_weights=1),
+    ),
+    "layer_norm": Work(
+        (5, 7, 3),
+        Traffic(read_input=1, read_weights=1, written_output=1),
+        Traffic(read_input=1, read_output=1, read_weights=1, written_input=1),
+        Traffic(read_input=1, read_output=1, written_weights=1),
+    ),
+    "activation": Work((1, 1, 0), _READ_WRITE, Traffic(read_output=2, written_input=1)),
+    "max_pool": Work((1, 0, 0), _READ_WRITE, _READ_WRITE_BACK),
+    "avg_pool": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+    "add": Work((1, 1, 0), Traffic(read_input=2, written_output=1), Traffic(read_output=2, written_input=1)),
+    "multiply": Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
+    "concat": _COPY,
+    "dropout": Work((2, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+    "stochastic_depth": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+    "permute": _COPY,
+    "pad": _COPY,
+    "flatten": Work((0, 0, 0), Traffic(), Traffic()),  # a view
+    "other": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+}
+
+# A learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
+LEARNED_SCALE = Work(
+    (1, 1, 2),
+    Traffic(read_input=1, read_weights=1, written_output=1),
+    Traffic(read_output=1, read_weights=1, written_input=1),
+    Traffic(read_input=1, read_output=1, written_weights=1),
+)
+
+
+Array = NDArray[np.float64]
+
+OPERATOR_CLASSES = {
+    "conv2d": "convolution",
+    "conv_transpose2d": "convolution",
+    "linear": "linear",
+    "batch_norm": "batch_norm",
+    "layer_norm": "layer_norm",
+    "activation": "activation",
+    "max_pool": "pooling",
+    "avg_pool": "pooling",
+    "add": "add",
+    "multiply": "multiply",
+    "concat": "concat",
+    "dropout": "dropout",
+    "stochastic_depth": "dropout",
+    "permute": "permute",
+    "pad": "permute",
+    "other": "permute",
+    "loss": "loss",
+    "optimizer": "optimizer",
+}
+"""Type of an operator -> the class that it is summed in; depthwise convolutions are a class of their own."""
+
+SHAPE_COLUMNS = (
+    "in_channels",
+    "out_channels",
+    "groups",
+    "positions",
+    "map_ratio",
+    "kernel",
+    "elongation",
+    "stride",
+    "dilation",
+    "uneven_in",
+    "uneven_out",
+    "uneven_map",
+    "input_gradient",
+    "in_place",
+    "wide_input",
+    "bias",
+    "n_tensors",
+    "forward",
+    "broadcast",
+)
+"""Columns of `shape_columns`."""
+
+_CPU_RATES = Rates(1e8, 1e8, 2e7, 4, False)  # 0.1 TFLOP/s and 20 GB/s: a scale, which cancels out
+_MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
+_FP32_BYTES = 4.0
+_LOSS_PASSES = 8.0
+
+
+def operator_class(operator: Operator) -> str:
+    """Class of operators whose times are added up with one weight."""
+    if operator.type == "conv2d" and (operator.groups or 1) > 1 and operator.groups == operator.in_channels:
+        return "depthwise"
+    return OPERATOR_CLASSES[operator.type]
+
+
+def device_rates(gpu: str, precision: str) -> Rates:
+    """Rates of a GPU of the catalogue; of a CPU (``cpu:<model>``), which has none, those of a usual one."""
+    return _CPU_RATES if is_cpu(gpu) else rates_of(find_gpu(gpu), precision)
+
+
+def device_sm_count(gpu: str) -> int | None:
+    """Multiprocessors of a GPU of the catalogue; None of a CPU."""
+    return None if is_cpu(gpu) else find_gpu(gpu).sm_count
+
+
+def device_cache_bytes(gpu: str) -> float | None:
+    """L2 cache of a GPU of the catalogue; None of a CPU, and where it is not known."""
+    size = None if is_cpu(gpu) else find_gpu(gpu).l2_mib
+    return None if size is None else size * 2**20
+
+
+def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
+    """Bytes that operators read and write at least, forward and backward; shape (n_operators, n_batches)."""
+    return _moved(_operator_work(operators), batch_sizes, rates)
+
+
+def _operator_work(operators: Sequence[Operator]) -> Array:
+    """What `operator_work` says of each, a row for each."""
+    return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+
+
+def _moved(work: Array, batch_sizes: Array, rates: Rates) -> Array:
+    elements, fixed, fixed_bytes, wide = (column[:, None] for column in work.T[1:5])
+    batches = np.asarray(batch_sizes, dtype=float)[None, :]
+    widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
+    moved: Array = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    return moved
+
+
+def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
+    """Least time of operators at full rates, plus a launch per pass, in ms; shape (n_operators, n_batches).
+
+    Raises
+    ------
+    SchemaError
+        If an operator lacks the shape that its work follows from.
+    """
+    work = _operator_work(operators)
+    flops, launches = work[:, :1], work[:, 5:]
+    batches = np.asarray(batch_sizes, dtype=float)[None, :]
+    moved = _moved(work, batch_sizes, rates)
+    compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
+    least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
+    return least
+
+
+def shape_columns(operators: Sequence[Operator]) -> Array:
+    """What decides how near an operator comes to its roofline; shape (n_operators, len(SHAPE_COLUMNS)).
+
+    Sizes are base-2 logarithms, so that a difference of 1 means twice as many; flags are 0 or 1.
+    """
+    return np.array([_shape(operator) for operator in operators], dtype=float).reshape(-1, len(SHAPE_COLUMNS))
+
+
+@lru_cache(maxsize=65536)
+def operator_work(operator: Operator) -> tuple[float, float, float, float, float, float]:
+    """FLOPs and elements per image, elements and bytes whatever the batch, wide elements per image, launches."""
+    if operator.type == "optimizer":
+        return 0.0, 0.0, 0.0, _MOMENTUM_TRAFFIC * _FP32_BYTES * operator.parameters, 0.0, 1.0
+    if operator.type == "loss":
+        return 0.0, _LOSS_PASSES * (operator.in_channels or 1), 0.0, 0.0, 0.0, 2.0
+    layer = _layer(operator)
+    passes = PASSES if operator.passes != "forward" else PASSES[:1]
+    one, two = (sum(layer_bytes(layer, each, batch, 1.0) for each in passes) for batch in (1, 2))
+    flops = sum(layer_flops(layer, each, 1) for each in passes)
+    inputs = math.prod(getattr(layer, f"in_{part}") or 1 for part in ("channels", "height", "width"))
+    launches = 1.0 if operator.passes == "forward" else 3.0 if operator.parameters else 2.0
+    return flops, two - one, 2 * one - two, 0.0, float(inputs) if operator.wide_input else 0.0, launches
+
+
+def _layer(operator: Operator) -> Layer:
+    own = {entry.name for entry in fields(Operator)} & {entry.name for entry in fields(Layer)}
+    columns = {name: getattr(operator, name) for name in own}
+    inputs = (0,) if operator.input_gradient else (IMAGE,)
+    return Layer(index=1, name=operator.name, inputs=inputs, **columns)
+
+
+@lru_cache(maxsize=65536)
+def _shape(operator: Operator) -> tuple[float, ...]:
+    if operator.type == "optimizer":
+        sizes = {"in_channels": operator.parameters, "n_tensors": operator.n_tensors}
+        return tuple(_log2(sizes.get(name, 1)) for name in SHAPE_COLUMNS)
+    if not operator.in_channels:
+        raise SchemaError(f"{operator.name} has no in_channels, without which its time is unknown.")
+    groups = operator.groups or 1
+    ins, outs = operator.in_channels, operator.out_channels or operator.in_channels
+    side_in = (operator.in_height or 1) * (operator.in_width or 1)
+    side_out = (operator.out_height or 1) * (operator.out_width or 1)
+    height, width = operator.kernel_height or 1, operator.kernel_width or 1
+    weights = ins * outs * height * width / groups
+    values = {
+        "in_channels": _log2(ins / groups),
+        "out_channels": _log2(outs / groups),
+        "groups": _log2(groups),
+        "positions": _log2(side_out),
+        "map_ratio": _log2(side_in / side_out),
+        "kernel": _log2(height * width),
+        "elongation": abs(_log2(height / width)),
+        "stride": _log2((operator.stride_height or 1) * (operator.stride_width or 1)),
+        "dilation": _log2(operator.dilation or 1),
+        "uneven_in": float((ins // groups) % 8 > 0),
+        "uneven_out": float((outs // groups) % 8 > 0),
+        "uneven_map": float((operator.out_width or 1) % 4 > 0),
+        "input_gradient": float(operator.input_gradient),
+        "in_place": float(operator.in_place),
+        "wide_input": float(operator.wide_input),
+        "bias": float(
+            operator.type in ("conv2d", "conv_transpose2d", "linear") and operator.parameters > weights
+        ),
+        "n_tensors": _log2(operator.n_tensors),
+        "forward": float(operator.passes == "forward"),
+        "broadcast": float(operator.type == "multiply" and operator.parameters > 0),
+    }
+    return tuple(values[name] for name in SHAPE_COLUMNS)
+
+
+def _log2(value: float) -> float:
+    return math.log2(value) if value > 0 else 0.0

@@ -1,0 +1,186 @@
+"""Asks a question of `cases` through one of the public faces; every face gives the same records."""
+
+import base64
+import csv
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from cases import BULK_ROWS, EVALUATIONS, MEASURED, Question
+
+import epochcast
+
+__all__ = [
+    "answers_of_bulk",
+    "answers_of_cli",
+    "answers_of_evaluation",
+    "answers_of_fit",
+    "answers_of_python",
+    "answers_of_rest",
+    "service",
+]
+
+Record = dict[str, Any]
+_MODE = ("precision", "memory_format")
+
+
+def answers_of_python(question: Question) -> list[Record]:
+    """Records of `epochcast.predict` or `compare`; explanations as dicts."""
+    ask = getattr(epochcast, question.verb)
+    cnn = question.cnn() if callable(question.cnn) else question.cnn
+    given = (
+        (cnn, question.batch_size, question.gpu)
+        if question.verb == "compare"
+        else (cnn, question.gpu, question.batch_size)
+    )
+    frame = ask(*given, precision=question.precision, **question.options)
+    if question.verb == "explain":
+        return [_plain(each) for each in frame.attrs["explanations"]]
+    records: list[Record] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return records
+
+
+def answers_of_cli(question: Question) -> list[Record]:
+    """Records of `epochcast VERB ... --format json`."""
+    several = question.cnn if isinstance(question.cnn, list) else [question.cnn]
+    arguments = [question.verb, *several, "--precision", question.precision, "--format", "json"]
+    gpus = question.gpu if isinstance(question.gpu, list) else [question.gpu]
+    arguments += [word for gpu in gpus if gpu is not None for word in ("--gpu", gpu)]
+    arguments += ["--batch-size", ",".join(map(str, question.batch_size))]
+    for name, value in question.options.items():
+        arguments += _anchor_words(value) if name == "anchors" else _words(name, value)
+    return list(json.loads(_command(arguments))["rows"])
+
+
+def answers_of_rest(client: Any, question: Question) -> list[Record]:
+    """Records of `POST /v1/predictions`, `/v1/comparisons` or `/v1/explanations`, asked CNN by CNN."""
+    several = question.cnn if isinstance(question.cnn, list) else [question.cnn]
+    return [record for cnn in several for record in _posted(client, question, cnn)]
+
+
+@contextmanager
+def service() -> Iterator[Any]:
+    """A test client of the service, without a store."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # which HTTP library the test client will prefer one day
+        from fastapi.testclient import TestClient
+    from api.main import create_app
+
+    quiet = {"EPOCHCAST_STORE": "", "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
+    with patch.dict(os.environ, quiet), TestClient(create_app()) as client:
+        yield client
+
+
+def answers_of_bulk(folder: Path) -> list[Record]:
+    """Rows that `epochcast predict --rows` writes."""
+    asked, answered = folder / "asked.csv", folder / "answered.csv"
+    _write_csv(asked, BULK_ROWS)
+    _command(
+        ["predict", "--rows", str(asked), "--out", str(answered)], code=1
+    )  # a K80's rows of amp_fp16 fail
+    with answered.open(newline="") as file:
+        return [
+            row
+            | {name: float(row[name]) if row[name] else None for name in row if name.endswith(("_ms", "_s"))}
+            | {"failed": bool(row["error"])}
+            for row in csv.DictReader(file)
+        ]
+
+
+def answers_of_fit(folder: Path) -> list[Record]:
+    """What a model predicts that was fitted on `MEASURED`."""
+    measured = folder / "measured.csv"
+    _write_csv(measured, MEASURED)
+    model = epochcast.fit(measured)
+    frame = epochcast.predict(
+        ["resnet50", "vgg11", "densenet121"],
+        ["Tesla T4", "Tesla K80", "NVIDIA A100-SXM4-40GB"],
+        [8, 32, 256],
+        precision="fp32",
+        samples=50_000,
+        model=model,
+    )
+    records: list[Record] = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return records
+
+
+def answers_of_evaluation(folder: Path) -> list[Record]:
+    """Errors of predictors on `MEASURED`."""
+    measured = folder / "measured.csv"
+    _write_csv(measured, MEASURED)
+    found: list[Record] = []
+    for given in EVALUATIONS.values():
+        frame = epochcast.evaluate(measured, seed=0, n_jobs=1, **given)
+        found += frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return found
+
+
+def _plain(explanation: Any) -> Record:
+    return asdict(explanation) if is_dataclass(explanation) else dict(explanation)  # type: ignore[arg-type]
+
+
+def _words(name: str, value: Any) -> list[str]:
+    option = {"data_set": "dataset", "budget_usd": "budget", "deadline_h": "deadline"}.get(name, name)
+    flag = "--" + option.replace("_", "-")
+    return [flag] if value is True else [flag, str(value)]
+
+
+def _anchor_words(anchors: list[Record]) -> list[str]:
+    [anchor] = anchors
+    short = {"throughput_samples_per_s": "throughput"}
+    return [
+        word for name, value in anchor.items() for word in _words(f"anchor_{short.get(name, name)}", value)
+    ]
+
+
+def _command(arguments: list[str], code: int = 0) -> str:
+    from typer.testing import CliRunner
+
+    from epochcast.command import app
+
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, (arguments, result.output, result.exception)
+    return result.stdout
+
+
+def _posted(client: Any, question: Question, cnn: str) -> list[Record]:
+    gpus = question.gpu if isinstance(question.gpu, list) else question.gpu and [question.gpu]
+    body: Record = {"batch_sizes": question.batch_size, "precision": question.precision} | question.options
+    if gpus is not None:
+        body["gpus"] = gpus
+    if question.verb == "predict":
+        body |= {f"{name}s": [body.pop(name)] for name in _MODE if name in body}
+    if "measurements" in body:
+        body["measurements"] = _measurement_columns(Path(body["measurements"]))
+    name = "cnn"
+    if cnn.endswith(".onnx"):
+        name, content = "onnx", base64.b64encode(Path(cnn).read_bytes()).decode()
+        body["onnx"] = content
+    else:
+        body["cnn"] = cnn
+    path = {"predict": "predictions", "compare": "comparisons", "explain": "explanations"}[question.verb]
+    response = client.post(f"/v1/{path}", json=body)
+    assert response.status_code == 200, (question.name, response.text)
+    records = response.json()["explanations" if question.verb == "explain" else "rows"]
+    # A file sent in base64 has no name of its own.
+    return [record | ({"cnn": Path(cnn).stem} if name == "onnx" else {}) for record in records]
+
+
+def _measurement_columns(path: Path) -> dict[str, list[Any]]:
+    import pandas as pd
+
+    frame = pd.read_csv(path).astype(object)
+    return {str(name): [None if pd.isna(cell) else cell for cell in cells] for name, cells in frame.items()}
+
+
+def _write_csv(path: Path, rows: list[Record]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

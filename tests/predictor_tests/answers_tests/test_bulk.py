@@ -1,0 +1,142 @@
+"""Bulk prediction: the same numbers as one by one, the input kept, and an error text for each bad row."""
+
+import csv
+
+import pytest
+
+from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
+from predictor.answers.predict import predict
+from predictor.errors import SchemaError
+
+HEADER = "id,cnn,image_size,gpu,batch_size,precision,samples"
+
+
+@pytest.fixture
+def answer(tmp_path, fake_model):
+    """The answers to lines of a CSV, as dicts."""
+
+    def ask(*lines, header=HEADER):
+        asked, answered = tmp_path / "rows.csv", tmp_path / "predictions.csv"
+        asked.write_text("\n".join([header, *lines]) + "\n")
+        ask.failed = predict_rows(asked, answered, fake_model)
+        with answered.open(newline="") as file:
+            return list(csv.DictReader(file))
+
+    return ask
+
+
+def test_a_row_has_the_numbers_of_the_single_question(answer, fake_model, prices):
+    (row,) = answer("a,resnet18,64,T4,32,fp32,1000")
+    (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, offers=prices, model=fake_model)
+    for name in ("iteration_time_ms", "gpu_time_ms", "low_ms", "high_ms", "epoch_time_s"):
+        assert float(row[name]) == getattr(single, name)
+
+
+def test_the_inputs_columns_and_order_are_kept(answer):
+    rows = answer("b,resnet18,64,T4,32,fp32,", "a,alexnet,224,K80,16,fp32,", "c,resnet18,64,T4,8,fp32,")
+    assert [row["id"] for row in rows] == ["b", "a", "c"]
+    assert list(rows[0]) == [*HEADER.split(","), *ADDED_COLUMNS]
+
+
+def test_rows_that_share_cnn_gpu_and_mode_are_one_question_to_the_model(answer, fake_model):
+    answer(*(f"{i},resnet18,64,T4,{1 + i % 7},fp32,{i + 1}" for i in range(50)))
+    assert fake_model.calls == [("resnet18", "Tesla T4", [1, 2, 3, 4, 5, 6, 7])]
+
+
+def test_an_empty_cell_is_the_default(answer):
+    (row,) = answer("a,resnet18,,T4,32,fp32,")
+    assert (row["error"], row["epoch_time_s"]) == ("", "")
+    assert float(row["iteration_time_ms"]) > 0
+
+
+def test_reasons_why_a_row_extrapolates_are_written(answer):
+    (row,) = answer("a,resnet18,64,H200,32,fp32,")
+    assert row["extrapolates"] == "gpu: not measured"
+
+
+def test_an_anchor_in_the_row_is_used(answer):
+    header = "cnn,image_size,gpu,batch_size,precision,anchor_gpu,anchor_batch_size,anchor_iteration_time_ms"
+    (row,) = answer("resnet18,64,T4,32,fp32,K80,16,300", header=header)
+    assert row["method"] == "anchored"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a,resnet51,64,T4,32,fp32,", "no CNN is called 'resnet51'"),
+        ("a,resnet18,64,H2O,32,fp32,", "no GPU is called 'H2O'"),
+        ("a,resnet18,64,T4,0,fp32,", "batch_size 0 lies outside"),
+        ("a,resnet18,64,T4,many,fp32,", "batch_size 'many' is not a whole number"),
+        ("a,resnet18,64,T4,,fp32,", "batch_size '' is not a whole number"),
+        ("a,resnet18,64,T4,32,amp_bf16,", "has no amp_bf16"),
+        ("a,resnet18,64,T4,32,fp33,", "precision 'fp33' is not known"),
+        ("a,resnet18,1.5,T4,32,fp32,", "image_size '1.5' is not a whole number"),
+        ("a,alexnet,8,T4,32,fp32,", "image_size 8 is below"),
+        ("a,resnet18,64,T4,32,fp32,none", "samples 'none' is not a whole number"),
+        ("a,resnet18,64,T4,32", "the row has 5 cells, the header 7"),
+        ("a,no/such.csv,64,T4,32,fp32,", "no/such.csv"),
+    ],
+)
+def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, answer):
+    good = "g,resnet18,64,T4,32,fp32,100"
+    first, bad, last = answer(good, line, good)
+    assert message in bad["error"]
+    assert bad["iteration_time_ms"] == ""
+    assert (first["error"], last["error"], answer.failed) == ("", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "message"),
+    [
+        ("n_gpus", "4", "n_gpus 4 cannot be predicted yet"),
+        ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
+        ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
+        ("anchor_gpu", "T4", "the anchor lacks batch_size"),
+    ],
+)
+def test_a_bad_optional_cell_is_an_error_of_its_row(column, cell, message, answer):
+    header = f"cnn,image_size,gpu,batch_size,precision,{column}"
+    (row,) = answer(f"resnet18,64,T4,32,fp32,{cell}", header=header)
+    assert message in row["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty. It needs the columns cnn, image_size"),
+        ("cnn,gpu,batch_size,precision\n", "lacks the column image_size"),
+        ("cnn,image_size,gpu,batch_size,precision,error\n", "has the column error already"),
+        ("cnn,cnn,image_size,gpu,batch_size,precision\n", "has the column cnn twice"),
+    ],
+    ids=["empty", "missing column", "taken column", "column twice"],
+)
+def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path, fake_model):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(SchemaError, match=message):
+        predict_rows(path, tmp_path / "out.csv", fake_model)
+
+
+def test_answers_written_to_a_link_leave_it_a_link(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    (tmp_path / "latest.csv").symlink_to("answers.csv")
+    predict_rows(tmp_path / "rows.csv", tmp_path / "latest.csv", fake_model)
+    assert (tmp_path / "latest.csv").is_symlink()
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 2
+
+
+def test_a_folder_for_the_answers_is_refused_by_its_name(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    with pytest.raises(SchemaError, match=f"{tmp_path} cannot be written: Is a directory"):
+        predict_rows(tmp_path / "rows.csv", tmp_path, fake_model)
+
+
+def test_a_missing_file_is_refused(tmp_path, fake_model):
+    with pytest.raises(SchemaError, match="cannot be read: No such file"):
+        predict_rows(tmp_path / "none.csv", tmp_path / "out.csv", fake_model)
+
+
+def test_a_spreadsheets_byte_order_mark_does_no_harm(tmp_path, fake_model):
+    path = tmp_path / "rows.csv"
+    path.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,64,T4,8,fp32\n", encoding="utf-8-sig")
+    assert predict_rows(path, tmp_path / "out.csv", fake_model) == 0

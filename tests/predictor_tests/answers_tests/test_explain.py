@@ -1,0 +1,283 @@
+"""What the time is made of: parts that add up, bounds on constructed cases, the law, switches, other modes."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.answers.bounds import (
+    BOUNDS,
+    bounding_ms,
+    bounds_of,
+    operator_classes_of,
+    switches_of_algorithms,
+    switches_of_library,
+    switches_of_times,
+)
+from predictor.answers.explain import explain, explanation_rows, row_columns, small_batch_law
+from predictor.answers.predict import predict
+from predictor.answers.question import load_model
+from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.modes import MEMORY_FORMATS
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
+from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.law import LayerLaw
+from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.operators.operators import operators_of
+
+SIZES = [1, 8, 64, 512]
+H200 = LibraryMode("NVIDIA H200", precision="tf32")
+
+
+@pytest.fixture(scope="module")
+def answer():
+    return explain("resnet50", ["H200", "T4"], SIZES, data_set="imagenet")
+
+
+@pytest.fixture(scope="module")
+def measured_model(made_up_gpu):
+    """The shipped model, and all of ResNet-18's operators measured on a made-up H200."""
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), [4, 16, 64, 256])
+    library = OperatorLibrary.of_rows(H200, rows)
+    law = LayerLaw(operator_ms=0.001, iteration_ms=0.02)
+    return replace(load_model(None), layers=LayerModels(given={H200: LayerModel(library, law)}))
+
+
+@pytest.fixture(scope="module")
+def by_layers(measured_model):
+    asked = {"precision": "tf32", "model": measured_model}
+    return explain("resnet18", "H200", [4, 16, 64], **asked)[0]
+
+
+def matrix_product(channels, positions):
+    """A CNN of one dense layer over so many positions."""
+    side = {
+        f"{name}_{part}": value
+        for name in ("in", "out")
+        for part, value in (("height", positions), ("width", 1))
+    }
+    shape = {"in_channels": channels, "out_channels": channels, "parameters": channels * channels}
+    return LayerTable("product", 32, (Layer(0, "product", "linear", **side, **shape),))
+
+
+def test_each_gpu_has_one_explanation_over_all_batch_sizes(answer):
+    assert [(each.gpu, each.batch_sizes) for each in answer] == [
+        ("NVIDIA H200", tuple(SIZES)),
+        ("Tesla T4", tuple(SIZES)),
+    ]
+
+
+def test_times_are_those_of_predict(answer):
+    rows = predict("resnet50", "H200", SIZES, data_set="imagenet")
+    for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "host_time_ms"):
+        assert list(getattr(answer[0], name)) == [getattr(row, name) for row in rows]
+
+
+@pytest.mark.parametrize("parts", ["classes", "bound_ms"])
+def test_parts_add_up_to_the_gpus_time(answer, by_layers, parts):
+    for each in (*answer, by_layers):
+        sums = np.sum(list(getattr(each, parts).values()), axis=0)
+        assert sums == pytest.approx(np.array(each.gpu_time_ms))
+
+
+def test_classes_have_the_same_names_whatever_the_method(answer, by_layers):
+    assert by_layers.method == "layer-times"
+    assert {"convolution", "batch_norm", "linear", "pooling"} <= set(answer[0].classes) & set(
+        by_layers.classes
+    )
+
+
+def test_time_that_no_operator_accounts_for_is_overhead(by_layers):
+    operators = operators_of(zoo_cnn("resnet18")).total()
+    assert by_layers.classes["overhead"] == pytest.approx([0.02 + 0.001 * operators] * 3)
+
+
+def test_kernels_of_one_class_are_added_up():
+    ms = np.array([1.0, 2.0])
+    found = operator_classes_of({"add": ms, "conv_forward": ms, "conv_backward_input": ms, "fan_out": ms / 4})
+    assert {name: list(values) for name, values in found.items()} == {
+        "convolution": [2, 4],
+        "add": [1.25, 2.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "batch_size", "bound"),
+    [
+        (matrix_product(8192, 64), 64, "compute"),
+        (matrix_product(4, 100_000), 256, "memory"),
+        (matrix_product(4, 1), 1, "launch"),
+    ],
+    ids=["a large product", "a narrow one", "a tiny one"],
+)
+def test_the_gpu_is_bound_by_what_its_layers_wait_for(table, batch_size, bound):
+    by_bound = bounding_ms(table, find_gpu("T4"), "fp32", np.array([batch_size]), None)
+    assert bounds_of(np.ones(1), np.zeros(1), by_bound) == (bound,)
+
+
+def test_the_host_bounds_what_it_enqueues_more_slowly_than_the_gpu_runs():
+    by_bound = {"compute": np.array([1.0, 1.0]), "memory": np.array([0.5, 2.0])}
+    assert bounds_of(np.array([1.5, 3.0]), np.array([2.0, 2.0]), by_bound) == ("host", "memory")
+
+
+def test_without_the_hosts_time_a_busy_gpu_bounds_and_an_idle_one_is_unknown():
+    gpu, host, wall = np.array([9.0, 3.0, math.nan]), np.full(3, math.nan), np.full(3, 10.0)
+    assert bounds_of(gpu, host, {"memory": gpu}, wall) == ("memory", "unknown", "unknown")
+
+
+def test_every_bound_is_one_of_the_known_words(answer):
+    assert {name for each in answer for name in each.bound} <= set(BOUNDS)
+
+
+def test_a_captured_graph_waits_for_no_host():
+    found = explain("resnet50", "H200", [1], capture="graph")[0]
+    assert (found.bound, found.host_time_ms) == (("launch",), (0.0,))
+
+
+def test_the_law_holds_while_the_host_takes_all_the_time():
+    law = small_batch_law([1, 2, 4, 8, 16], [10.0, 10.1, 10.5, 11.5, 20.0], ["host"] * 5, lambda ms: 50 * ms)
+    assert (law.k_s, law.from_batch_size, law.up_to_batch_size, law.because) == (500.0, 1, 4, "host")
+
+
+@pytest.mark.parametrize("times", [[10.0, 11.5], [10.0]])
+def test_there_is_no_law_where_doubling_the_batch_breaks_it(times):
+    assert small_batch_law([1, 2][: len(times)], times, ["host", "host"]) is None
+
+
+def test_the_laws_constant_is_the_epoch_time_times_the_batch_size(answer):
+    law, [row] = answer[0].small_batch_law, predict("resnet50", "H200", 2, data_set="imagenet")
+    assert row.epoch_time_s * 2 == pytest.approx(law.k_s, rel=0.1)
+    assert law.iteration_time_ms == answer[0].iteration_time_ms[0]
+
+
+def test_without_samples_the_law_has_no_constant_and_says_the_iterations_time():
+    law = explain("lenet5", "H200", 1)[0].small_batch_law
+    assert law.k_s is None
+    assert law.iteration_time_ms > 0
+
+
+def test_a_law_that_begins_below_the_measured_batch_sizes_says_so(answer):
+    assert answer[0].small_batch_law.extrapolates
+
+
+def test_every_other_precision_and_memory_format_of_the_gpu_is_another_mode(answer):
+    for each in answer:
+        modes = {(other.precision, other.memory_format) for other in each.other_modes}
+        every = {(p, f) for p in precisions_of(find_gpu(each.gpu)) for f in MEMORY_FORMATS}
+        assert modes == every - {("fp32", "nchw")}
+
+
+def test_a_factor_is_the_ratio_of_two_predictions_within_its_interval(answer):
+    other = next(o for o in answer[0].other_modes if (o.precision, o.memory_format) == ("tf32", "nchw"))
+    rows = predict("resnet50", "H200", SIZES, precision="tf32")
+    expected = [row.iteration_time_ms / ms for row, ms in zip(rows, answer[0].iteration_time_ms, strict=True)]
+    assert list(other.factor) == pytest.approx(expected)
+    assert all(
+        low < factor < high for low, factor, high in zip(other.low, other.factor, other.high, strict=True)
+    )
+
+
+def test_modes_are_compared_by_the_same_method_where_one_lacks_measured_operators(by_layers):
+    assert {other.method for other in by_layers.other_modes} == {"roofline"}
+    fp32 = next(o for o in by_layers.other_modes if (o.precision, o.memory_format) == ("fp32", "nchw"))
+    rows = [
+        predict("resnet18", "H200", [4, 16, 64], precision=p, method="roofline") for p in ("fp32", "tf32")
+    ]
+    assert list(fp32.factor) == pytest.approx(
+        [a.iteration_time_ms / b.iteration_time_ms for a, b in zip(*rows, strict=True)]
+    )
+
+
+def test_another_mode_has_only_the_reasons_that_the_asked_one_lacks(answer):
+    assert any(why.startswith("batch") for why in answer[0].extrapolates[0])
+    assert not any(why.startswith("batch") for other in answer[0].other_modes for why in other.extrapolates)
+
+
+def test_an_anchor_corrects_the_time_and_not_the_factors_of_other_modes(answer):
+    anchor = {"gpu": "H200", "batch_size": 64, "iteration_time_ms": 35.0}
+    found = explain("resnet50", "H200", SIZES, anchors=[anchor])[0]
+    assert found.iteration_time_ms[2] != answer[0].iteration_time_ms[2]
+    assert found.other_modes == answer[0].other_modes
+
+
+def test_smooth_operators_have_no_switches(by_layers):
+    assert by_layers.switches == ()
+
+
+def test_an_operator_whose_time_jumps_switches_there(made_up_gpu):
+    table = zoo_cnn("resnet18")
+    rows = made_up_gpu.operator_rows(operators_of(table), [4, 16, 64])
+    slow = max((row for row in rows if row["batch_size"] == 16), key=lambda row: row["gpu_time_ms"])
+    slow["gpu_time_ms"] *= 10
+    library = OperatorLibrary.of_rows(H200, rows)
+    found = switches_of_library(library, table, dict.fromkeys([4.0, 16.0, 64.0], 20.0))
+    assert [(each.layer, each.from_batch_size, each.to_batch_size) for each in found] == [
+        (slow["cnn"], 4, 16),
+        (slow["cnn"], 16, 64),
+    ]
+    assert found[0].after is None
+
+
+def test_a_jump_that_hardly_changes_the_iteration_is_left_out(made_up_gpu):
+    table = zoo_cnn("resnet18")
+    rows = made_up_gpu.operator_rows(operators_of(table), [4, 16, 64])
+    rows[1]["gpu_time_ms"] *= 10
+    assert not switches_of_library(
+        OperatorLibrary.of_rows(H200, rows), table, dict.fromkeys([4.0, 16.0, 64.0], 1e9)
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "jumps"),
+    [
+        ([10, 19, 37], 0),
+        ([10, 22, 43], 1),
+        ([10, 9, 17], 1),
+        ([10, math.nan, 43], 1),
+        ([10, math.nan, 35], 0),
+    ],
+    ids=["steady", "time per image rises", "time falls", "across a gap", "steady across a gap"],
+)
+def test_a_jump_is_what_one_algorithm_would_not_do(times, jumps):
+    assert len(switches_of_times("mine", [16, 32, 64], times)) == jumps
+
+
+def test_kernels_that_change_between_batch_sizes_are_named():
+    texts = [
+        f'{{"{size}x64x8x8_64x64x3x3_s1x1": {{"forward": "{name}", "backward_data": "same"}}}}'
+        for size, name in ((4, "direct"), (8, "winograd"))
+    ]
+    [switch] = switches_of_algorithms([4, 8, 16, 32], [*texts, None, "damaged {"])
+    assert (switch.layer, switch.part, switch.before, switch.after) == (
+        "64x8x8_64x64x3x3_s1x1",
+        "forward",
+        "direct",
+        "winograd",
+    )
+
+
+def test_rows_hold_every_class_as_a_column(answer):
+    rows = explanation_rows(answer[0])
+    assert len(rows) == len(SIZES)
+    assert set(rows[0]) <= set(row_columns(answer))
+    assert rows[2]["convolution_ms"] == answer[0].classes["convolution"][2]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"cnn": "resnet5"}, UnknownCnnError, "Nearest: 'resnet50'"),
+        ({"gpus": "H2O0"}, UnknownGpuError, "Nearest: 'NVIDIA H200'"),
+        ({"gpus": "T4", "precision": "tf32"}, OutOfRangeError, "It has: fp32"),
+        ({"batch_sizes": 0}, OutOfRangeError, "batch_size 0 lies outside"),
+        ({"memory_format": "nhcw"}, SchemaError, "known: nchw, channels_last"),
+        ({"samples": 5, "data_set": "cifar10"}, SchemaError, "Pass one of them"),
+        ({"method": "guess"}, SchemaError, "no method is called 'guess'"),
+    ],
+)
+def test_a_question_that_makes_no_sense_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        explain(**{"cnn": "resnet50", "gpus": "H200", "batch_sizes": 8} | change)

@@ -1,0 +1,169 @@
+"""A user's own measurement table answers at once: `predict(..., measurements=...)`."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.answers.predict import predict
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError, OutOfRangeError, SchemaError
+from predictor.measurements.table import write_measurements
+from predictor.models.layer_times.files import LayerModels
+from predictor.models.served import Model
+from predictor.operators.operators import operators_of
+
+SIZES = (16, 64, 256)
+A100 = "NVIDIA A100-SXM4-40GB"  # nobody shipped its operators
+
+
+def _predict(cnn, table, **options):
+    return predict(cnn, A100, [64], precision="tf32", measurements=table, **options)[0]
+
+
+@pytest.fixture(scope="module")
+def operators(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), SIZES, gpu=A100)
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def with_target(operators, made_up_gpu):
+    rows = [row | {"gpu": A100} for row in made_up_gpu.target_rows(["resnet18"], [64], {"batch_norm": 1.5})]
+    return pd.concat([operators, pd.DataFrame(rows)], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def nobodys():
+    """The shipped model without measured layers, so that no weights can be borrowed."""
+    return replace(Model.load(), layers=LayerModels())
+
+
+def test_operators_answer_without_a_fit(operators, made_up_gpu, nobodys):
+    found = _predict("resnet18", operators, model=nobodys)
+    assert found.method == "layer-times"
+    assert found.gpu_time_ms == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=1e-6
+    )
+
+
+def test_a_gpu_without_measured_cnns_borrows_the_weights_of_another(operators, nobodys):
+    borrowing, plain = (_predict("resnet18", operators, model=each) for each in (Model.load(), nobodys))
+    assert "weights of NVIDIA H200" in borrowing.trained_on
+    assert "weights of 1" in plain.trained_on
+    assert borrowing.gpu_time_ms == pytest.approx(plain.gpu_time_ms, rel=0.1)
+    assert borrowing.gpu_time_ms != plain.gpu_time_ms
+
+
+def test_a_file_is_as_good_as_a_table(operators, tmp_path):
+    write_measurements(operators, tmp_path / "mine.csv.gz")
+    assert _predict("resnet18", tmp_path / "mine.csv.gz") == _predict("resnet18", operators)
+
+
+def test_a_target_of_the_same_cnn_is_an_anchor(with_target):
+    measured = float(with_target["iteration_time_ms"].iloc[-1])
+    found = _predict("resnet18", with_target)
+    assert found.method == "layer-times, anchored"
+    assert found.iteration_time_ms == pytest.approx(measured, rel=0.01)
+
+
+def test_targets_without_operators_are_anchors_of_the_roofline(with_target):
+    targets = with_target[with_target["kind"] == "target"]
+    found = _predict("resnet18", targets)
+    assert found.method == "anchored"
+    assert found.iteration_time_ms == pytest.approx(float(targets["iteration_time_ms"].iloc[0]), rel=0.01)
+
+
+def test_a_target_of_another_mode_or_image_size_is_no_anchor(with_target):
+    table = with_target.copy()
+    table.loc[table.index[-1], "precision"] = "fp32"
+    assert _predict("resnet18", table).method == "layer-times"
+    assert _predict("resnet18", with_target, image_size=128).method == "layer-times"
+
+
+def test_a_captured_question_takes_the_measured_gpu_time(with_target):
+    found = _predict("resnet18", with_target, capture="graph")
+    assert found.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)
+
+
+def test_a_cnn_of_near_layers_is_answered_by_them(operators):
+    assert _predict("resnet34", operators).method == "layer-times"
+
+
+def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
+    found = _predict("convnext_tiny", operators)
+    assert found.method == "roofline"
+    assert any(reason.startswith("layers: nothing like") for reason in found.extrapolates)
+
+
+def test_measurements_that_were_disturbed_are_counted(operators):
+    table = operators.assign(notes="disturbed: other processes used 51 % of the processors")
+    assert (
+        f"{len(table)} of {len(table)} measurements were disturbed" in _predict("resnet18", table).trained_on
+    )
+    assert "disturbed" not in _predict("resnet18", operators).trained_on
+
+
+def test_another_gpu_is_answered_by_roofline(operators):
+    assert predict("resnet18", "T4", [64], measurements=operators)[0].method == "roofline"
+
+
+def test_the_model_given_stays_as_it_was(operators):
+    _predict("resnet18", operators)
+    assert predict("resnet18", A100, [64], precision="tf32")[0].method == "roofline"
+
+
+def test_a_table_of_proxies_alone_is_refused(with_target):
+    with pytest.raises(DataError, match="neither operators nor CNNs"):
+        _predict("resnet18", with_target.tail(1).assign(kind="proxy"))
+
+
+def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no measurement table"):
+        _predict("resnet18", tmp_path / "none.csv")
+    with pytest.raises(SchemaError, match="lacks the column"):
+        _predict("resnet18", pd.DataFrame({"gpu": ["T4"]}))
+
+
+def test_times_twice_as_long_give_an_iteration_twice_as_long(operators, nobodys):
+    slower = operators.assign(gpu_time_ms=2 * operators["gpu_time_ms"])
+    once, twice = (_predict("resnet18", table, model=nobodys) for table in (operators, slower))
+    assert twice.gpu_time_ms == pytest.approx(2 * once.gpu_time_ms, rel=1e-6)
+
+
+def test_times_are_finite_for_every_batch_size(operators):
+    rows = predict("resnet18", A100, "1,2,4,512", precision="tf32", measurements=operators)
+    assert np.isfinite([row.iteration_time_ms for row in rows]).all()
+    assert any("batch:" in reason for reason in rows[0].extrapolates)
+
+
+CPU = "cpu:Xeon"
+
+
+@pytest.fixture(scope="module")
+def on_cpu(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("lenet5")), SIZES, gpu=CPU, precision="fp32")
+    target = made_up_gpu.target_rows(["lenet5"], [64])[0] | {"gpu": CPU, "precision": "fp32"}
+    return pd.DataFrame(rows).drop(columns=["gpu_time_ms", "host_time_ms"]), pd.DataFrame([target])
+
+
+def test_a_cpu_is_answered_from_its_operators_alone(on_cpu, made_up_gpu):
+    found = predict("lenet5", CPU, [64], measurements=on_cpu[0])[0]
+    assert (found.method, found.gpu, found.host_time_ms) == ("layer-times", CPU, 0.0)
+    assert found.iteration_time_ms == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("lenet5"), [64], {})[0], rel=1e-6
+    )
+
+
+def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
+    table = pd.concat(on_cpu, ignore_index=True)
+    found = predict("lenet5", CPU, [64], measurements=table)[0]
+    assert found.method == "layer-times, anchored"
+    assert found.iteration_time_ms == pytest.approx(float(on_cpu[1]["iteration_time_ms"].iloc[0]), rel=0.01)
+
+
+@pytest.mark.parametrize("method", ["auto", "roofline", "layer-times"])
+def test_a_cpu_without_operators_is_refused(method):
+    with pytest.raises(OutOfRangeError, match="no operator was measured on cpu:Xeon"):
+        predict("lenet5", CPU, [64], method=method)

@@ -1,0 +1,43 @@
+"""Known data sets are found by name, and have the sizes that their papers state."""
+
+import pytest
+
+from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet, find_training_set
+from predictor.errors import SchemaError
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "image_size"),
+    [
+        ("mnist", 60_000, 28),
+        ("cifar10", 50_000, 32),
+        ("cifar100", 50_000, 32),
+        ("stl10", 5_000, 96),
+        ("caltech101", 8_677, 224),
+        ("mscoco", 118_287, 224),
+        ("imagenet", 1_281_167, 224),
+        ("tiny_imagenet", 100_000, 64),
+    ],
+)
+def test_an_epoch_has_the_samples_of_the_training_part(name: str, samples: int, image_size: int) -> None:
+    found = find_training_set(name)
+    assert (found.samples, found.image_size) == (samples, image_size)
+
+
+@pytest.mark.parametrize("written", ["CIFAR-100", "cifar_100", "Cifar 100"])
+def test_case_dashes_and_spaces_do_not_matter(written: str) -> None:
+    assert find_training_set(written).name == "cifar100"
+
+
+def test_an_unknown_data_set_gets_the_nearest_and_the_next_step() -> None:
+    with pytest.raises(SchemaError, match=r"'cifar1000'\. Nearest: 'cifar100'.*pass its number of samples"):
+        find_training_set("cifar1000")
+
+
+@pytest.mark.parametrize("known", TRAINING_SETS.values(), ids=list(TRAINING_SETS))
+def test_every_data_set_has_a_source_and_sizes_that_can_be(known: TrainingSet) -> None:
+    assert known.source
+    assert known.samples > 0
+    assert known.image_size >= 28
+    assert known.channels in (1, 3)
+    assert known.classes >= 10

@@ -1,0 +1,127 @@
+"""A price file is checked as it is read, and the cheapest machine is found."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from predictor.catalogue.offers import Offer, cheapest_offer, load_offers, offers_for
+from predictor.errors import SchemaError, UnknownGpuError
+
+HEADER = "provider,instance,gpu,gpu_count,usd_per_hour"
+FULL = HEADER + ",spot_usd_per_hour,retrieved_on,historic"
+WriteOffers = Callable[..., Path]
+
+
+@pytest.fixture
+def write_offers(tmp_path: Path) -> WriteOffers:
+    def write(*lines: str) -> Path:
+        path = tmp_path / "offers.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def three_offers() -> tuple[Offer, ...]:
+    return (
+        Offer("here", "one", "Tesla T4", 1, 0.50),
+        Offer("here", "four", "Tesla T4", 4, 1.60, spot_usd_per_hour=0.40),
+        Offer("there", "old", "Tesla T4", 1, 0.10, historic=True),
+    )
+
+
+def test_a_users_own_file_needs_five_columns_only(write_offers: WriteOffers) -> None:
+    offers = load_offers(write_offers(HEADER, "mine,desk,RTX 3090,1,0.35"))
+    assert offers == (Offer("mine", "desk", "GeForce RTX 3090", 1.0, 0.35),)
+
+
+def test_the_cheapest_machine_is_found_by_any_name_of_its_gpu(three_offers: tuple[Offer, ...]) -> None:
+    cheapest = cheapest_offer(three_offers, "NVIDIA T4")
+    assert cheapest is not None
+    assert cheapest.instance == "one"
+
+
+def test_a_machine_with_too_few_gpus_is_passed_over(three_offers: tuple[Offer, ...]) -> None:
+    cheapest = cheapest_offer(three_offers, "T4", n_gpus=2)
+    assert cheapest is not None
+    assert cheapest.instance == "four"
+
+
+def test_a_share_of_a_gpu_is_no_gpu() -> None:
+    assert cheapest_offer([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)], "L4") is None
+
+
+def test_the_spot_price_ranks_only_machines_that_have_one(three_offers: tuple[Offer, ...]) -> None:
+    assert [offer.instance for offer in offers_for(three_offers, "T4", spot=True)] == ["four"]
+
+
+def test_history_is_ranked_only_when_asked_for(three_offers: tuple[Offer, ...]) -> None:
+    assert offers_for(three_offers, "T4", historic=True)[0].instance == "old"
+
+
+def test_no_offer_is_none_and_no_error(three_offers: tuple[Offer, ...]) -> None:
+    assert cheapest_offer(three_offers, "H200") is None
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,b,T4,1,0", r"line 2: usd_per_hour '0' is not a number above 0"),
+        ("a,b,T4,1,-1", r"line 2: usd_per_hour '-1'"),
+        ("a,b,T4,1,inf", r"line 2: usd_per_hour 'inf'"),
+        ("a,b,T4,1,nan", r"line 2: usd_per_hour 'nan'"),
+        ("a,b,T4,1,cheap", r"line 2: usd_per_hour 'cheap'"),
+        ("a,b,T4,1,", r"line 2: usd_per_hour is empty"),
+        ("a,b,T4,0,1", r"line 2: gpu_count '0' is not a number above 0"),
+        ("a,b,,1,1", r"line 2: gpu is empty"),
+        (",b,T4,1,1", r"line 2: provider is empty"),
+        ("a,b,T4,1,1,2,2026-01-01", r"line 2: spot_usd_per_hour 2 is above usd_per_hour 1"),
+        ("a,b,T4,1,1,,", r"line 2: retrieved_on is empty\. Date the price, or mark it historic"),
+        ("a,b,T4,1,1,,yesterday", r"line 2: retrieved_on 'yesterday' is not a date"),
+        ("a,b,T4,1,1,,2026-01-01,perhaps", r"line 2: historic 'perhaps' is neither true nor false"),
+    ],
+)
+def test_a_row_that_cannot_be_is_refused_with_its_line(
+    write_offers: WriteOffers, row: str, message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        load_offers(write_offers(FULL, row))
+
+
+@pytest.mark.parametrize(("gpu", "message"), [("H2O0", "no GPU is called"), ("V100", "fits several GPUs")])
+def test_a_gpu_that_is_unknown_or_several_is_refused_with_its_line(
+    write_offers: WriteOffers, gpu: str, message: str
+) -> None:
+    with pytest.raises(UnknownGpuError, match=rf"line 3: .*{message}"):
+        load_offers(write_offers(HEADER, "a,b,T4,1,1", f"a,b,{gpu},1,1"))
+
+
+def test_missing_columns_are_named(write_offers: WriteOffers) -> None:
+    with pytest.raises(SchemaError, match="lacks the columns gpu_count, usd_per_hour"):
+        load_offers(write_offers("provider,instance,gpu", "a,b,T4"))
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "empty.csv"
+    path.touch()
+    with pytest.raises(SchemaError, match="is empty"):
+        load_offers(path)
+
+
+def test_a_file_of_a_header_alone_is_refused(write_offers: WriteOffers) -> None:
+    with pytest.raises(SchemaError, match="holds no offer"):
+        load_offers(write_offers(HEADER))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match="there is no price file"):
+        load_offers(tmp_path / "nowhere.csv")
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "picture.csv"
+    path.write_bytes(b"\xff\xd8\xff\xe0\x00\x10")
+    with pytest.raises(SchemaError, match="is no CSV file in UTF-8"):
+        load_offers(path)

@@ -1,0 +1,84 @@
+"""What a GPU sustains, from its specifications."""
+
+import pytest
+
+from predictor.catalogue.devices import all_gpus, find_gpu, precisions_of, rates_of
+from predictor.errors import OutOfRangeError
+
+
+def test_a_data_centre_card_runs_between_base_and_boost():
+    gpu = find_gpu("Tesla T4")
+    share = rates_of(gpu, "fp32").flop_per_ms / (gpu.peak_fp32_tflop_per_s * 1e9)
+    assert share == pytest.approx((gpu.base_clock_ghz / gpu.boost_clock_ghz) ** 0.5)
+
+
+def test_a_desktop_card_runs_at_its_boost():
+    gpu = find_gpu("RTX 3090")
+    assert rates_of(gpu, "fp32").flop_per_ms == pytest.approx(gpu.peak_fp32_tflop_per_s * 1e9)
+
+
+def test_half_precision_without_tensor_cores_runs_at_the_fp32_rate_on_half_the_bytes():
+    half, full = (rates_of(find_gpu("GTX 1080 Ti"), precision) for precision in ("amp_fp16", "fp32"))
+    assert half.flop_per_ms == full.flop_per_ms
+    assert (half.element_bytes, full.element_bytes, half.tensor) == (2, 4, False)
+
+
+def test_tensor_cores_count_at_the_precision_that_they_have():
+    a100 = find_gpu("A100-SXM4-40GB")
+    tf32, bf16 = rates_of(a100, "tf32"), rates_of(a100, "amp_bf16")
+    assert tf32.tensor
+    assert bf16.flop_per_ms / tf32.flop_per_ms == pytest.approx(2.0, rel=0.01)
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(OutOfRangeError, match="precision 'fp8' is not known here"):
+        rates_of(find_gpu("T4"), "fp8")
+
+
+def test_kepler_issues_two_thirds_of_its_peak():
+    gpu = find_gpu("Tesla K40m")
+    share = rates_of(gpu, "fp32").flop_per_ms / (gpu.peak_fp32_tflop_per_s * 1e9)
+    assert share == pytest.approx(2 / 3 * (gpu.base_clock_ghz / gpu.boost_clock_ghz) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("Tesla K40m", 0.72 * 0.8), ("Tesla T4", 0.72), ("Tesla V100-SXM2-16GB", 0.88)]
+)
+def test_memory_streams_at_a_share_of_its_bandwidth_by_technology(name, share):
+    gpu = find_gpu(name)
+    assert rates_of(gpu, "fp32").bytes_per_ms == pytest.approx(share * gpu.memory_bandwidth_gb_per_s * 1e6)
+
+
+@pytest.mark.parametrize(
+    ("precision", "peak"),
+    [
+        ("tf32", "peak_tf32_tflop_per_s"),
+        ("fp32_or_tf32", "peak_tf32_tflop_per_s"),
+        ("fp16", "peak_fp16_tensor_tflop_per_s"),
+        ("amp_fp16", "peak_fp16_tensor_tflop_per_s"),
+        ("amp_bf16", "peak_bf16_tensor_tflop_per_s"),
+    ],
+)
+def test_each_precision_has_its_own_tensor_peak(precision, peak):
+    gpu = find_gpu("NVIDIA H200")
+    rates = rates_of(gpu, precision)
+    ratio = getattr(gpu, peak) / gpu.peak_fp32_tflop_per_s
+    assert rates.flop_per_ms / rates.fp32_flop_per_ms == pytest.approx(ratio)
+
+
+def test_fp32_never_runs_on_tensor_cores():
+    assert not any(rates_of(gpu, "fp32").tensor for gpu in all_gpus())
+
+
+@pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)
+def test_every_gpu_has_rates_above_zero_in_each_precision_that_it_has(gpu):
+    for precision in precisions_of(gpu):
+        rates = rates_of(gpu, precision)
+        assert min(rates.flop_per_ms, rates.fp32_flop_per_ms, rates.bytes_per_ms) > 0
+
+
+@pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)
+def test_tensor_cores_are_never_slower_than_fp32(gpu):
+    for precision in precisions_of(gpu):
+        rates = rates_of(gpu, precision)
+        assert rates.flop_per_ms >= rates.fp32_flop_per_ms

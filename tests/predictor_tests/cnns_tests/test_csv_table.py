@@ -1,0 +1,122 @@
+"""The CSV layer table: what goes in comes out, and what is wrong is refused with its line."""
+
+from pathlib import Path
+
+import pytest
+
+from predictor.cnns.layer_table import (
+    IMAGE,
+    LAYER_TABLE_COLUMNS,
+    Layer,
+    LayerTable,
+    read_layer_table_csv,
+    write_layer_table_csv,
+)
+from predictor.errors import DataError, SchemaError
+
+CONV = Layer(
+    0, "conv1", "conv2d", None, (IMAGE,), 3, 224, 224, 96, 55, 55, 11, 11, 4, 4, 2, 2, 1, 1, parameters=34944
+)  # fmt: skip
+RELU = Layer(1, "relu", "activation", "relu", (0,), 96, 55, 55, 96, 55, 55)
+ADD = Layer(2, "a, quoted", "add", None, (0, 1), 96, 55, 55, 96, 55, 55)
+UNKNOWN = Layer(3, "einsum", "other", out_channels=7)
+TABLE = LayerTable("mine", 224, (CONV, RELU, ADD, UNKNOWN), source="csv")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.csv"
+    write_layer_table_csv(TABLE, path)
+    return path
+
+
+def _changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+    return path
+
+
+def test_a_written_table_reads_back_the_same(written: Path) -> None:
+    assert read_layer_table_csv(written) == TABLE
+
+
+def test_the_header_has_the_documented_columns(written: Path) -> None:
+    assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(LAYER_TABLE_COLUMNS)
+
+
+def test_columns_may_come_in_any_order(written: Path) -> None:
+    rows = [line.split(",") for line in written.read_text(encoding="utf-8").splitlines()[:3]]
+    written.write_text("\n".join(",".join(reversed(row)) for row in rows), encoding="utf-8")
+    assert read_layer_table_csv(written).layers == (CONV, RELU)
+
+
+def test_the_mark_that_spreadsheets_put_first_is_no_part_of_a_column(written: Path) -> None:
+    written.write_bytes(b"\xef\xbb\xbf" + written.read_bytes())
+    assert read_layer_table_csv(written) == TABLE
+
+
+def test_a_cnn_may_be_named(written: Path) -> None:
+    assert read_layer_table_csv(written, cnn="other").cnn == "other"
+
+
+def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> None:
+    first = Layer(
+        0, "g", "conv_transpose2d", None, (IMAGE,), 100, 1, 1, 512, 4, 4, 4, 4, 1, 1, 0, 0, 1, 1, 819200
+    )
+    last = Layer(1, "t", "activation", "tanh", (0,), 512, 4, 4, 512, 4, 4)
+    write_layer_table_csv(LayerTable("generator", 4, (first, last)), tmp_path / "g.csv")
+    assert read_layer_table_csv(tmp_path / "g.csv").image_size == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("in_channels,", "", "line 1: missing column in_channels"),
+        ("in_channels,", "in_chanels,", "missing column in_channels"),
+        ("parameters\n", "parameters,notes\n", "unknown column 'notes'"),
+        ("parameters\n", "parameters,name\n", "column 'name' is given twice"),
+        ("conv2d", "conv3d", "line 2: unknown type 'conv3d'. Nearest: 'conv2d'"),
+        ("activation,relu", "activation,rellu", "line 3: unknown kind of activation 'rellu'. Nearest:"),
+        ("conv2d,,", "conv2d,relu,", "line 2: kind 'relu' is given"),
+        ("34944", "34944.5", "line 2: parameters is '34944.5', not a whole number"),
+        ("34944", "-1", "line 2: parameters is '-1', not a whole number"),
+        ("34944", "", "line 2: parameters is empty"),
+        ("34944", "34944,1", "line 2: 21 values under 20 columns"),
+        (",55,55,11", ",56,55,11", "line 2: conv2d 'conv1': out_height 56 does not follow"),
+        ("1,1,34944", "1,5,34944", "in_channels 3 is not a multiple of groups 5"),
+        ("activation,relu,0,96", "activation,relu,0,95", "out_channels 96 differs from in_channels 95"),
+        ("add,,0 1,", "add,,0 2,", "line 4: inputs names row 2"),
+        ("add,,0 1,", "add,,0;1,", "line 4: inputs is '0;1'"),
+        ("\n1,relu", "\n5,relu", "line 3: index is '5', but rows count from 0, so 1 is due"),
+        ("-1,3,224", "-1,3,", "in_height is empty, so the image size is unknown"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(written: Path, old: str, new: str, complaint: str) -> None:
+    _changed(written, old, new)
+    with pytest.raises(SchemaError) as refusal:
+        read_layer_table_csv(written)
+    assert complaint in str(refusal.value)
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(SchemaError, match="is empty"):
+        read_layer_table_csv(tmp_path / "empty.csv")
+
+
+def test_a_header_alone_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "header.csv").write_text(",".join(LAYER_TABLE_COLUMNS), encoding="utf-8")
+    with pytest.raises(SchemaError, match="no layers"):
+        read_layer_table_csv(tmp_path / "header.csv")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read the layer table"):
+        read_layer_table_csv(tmp_path / "none.csv")
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.csv").write_bytes(bytes(range(256)))
+    with pytest.raises(SchemaError, match="not a CSV file"):
+        read_layer_table_csv(tmp_path / "binary.csv")

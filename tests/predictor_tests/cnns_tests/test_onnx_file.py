@@ -1,0 +1,424 @@
+"""ONNX files made by hand: each operator, what is folded into one, and the ways in which files go wrong."""
+
+import contextlib
+import random
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.cnns.layer_table import IMAGE, LayerTable, layer_complaint
+from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
+from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
+
+
+@pytest.fixture
+def onnx() -> ModuleType:
+    return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
+
+
+@pytest.fixture
+def table_of(onnx: ModuleType, tmp_path: Path) -> Any:
+    """Write a graph of these nodes over these weights, read it back as a layer table."""
+
+    def build(
+        nodes: list[Any],
+        weights: dict[str, tuple[int, ...]] | None = None,
+        constants: dict[str, Any] | None = None,
+        image: tuple[int | str, ...] = ("n", 3, 16, 16),
+        image_size: int | None = None,
+        opset: int = 20,
+    ) -> LayerTable:
+        helper, path = onnx.helper, tmp_path / "made.onnx"
+        initializers = [
+            helper.make_tensor(name, 1, shape, [0.0] * _count(shape))
+            for name, shape in (weights or {}).items()
+        ] + [onnx.numpy_helper.from_array(value, name) for name, value in (constants or {}).items()]
+        graph = helper.make_graph(
+            nodes,
+            "made",
+            [helper.make_tensor_value_info("x", 1, image)],
+            [helper.make_tensor_value_info(nodes[-1].output[0], 1, None)],
+            initializers,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        path.write_bytes(model.SerializeToString())
+        return from_onnx(path, image_size)
+
+    return build
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _types(table: LayerTable) -> list[str]:
+    return [row.kind or row.type for row in table]
+
+
+def test_a_convolution_has_all_its_columns(onnx: ModuleType, table_of: Any) -> None:
+    node = onnx.helper.make_node(
+        "Conv",
+        ["x", "w", "b"],
+        ["y"],
+        "conv",
+        kernel_shape=[3, 5],
+        strides=[2, 1],
+        pads=[1, 2, 1, 2],
+        group=3,
+    )
+    (row,) = table_of([node], {"w": (6, 1, 3, 5), "b": (6,)})
+    assert (row.name, row.type, row.inputs, row.groups, row.dilation) == ("conv", "conv2d", (IMAGE,), 3, 1)
+    assert (row.kernel_height, row.kernel_width, row.stride_height, row.padding_width) == (3, 5, 2, 2)
+    assert (row.in_height, row.out_channels, row.out_height, row.out_width) == (16, 6, 8, 16)
+    assert row.parameters == 6 * 15 + 6
+
+
+@pytest.mark.parametrize("automatic", ["SAME_UPPER", "SAME_LOWER"])
+def test_automatic_padding_is_resolved(onnx: ModuleType, table_of: Any, automatic: str) -> None:
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"], auto_pad=automatic, strides=[2, 2])
+    (row,) = table_of([node], {"w": (4, 3, 3, 3)})
+    assert (row.padding_height, row.out_height) == (1, 8)
+    assert layer_complaint(row) is None
+
+
+def test_a_transposed_convolution_is_one(onnx: ModuleType, table_of: Any) -> None:
+    node = onnx.helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], pads=[1, 1, 1, 1])
+    (row,) = table_of([node], {"w": (3, 4, 4, 4)})
+    assert (row.type, row.out_channels, row.out_height) == ("conv_transpose2d", 4, 32)
+
+
+def test_open_sizes_are_filled_in(onnx: ModuleType, table_of: Any) -> None:
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["y"])]
+    table = table_of(nodes, image=("n", 3, "h", "w"), image_size=48)
+    assert (table.image_size, table.layers[0].in_width) == (48, 48)
+
+
+def test_open_sizes_must_be_given(onnx: ModuleType, table_of: Any) -> None:
+    with pytest.raises(SchemaError, match="image_size is needed"):
+        table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image=("n", 3, "h", "w"))
+
+
+def test_a_file_for_another_size_is_refused(onnx: ModuleType, table_of: Any) -> None:
+    with pytest.raises(OutOfRangeError, match="is for 16 pixels"):
+        table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image_size=32)
+
+
+def test_a_batch_that_the_file_fixes_does_not_matter(onnx: ModuleType, table_of: Any) -> None:
+    nodes = [onnx.helper.make_node("Flatten", ["x"], ["y"])]
+    assert table_of(nodes, image=(1, 3, 16, 16)).layers == table_of(nodes, image=(64, 3, 16, 16)).layers
+
+
+@pytest.mark.parametrize(
+    ("operator", "kind"),
+    [
+        ("Relu", "relu"),
+        ("LeakyRelu", "leaky_relu"),
+        ("Sigmoid", "sigmoid"),
+        ("HardSigmoid", "hardsigmoid"),
+        ("HardSwish", "hardswish"),
+        ("Tanh", "tanh"),
+        ("Gelu", "gelu"),
+        ("Softmax", "softmax"),
+    ],
+)
+def test_activations_have_their_kind(onnx: ModuleType, table_of: Any, operator: str, kind: str) -> None:
+    assert _types(table_of([onnx.helper.make_node(operator, ["x"], ["y"])])) == [kind]
+
+
+def test_clipping_between_0_and_6_is_relu6(onnx: ModuleType, table_of: Any) -> None:
+    import numpy as np
+
+    bounds = {"low": np.float32(0), "high": np.float32(6)}
+    bounds = {name: np.asarray(value) for name, value in bounds.items()}
+    assert _types(
+        table_of([onnx.helper.make_node("Clip", ["x", "low", "high"], ["y"])], constants=bounds)
+    ) == ["relu6"]
+
+
+def test_old_clipping_gives_its_bounds_as_attributes(onnx: ModuleType, table_of: Any) -> None:
+    nodes = [onnx.helper.make_node("Clip", ["x"], ["y"], min=0.0, max=6.0)]
+    assert _types(table_of(nodes, opset=9)) == ["relu6"]
+
+
+def test_a_product_with_its_own_sigmoid_is_silu(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    assert _types(table_of([make("Sigmoid", ["x"], ["s"]), make("Mul", ["x", "s"], ["y"])])) == ["silu"]
+
+
+def test_a_product_with_anothers_sigmoid_is_a_multiplication(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    nodes = [make("Relu", ["x"], ["r"]), make("Sigmoid", ["r"], ["s"]), make("Mul", ["x", "s"], ["y"])]
+    assert _types(table_of(nodes)) == ["relu", "sigmoid", "multiply"]
+
+
+@pytest.mark.parametrize("half_first", [True, False])
+def test_gelu_in_pieces_is_one_gelu(onnx: ModuleType, table_of: Any, half_first: bool) -> None:
+    import numpy as np
+
+    make = onnx.helper.make_node
+    head = [make("Div", ["x", "root"], ["d"]), make("Erf", ["d"], ["e"]), make("Add", ["e", "one"], ["a"])]
+    whole = [*head, make("Mul", ["x", "a"], ["m"]), make("Mul", ["m", "half"], ["y"])]
+    if half_first:
+        whole = [*head, make("Mul", ["x", "half"], ["h"]), make("Mul", ["h", "a"], ["y"])]
+    constants = {name: np.asarray(v, np.float32) for name, v in (("root", 1.414), ("one", 1), ("half", 0.5))}
+    assert _types(table_of(whole, constants=constants)) == ["gelu"]
+
+
+def test_a_matrix_product_and_its_bias_are_one_dense_layer(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    nodes = [make("Flatten", ["x"], ["f"]), make("MatMul", ["f", "w"], ["m"]), make("Add", ["b", "m"], ["y"])]
+    table = table_of(nodes, {"w": (768, 5), "b": (5,)})
+    assert _types(table) == ["flatten", "linear"]
+    assert (table.layers[1].out_channels, table.layers[1].parameters) == (5, 768 * 5 + 5)
+
+
+def test_gemm_is_a_dense_layer(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    nodes = [make("Flatten", ["x"], ["f"]), make("Gemm", ["f", "w", "b"], ["y"], transB=1)]
+    assert table_of(nodes, {"w": (5, 768), "b": (5,)}).layers[1].parameters == 768 * 5 + 5
+
+
+def test_a_batch_norm_trains_two_numbers_per_channel(onnx: ModuleType, table_of: Any) -> None:
+    node = onnx.helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"])
+    (row,) = table_of([node], dict.fromkeys("sbmv", (3,)))
+    assert (row.type, row.parameters) == ("batch_norm", 6)
+
+
+@pytest.mark.parametrize("operator", ["GlobalAveragePool", "ReduceMean"])
+def test_a_mean_over_all_pixels_is_a_pooling(onnx: ModuleType, table_of: Any, operator: str) -> None:
+    import numpy as np
+
+    axes = {"axes": np.asarray([-1, -2])} if operator == "ReduceMean" else {}
+    (row,) = table_of([onnx.helper.make_node(operator, ["x", *axes], ["y"])], constants=axes)
+    assert (row.type, row.kernel_height, row.stride_width, row.out_height) == ("avg_pool", 16, 16, 1)
+
+
+def test_pools_have_their_windows(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    window = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    table = table_of([make("MaxPool", ["x"], ["m"], **window), make("AveragePool", ["m"], ["y"], **window)])
+    assert [(row.type, row.kernel_width, row.padding_height, row.out_width) for row in table] == [
+        ("max_pool", 3, 1, 8),
+        ("avg_pool", 3, 1, 4),
+    ]
+
+
+def test_sums_products_and_concatenations_name_what_they_read(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make("Add", ["x", "r"], ["a"]),
+        make("Mul", ["a", "scale"], ["s"]),
+        make("Concat", ["s", "r"], ["y"], axis=1),
+    ]
+    table = table_of(nodes, {"scale": (3, 1, 1)})
+    assert [(row.type, row.inputs, row.parameters) for row in table][1:] == [
+        ("add", (IMAGE, 0), 0),
+        ("multiply", (1,), 3),
+        ("concat", (2, 0), 0),
+    ]
+    assert table.layers[3].in_channels == table.layers[3].out_channels == 6
+
+
+def test_an_image_with_channels_last_is_understood(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    nodes = [make("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]), make("Conv", ["t", "w"], ["y"])]
+    table = table_of(nodes, {"w": (4, 3, 3, 3)}, image=("n", 32, 24, 3))
+    assert table.image_size == 32
+    assert [(row.type, row.in_channels, row.in_height, row.in_width) for row in table] == [
+        ("permute", 3, 32, 24),
+        ("conv2d", 3, 32, 24),
+    ]
+
+
+def test_slices_by_half_of_a_shape_are_followed(onnx: ModuleType, table_of: Any) -> None:
+    import numpy as np
+
+    make = onnx.helper.make_node
+    nodes = [
+        make("Shape", ["x"], ["shape"]),
+        make("Gather", ["shape", "one"], ["channels"]),
+        make("Div", ["channels", "two"], ["half"]),
+        make("Slice", ["x", "zero", "half", "one"], ["part"]),
+        make("Relu", ["part"], ["y"]),
+    ]
+    constants = {name: np.asarray([n], np.int64) for name, n in (("zero", 0), ("one", 1), ("two", 2))}
+    (row,) = table_of(nodes, constants=constants, image=("n", 6, 16, 16))
+    assert (row.kind, row.in_channels) == ("relu", 3)
+
+
+def test_noise_per_image_is_stochastic_depth_and_noise_per_number_dropout(
+    onnx: ModuleType, table_of: Any
+) -> None:
+    import numpy as np
+
+    make = onnx.helper.make_node
+    nodes = [
+        make("RandomUniformLike", ["mask"], ["r1"], dtype=1),
+        make("Mul", ["x", "r1"], ["m"]),
+        make("RandomUniformLike", ["m"], ["r2"]),
+        make("Mul", ["m", "r2"], ["y"]),
+    ]
+    table = table_of(nodes, constants={"mask": np.ones((2, 1, 1, 1), np.float64)})
+    assert _types(table) == ["stochastic_depth", "dropout"]
+
+
+def test_an_unknown_operator_is_named_and_warned_of(onnx: ModuleType, table_of: Any) -> None:
+    table = table_of([onnx.helper.make_node("Exp", ["x"], ["y"], "exp")])
+    assert _types(table) == ["other"]
+    assert table.warnings == ("operators of unknown cost: Exp",)
+
+
+def _ten_convolutions(onnx: ModuleType, table_of: Any, last: Any = None, bias: bool = True) -> LayerTable:
+    make = onnx.helper.make_node
+    names = [["b"], []][not bias]
+    nodes = [make("Conv", [f"y{i}" if i else "x", "w", *names], [f"y{i + 1}"]) for i in range(10)]
+    outputs = ["z", "mean", "variance"] if last and last[2] else ["z"]  # training mode gives all three
+    extra = [make(last[0], ["y10", *last[1]], outputs, **last[2])] if last else []
+    weights = {"w": (3, 3, 1, 1), "b": (3,), **dict.fromkeys(("s", "m"), (3,))}
+    return table_of([*nodes, *extra], weights)  # type: ignore[no-any-return]
+
+
+def test_ten_convolutions_with_biases_and_nothing_that_trains_are_an_inference_export(
+    onnx: ModuleType, table_of: Any
+) -> None:
+    assert INFERENCE_EXPORT in _ten_convolutions(onnx, table_of).warnings
+
+
+def test_convolutions_without_biases_are_no_inference_export(onnx: ModuleType, table_of: Any) -> None:
+    assert _ten_convolutions(onnx, table_of, bias=False).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "flagged"),
+    [
+        (("BatchNormalization", ["s", "b", "m", "m"], {"training_mode": 1}), False),
+        (("BatchNormalization", ["s", "b", "m", "m"], {}), True),
+        (("InstanceNormalization", ["s", "b"], {}), False),
+    ],
+)
+def test_what_trains_or_normalizes_decides(
+    onnx: ModuleType, table_of: Any, last: tuple[str, list[str], dict[str, int]], flagged: bool
+) -> None:
+    assert (INFERENCE_EXPORT in _ten_convolutions(onnx, table_of, last).warnings) is flagged
+
+
+def test_weights_in_another_file_are_never_opened(onnx: ModuleType, tmp_path: Path) -> None:
+    helper = onnx.helper
+    weight = onnx.TensorProto(name="w", data_type=1, dims=[4, 3, 3, 3], data_location=1)
+    weight.external_data.add(key="location", value="../../etc/nothing/here")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "apart",
+        [helper.make_tensor_value_info("x", 1, ("n", 3, 16, 16))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [weight],
+    )
+    (tmp_path / "apart.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    assert from_onnx(tmp_path / "apart.onnx").parameters == 108
+
+
+def test_a_truncated_file_is_refused(onnx: ModuleType, table_of: Any, tmp_path: Path) -> None:
+    node = onnx.helper.make_node("Conv", ["x", "w"], ["y"])
+    table_of([node], {"w": (64, 3, 3, 3)})
+    whole = (tmp_path / "made.onnx").read_bytes()
+    for length in (1, len(whole) // 2, len(whole) - 7):
+        (tmp_path / "cut.onnx").write_bytes(whole[:length])
+        with pytest.raises(SchemaError, match="no ONNX file, or is"):
+            from_onnx(tmp_path / "cut.onnx")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_damaged_file_is_read_or_refused_but_never_crashes(
+    onnx: ModuleType, table_of: Any, tmp_path: Path, seed: int
+) -> None:
+    make, luck = onnx.helper.make_node, random.Random(seed)  # noqa: S311  # no secret
+    nodes = [
+        make("Conv", ["x", "w"], ["c"]),
+        make("MaxPool", ["c"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+    ]
+    table_of(
+        [*nodes, make("Flatten", ["p"], ["f"]), make("Gemm", ["f", "d"], ["y"])],
+        {"w": (4, 3, 3, 3), "d": (196, 5)},
+    )
+    damaged = bytearray((tmp_path / "made.onnx").read_bytes())
+    for _ in range(luck.choice((1, 3, 9))):
+        damaged[luck.randrange(len(damaged))] = luck.randrange(256)
+    (tmp_path / "damaged.onnx").write_bytes(damaged)
+    with contextlib.suppress(DataError, OutOfRangeError):
+        assert isinstance(from_onnx(tmp_path / "damaged.onnx"), LayerTable)
+
+
+def test_an_empty_file_is_refused(onnx: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").touch()
+    with pytest.raises(SchemaError, match="is empty"):
+        from_onnx(tmp_path / "empty.onnx")
+
+
+def test_a_missing_file_is_refused(onnx: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot read"):
+        from_onnx(tmp_path / "none.onnx")
+
+
+def test_a_graph_of_too_many_operators_is_refused(
+    onnx: ModuleType, table_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_NODES", 1)
+    make = onnx.helper.make_node
+    with pytest.raises(SchemaError, match="has 2 operators"):
+        table_of([make("Relu", ["x"], ["r"]), make("Relu", ["r"], ["y"])])
+
+
+def test_a_file_that_is_too_large_is_refused_unread(
+    onnx: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "large.onnx").write_bytes(b"x" * 100)
+    monkeypatch.setattr("predictor.cnns.onnx_graph._MOST_BYTES", 99)
+    with pytest.raises(SchemaError, match="has 100 bytes"):
+        from_onnx(tmp_path / "large.onnx")
+
+
+def test_a_graph_without_an_image_is_refused(onnx: ModuleType, table_of: Any) -> None:
+    with pytest.raises(SchemaError, match="reads 0 images"):
+        table_of([onnx.helper.make_node("Relu", ["x"], ["y"])], image=("n", 7))
+
+
+def test_shapes_that_contradict_each_other_are_refused(onnx: ModuleType, table_of: Any) -> None:
+    make = onnx.helper.make_node
+    with pytest.raises(SchemaError, match=r"cannot be inferred|is unknown"):
+        table_of([make("Flatten", ["x"], ["f"]), make("Gemm", ["f", "w"], ["y"])], {"w": (5, 7)})
+
+
+def test_a_missing_onnx_is_said_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "any.onnx").write_bytes(b"whatever")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[onnx\]'"):
+        from_onnx(tmp_path / "any.onnx")
+
+
+def test_a_missing_file_is_said_before_a_missing_onnx(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(DataError, match=r"cannot read the ONNX file .*none\.onnx: No such file"):
+        from_onnx(tmp_path / "none.onnx")
+
+
+@pytest.mark.parametrize(("trains", "flagged"), [(False, True), (True, False)], ids=["inference", "training"])
+def test_one_folded_convolution_is_enough_where_pytorch_named_its_weights(
+    tmp_path: Path, trains: bool, flagged: bool
+) -> None:
+    torch = pytest.importorskip("torch", reason="writes the file")
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)).train(trains)
+    training = torch.onnx.TrainingMode.PRESERVE
+    options = {"training": training, "do_constant_folding": False} if trains else {}
+    torch.onnx.export(module, torch.zeros(1, 3, 8, 8), tmp_path / "a.onnx", dynamo=False, **options)
+    assert (INFERENCE_EXPORT in from_onnx(tmp_path / "a.onnx").warnings) is flagged

@@ -1,0 +1,104 @@
+"""A CNN however it is given: by name, path or object; and nothing heavy imported for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from predictor.cnns.layer_table import write_layer_table_csv
+from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
+
+HEAVY = ("torch", "chainer", "cupy", "onnx", "pandas", "sklearn", "scipy", "matplotlib")
+LIGHT = (
+    "predictor.cnns.resolve",
+    "predictor.cnns.zoo",
+    "predictor.operators.work",
+    "predictor.cnns.layer_table",
+    "predictor.catalogue.devices",
+)
+
+
+def test_a_zoo_name_gives_the_zoos_table() -> None:
+    assert resolve_cnn("resnet18") == zoo_cnn("resnet18")
+    assert resolve_cnn("resnet18", 96) == zoo_cnn("resnet18", 96)
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path_ending_in_csv_gives_the_table_of_that_file(tmp_path: Path, kind: type) -> None:
+    write_layer_table_csv(zoo_cnn("resnet18", 96), tmp_path / "mine.CSV")
+    table = resolve_cnn(kind(tmp_path / "mine.CSV"))
+    assert (table.cnn, table.layers) == ("mine", zoo_cnn("resnet18", 96).layers)
+
+
+def test_a_table_passes_through() -> None:
+    table = zoo_cnn("resnet18", 96)
+    assert resolve_cnn(table) is resolve_cnn(table, 96) is table
+
+
+def test_a_table_for_another_image_size_is_refused() -> None:
+    with pytest.raises(OutOfRangeError, match="the layer table of resnet18 is for 96 pixels"):
+        resolve_cnn(zoo_cnn("resnet18", 96), 224)
+
+
+def test_a_module_is_read(torch: ModuleType) -> None:
+    assert resolve_cnn(torch.nn.Conv2d(3, 4, 1), 8).source == "torch"
+
+
+def test_a_chain_is_read(chainer: ModuleType) -> None:
+    assert resolve_cnn(chainer.links.Convolution2D(3, 4, 1), 8).source == "chainer"
+
+
+def test_a_module_must_be_told_its_image_size(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="image_size is needed: a torch Module"):
+        resolve_cnn(torch.nn.Conv2d(3, 4, 1))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_and_a_hint() -> None:
+    with pytest.raises(UnknownCnnError) as refusal:
+        resolve_cnn("resnet51")
+    message = str(refusal.value)
+    assert "no CNN is called 'resnet51'. Nearest: 'resnet50'" in message or "'resnet50'" in message
+    assert "a path must end in .csv (a layer table) or .onnx" in message
+
+
+def test_an_object_that_is_no_cnn_is_refused() -> None:
+    with pytest.raises(UnknownCnnError, match="a dict is no CNN"):
+        resolve_cnn({})
+
+
+@pytest.mark.parametrize("name", ["mine.py", "mine.py:make_model", "a/mine.py:make_model"])
+def test_a_python_file_is_never_run_here(name: str) -> None:
+    with pytest.raises(UnknownCnnError, match=r"is Python code, which only the epochcast commands run"):
+        resolve_cnn(name)
+
+
+def test_an_image_below_the_minimum_is_refused() -> None:
+    below = minimum_image_size("alexnet") - 1
+    with pytest.raises(OutOfRangeError, match=str(below)):
+        resolve_cnn("alexnet", below)
+
+
+def test_an_onnx_path_that_does_not_exist_is_said_to_be_unreadable(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="onnx is not installed here")
+    with pytest.raises(Exception, match="cannot read the ONNX file"):
+        resolve_cnn(tmp_path / "none.onnx", 8)
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_what_predicting_needs_imports_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+
+
+def test_reading_a_zoo_cnn_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from predictor.cnns.resolve import resolve_cnn; resolve_cnn('vgg16')\n"
+        f"print(*(set({HEAVY!r}) & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""

@@ -1,0 +1,278 @@
+"""PyTorch modules: every operator where it happens, the user's module left alone, refusals that help."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
+from predictor.cnns.torch_module import from_torch
+from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+
+
+def _module(torch: ModuleType, forward: Any, **children: Any) -> Any:
+    """A module of these children with this forward."""
+
+    class Own(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            for name, child in children.items():
+                setattr(self, name, child)
+
+    Own.forward = lambda self, x: forward(self, x)
+    return Own()
+
+
+def _rows(torch: ModuleType, forward: Any, image_size: int = 16, **children: Any) -> tuple[Layer, ...]:
+    return from_torch(_module(torch, forward, **children), image_size).layers
+
+
+def _types(rows: Any) -> list[str]:
+    return [row.type for row in rows]
+
+
+@pytest.fixture
+def small(torch: ModuleType) -> Any:
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(), nn.Linear(8 * 8 * 8, 10),
+    )  # fmt: skip
+
+
+def test_a_sequence_of_modules_becomes_its_rows(small: Any) -> None:
+    table = from_torch(small, 16, "small")
+    assert _types(table) == ["conv2d", "batch_norm", "activation", "max_pool", "flatten", "dropout", "linear"]
+    assert [row.inputs for row in table] == [(IMAGE,), (0,), (1,), (2,), (3,), (4,), (5,)]
+    assert [row.name for row in table] == ["0", "1", "2", "3", "4.flatten", "5", "6"]
+    assert (table.cnn, table.image_size, table.source, table.warnings) == ("small", 16, "torch", ())
+    assert [layer_complaint(row) for row in table] == [None] * 7
+
+
+def test_a_row_counts_the_parameters_that_it_trains(small: Any) -> None:
+    assert [row.parameters for row in from_torch(small, 16)] == [216, 16, 0, 0, 0, 0, 5130]
+
+
+def test_the_users_module_is_left_as_it_was(torch: ModuleType, small: Any) -> None:
+    small.eval()
+    before = {name: tensor.clone() for name, tensor in small.state_dict().items()}
+    from_torch(small, 16)
+    assert not small.training
+    assert not small[0]._forward_hooks
+    assert all(tensor.device.type == "cpu" for tensor in small.state_dict().values())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in small.state_dict().items())
+
+
+def test_a_module_in_evaluation_mode_is_taken_as_training(small: Any) -> None:
+    assert from_torch(small.eval(), 16).layers == from_torch(small.train(), 16).layers
+
+
+def test_the_batch_of_the_trial_run_does_not_matter(small: Any) -> None:
+    assert from_torch(small, 16, batch=2) == from_torch(small, 16, batch=7)
+
+
+def test_functional_operators_count(torch: ModuleType) -> None:
+    functional = torch.nn.functional
+
+    def forward(_self: Any, x: Any) -> Any:
+        x = functional.max_pool2d(functional.relu6(x), 2)
+        x = functional.adaptive_avg_pool2d(functional.hardswish(x), 1) + functional.silu(x)
+        return torch.flatten(functional.dropout(x, 0.2), 1)
+
+    rows = _rows(torch, forward)
+    kinds = [row.kind or row.type for row in rows]
+    assert kinds == ["relu6", "max_pool", "hardswish", "avg_pool", "silu", "add", "dropout", "flatten"]
+    assert (rows[3].kernel_height, rows[3].stride_width) == (8, 8)
+    assert rows[5].inputs == (3, 4)
+
+
+def test_grouped_dilated_and_rectangular_convolutions_keep_their_shape(torch: ModuleType) -> None:
+    conv = torch.nn.Conv2d(6, 12, (1, 3), stride=(1, 2), padding=(0, 2), dilation=2, groups=3)
+    (row,) = from_torch(conv, 16, in_channels=6)
+    assert (row.kernel_height, row.kernel_width, row.stride_height, row.stride_width) == (1, 3, 1, 2)
+    assert (row.padding_height, row.padding_width, row.dilation, row.groups) == (0, 2, 2, 3)
+    assert (row.out_channels, row.out_height, row.out_width, row.parameters) == (12, 16, 8, 12 * 2 * 3 + 12)
+
+
+def test_a_transposed_convolution_is_one(torch: ModuleType) -> None:
+    (row,) = from_torch(torch.nn.ConvTranspose2d(3, 5, 4, stride=2, padding=1, bias=False), 16)
+    assert (row.type, row.out_channels, row.out_height, row.parameters) == ("conv_transpose2d", 5, 32, 240)
+    assert layer_complaint(row) is None
+
+
+def test_padding_of_a_given_name_is_resolved(torch: ModuleType) -> None:
+    (row,) = from_torch(torch.nn.Conv2d(3, 8, 5, padding="same"), 16)
+    assert (row.padding_height, row.out_height) == (2, 16)
+
+
+def test_a_dense_layer_over_channels_last_has_positions(torch: ModuleType) -> None:
+    linear = torch.nn.Linear(3, 7)
+    rows = _rows(torch, lambda self, x: self.fc(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2), fc=linear)
+    assert _types(rows) == ["permute", "linear", "permute"]
+    dense = rows[1]
+    assert (dense.in_channels, dense.out_channels, dense.out_height, dense.out_width) == (3, 7, 16, 16)
+    assert (rows[2].in_channels, rows[2].in_height, rows[2].out_channels) == (7, 16, 7)
+
+
+def test_a_plain_product_with_weights_is_a_dense_layer(torch: ModuleType) -> None:
+    weight = torch.nn.Parameter(torch.zeros(3 * 16 * 16, 5))
+    rows = _rows(torch, lambda self, x: x.flatten(1) @ self.weight, weight=weight)
+    assert _types(rows) == ["flatten", "linear"]
+    assert (rows[1].out_channels, rows[1].parameters) == (5, 3 * 16 * 16 * 5)
+
+
+def test_a_channel_shuffle_is_one_permutation(torch: ModuleType) -> None:
+    def forward(_self: Any, x: Any) -> Any:
+        x = x.view(2, 3, 2, 16, 16).transpose(1, 2).contiguous()
+        return x.view(2, 6, 16, 16)
+
+    (row,) = from_torch(_module(torch, forward), 16, in_channels=6).layers
+    assert (row.type, row.in_channels, row.in_height, row.out_width) == ("permute", 6, 16, 16)
+
+
+def test_views_cost_nothing(torch: ModuleType) -> None:
+    rows = _rows(torch, lambda _self, x: [part[:, :, 1:].squeeze() for part in x.chunk(3, 1)] and x.relu())
+    assert _types(rows) == ["activation"]
+
+
+def test_a_product_with_noise_of_one_number_per_image_is_stochastic_depth(torch: ModuleType) -> None:
+    def forward(_self: Any, x: Any) -> Any:
+        noise = torch.empty(x.shape[0], 1, 1, 1, device=x.device).bernoulli_(0.8).div_(0.8)
+        return x * noise + x
+
+    assert _types(_rows(torch, forward)) == ["stochastic_depth", "add"]
+
+
+def test_a_dropout_that_drops_nothing_has_no_row(torch: ModuleType) -> None:
+    assert _types(_rows(torch, lambda self, x: self.drop(x).relu(), drop=torch.nn.Dropout(0.0))) == [
+        "activation"
+    ]
+
+
+def test_a_dropout_of_whole_channels_is_a_dropout(torch: ModuleType) -> None:
+    assert _types(_rows(torch, lambda self, x: self.drop(x), drop=torch.nn.Dropout2d())) == ["dropout"]
+
+
+def test_a_learned_scale_is_a_multiplication_with_parameters(torch: ModuleType) -> None:
+    scale = torch.nn.Parameter(torch.ones(3, 1, 1))
+    (row,) = _rows(torch, lambda self, x: self.scale * x, scale=scale)
+    assert (row.type, row.parameters, row.inputs) == ("multiply", 3, (IMAGE,))
+
+
+def test_a_shared_layer_runs_twice_and_trains_once(torch: ModuleType) -> None:
+    rows = _rows(torch, lambda self, x: self.conv(self.conv(x)), conv=torch.nn.Conv2d(3, 3, 1))
+    assert [row.parameters for row in rows] == [12, 0]
+    assert [row.name for row in rows] == ["conv", "conv_1"]
+
+
+def test_weights_that_are_computed_from_parameters_count_as_those(torch: ModuleType) -> None:
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv2d(3, 8, 3))
+    (row,) = from_torch(normed, 16)
+    assert (row.type, row.parameters) == ("conv2d", 216 + 8 + 8)
+
+
+def test_an_auxiliary_output_does_no_harm(torch: ModuleType) -> None:
+    assert _types(_rows(torch, lambda _self, x: {"out": x.relu(), "aux": [x.tanh()]})) == ["activation"] * 2
+
+
+def test_constants_that_forward_makes_are_no_layers(torch: ModuleType) -> None:
+    rows = _rows(torch, lambda _self, x: x * torch.ones(3, 1, 1) + torch.arange(16.0).sqrt())
+    assert _types(rows) == ["multiply", "add"]
+
+
+@pytest.mark.parametrize("operator", ["einsum", "upsample_nearest2d", "bmm"])
+def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType, operator: str) -> None:
+    def forward(_self: Any, x: Any) -> Any:
+        if operator == "einsum":
+            return torch.einsum("bchw,bchw->bc", x, x)
+        if operator == "bmm":
+            return torch.bmm(x[:, 0], x[:, 1])
+        return torch.nn.functional.interpolate(x, scale_factor=2)
+
+    table = from_torch(_module(torch, forward), 16)
+    assert _types(table) == ["other"]
+    assert table.layers[0].name == operator
+    assert table.warnings == (f"operators of unknown cost: {operator}",)
+
+
+def test_frozen_parameters_are_warned_of(torch: ModuleType, small: Any) -> None:
+    small[0].weight.requires_grad_(False)
+    assert from_torch(small, 16).warnings == ("216 frozen parameters, taken as trained",)
+
+
+def test_parameters_that_nothing_reads_are_warned_of(torch: ModuleType) -> None:
+    module = _module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
+    assert from_torch(module, 16).warnings == ("16 parameters that no operator reads",)
+
+
+def test_what_spreads_or_compiles_a_module_is_taken_off(torch: ModuleType, small: Any) -> None:
+    assert from_torch(torch.nn.DataParallel(small), 16).layers == from_torch(small, 16).layers
+
+
+def test_all_of_torchvisions_own_modules_obey_the_shape_rules(torchvision_cnn: Any) -> None:
+    for name in ("densenet121", "inception_v3", "convnext_tiny"):
+        table = from_torch(torchvision_cnn(name), 203)
+        assert [complaint for row in table if (complaint := layer_complaint(row))] == []
+
+
+def test_too_small_an_image_is_out_of_range(torch: ModuleType) -> None:
+    with pytest.raises(OutOfRangeError, match="larger image_size"):
+        from_torch(torch.nn.Conv2d(3, 8, 7), 4)
+
+
+@pytest.mark.parametrize("image_size", [0, -1, 2.5, True])
+def test_an_image_size_that_is_none_is_out_of_range(small: Any, image_size: Any) -> None:
+    with pytest.raises(OutOfRangeError, match="image_size"):
+        from_torch(small, image_size)
+
+
+def test_another_image_size_than_the_dense_layer_takes_is_refused(small: Any) -> None:
+    with pytest.raises(SchemaError, match="does not run on a batch of 2x3x20x20"):
+        from_torch(small, 20)
+
+
+def test_a_module_whose_path_depends_on_data_is_refused_with_a_way_out(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="layer table CSV"):
+        _rows(torch, lambda _self, x: x.relu() if x.sum() > 0 else x)
+
+
+def test_a_convolution_in_three_dimensions_is_refused(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="module 'conv3': a convolution over 3 dimensions"):
+        _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=torch.nn.Conv3d(3, 4, 1))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_refused(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="scripted"):
+        from_torch(torch.jit.trace(torch.nn.ReLU(), torch.zeros(1)), 16)
+
+
+def test_taking_one_position_is_no_flattening(torch: ModuleType) -> None:
+    assert _types(_rows(torch, lambda _self, x: x[:, :, 0, 0].relu())) == ["activation"]
+
+
+def test_what_is_no_module_is_refused(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match=r"str is not a torch\.nn\.Module"):
+        from_torch("resnet50", 224)  # type: ignore[arg-type]
+
+
+def test_a_missing_pytorch_is_said_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[torch\]'"):
+        from_torch(object(), 16)  # type: ignore[arg-type]
+
+
+def test_the_table_is_a_layer_table(small: Any) -> None:
+    assert isinstance(from_torch(small, 16), LayerTable)
+
+
+def test_lazy_modules_are_asked_to_see_an_image_first(torch: ModuleType) -> None:
+    nn = torch.nn
+    module = nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(10))
+    with pytest.raises(
+        SchemaError, match=r"lazy layers that have seen no image.*: 0, 2. Run it once .*2, 3, 16, 16"
+    ):
+        from_torch(module, 16)
+    module(torch.zeros(2, 3, 16, 16))
+    assert _types(from_torch(module, 16)) == ["conv2d", "flatten", "linear"]

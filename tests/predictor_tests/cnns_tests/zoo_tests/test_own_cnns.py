@@ -1,0 +1,142 @@
+"""The CNNs of the zoo that torchvision lacks: their published facts, and the same CNN built in PyTorch."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.cnns.builder import NetBuilder
+from predictor.cnns.families.vgg import vgg_cifar
+from predictor.cnns.layer_table import Layer
+from predictor.cnns.torch_module import from_torch
+from predictor.cnns.zoo import zoo_cnn
+
+COMPARED = [field.name for field in fields(Layer) if field.name not in ("index", "name", "inputs")]
+VGG_CIFAR_CONVOLUTIONS = {
+    "32_3_64": 1,
+    "32_64_64": 1,
+    "16_64_128": 1,
+    "16_128_128": 1,
+    "8_128_256": 1,
+    "8_256_256": 2,
+    "4_256_512": 1,
+    "4_512_512": 2,
+    "2_512_512": 3,
+}
+
+
+def contents(layers: Any) -> Counter[tuple[Hashable, ...]]:
+    return Counter(tuple(getattr(layer, name) for name in COMPARED) for layer in layers)
+
+
+def test_vgg_cifar_has_the_convolutions_of_chainers_example() -> None:
+    convolutions = [layer for layer in zoo_cnn("vgg_cifar") if layer.type == "conv2d"]
+    names = Counter(f"{c.in_height}_{c.in_channels}_{c.out_channels}" for c in convolutions)
+    assert names == VGG_CIFAR_CONVOLUTIONS
+
+
+def test_vgg_cifar_drops_out_between_convolutions_and_around_the_first_dense_layer() -> None:
+    assert sum(layer.type == "dropout" for layer in zoo_cnn("vgg_cifar")) == 1 + 1 + 2 + 2 + 2 + 2
+
+
+def test_vgg_cifar_takes_its_number_of_classes() -> None:
+    net = NetBuilder("vgg_cifar", 32)
+    vgg_cifar(net, classes=10)
+    assert zoo_cnn("vgg_cifar").parameters - net.table().parameters == 90 * 512
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("resnet18_cifar", 11_173_962),
+        ("mnist_cnn", 1_199_882),
+        ("lenet5", 61_706),
+        ("dcgan_generator", 3_576_704),
+        ("dcgan_discriminator", 2_765_568),
+    ],
+)
+def test_a_small_cnn_has_its_published_number_of_parameters(name: str, parameters: int) -> None:
+    assert zoo_cnn(name).parameters == parameters
+
+
+def test_the_generator_ends_in_an_image_of_its_image_size() -> None:
+    last = zoo_cnn("dcgan_generator").layers[-1]
+    assert (last.out_channels, last.out_height, last.out_width) == (3, 64, 64)
+
+
+def lenet5_module(nn: Any) -> Any:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 6, 5, padding=2), nn.Tanh(), nn.AvgPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.Tanh(), nn.AvgPool2d(2), nn.Flatten()),
+        *(nn.Linear(400, 120), nn.Tanh(), nn.Linear(120, 84), nn.Tanh(), nn.Linear(84, 10)),
+    )
+
+
+def mnist_cnn_module(nn: Any) -> Any:
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)),
+        *(nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)),
+        nn.LogSoftmax(dim=1),
+    )
+
+
+def generator_module(nn: Any) -> Any:
+    rows: list[Any] = []
+    for channels, (into, stride, padding) in zip(
+        (100, 512, 256, 128), ((512, 1, 0), (256, 2, 1), (128, 2, 1), (64, 2, 1)), strict=True
+    ):
+        rows += [
+            nn.ConvTranspose2d(channels, into, 4, stride, padding, bias=False),
+            nn.BatchNorm2d(into),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(*rows, nn.ConvTranspose2d(64, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+
+def discriminator_module(nn: Any) -> Any:
+    rows: list[Any] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+    for channels in (64, 128, 256):
+        rows += [nn.Conv2d(channels, 2 * channels, 4, 2, 1, bias=False), nn.BatchNorm2d(2 * channels)]
+        rows += [nn.LeakyReLU(0.2)]
+    return nn.Sequential(*rows, nn.Conv2d(512, 1, 4, bias=False), nn.Sigmoid(), nn.Flatten())
+
+
+def vgg_cifar_module(nn: Any) -> Any:
+    rows: list[Any] = []
+    into = 3
+    for channels, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for i in range(count):
+            rows += [nn.Conv2d(into, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU()]
+            rows += [nn.Dropout(0.4)] if i < count - 1 else [nn.MaxPool2d(2, ceil_mode=True)]
+            into = channels
+    rows += [nn.Dropout(), nn.Flatten(), nn.Linear(512, 512, bias=False), nn.BatchNorm1d(512), nn.ReLU()]
+    return nn.Sequential(*rows, nn.Dropout(), nn.Linear(512, 100, bias=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "module_of", "image_size", "in_channels"),
+    [
+        ("lenet5", lenet5_module, 28, 1),
+        ("mnist_cnn", mnist_cnn_module, 28, 1),
+        ("dcgan_generator", generator_module, 1, 100),
+        ("dcgan_discriminator", discriminator_module, 64, 3),
+        ("vgg_cifar", vgg_cifar_module, 32, 3),
+    ],
+)
+def test_a_small_cnn_runs_the_operators_of_the_same_cnn_in_pytorch(
+    name: str, module_of: Callable[[Any], Any], image_size: int, in_channels: int, torch: ModuleType
+) -> None:
+    module = module_of(torch.nn)
+    assert contents(zoo_cnn(name)) == contents(from_torch(module, image_size, in_channels=in_channels))
+
+
+def test_resnet18_cifar_is_torchvisions_with_a_small_stem_and_without_pooling(
+    torch: ModuleType, torchvision_cnn: Callable[[str], Any]
+) -> None:
+    module = torchvision_cnn("resnet18")
+    module.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)
+    module.maxpool, module.fc = torch.nn.Identity(), torch.nn.Linear(512, 10)
+    assert contents(zoo_cnn("resnet18_cifar")) == contents(from_torch(module, 32))

@@ -1,0 +1,102 @@
+"""Names and image sizes: what the zoo answers, and what it refuses."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from predictor.cnns.builder import NetBuilder
+from predictor.cnns.zoo import ZOO, minimum_image_size, usual_image_size, zoo_cnn, zoo_names
+from predictor.errors import OutOfRangeError, UnknownCnnError
+
+LIMITED = [name for name, spec in ZOO.items() if spec.minimum_image_size > 1]
+CAPPED = [name for name, spec in ZOO.items() if spec.maximum_image_size is not None]
+
+
+def build_at(name: str, image_size: int) -> NetBuilder:
+    """Build whatever the registry says that the limits are."""
+    net = NetBuilder(name, image_size, ZOO[name].in_channels)
+    ZOO[name].build(net)
+    return net
+
+
+def test_the_zoo_has_at_least_45_cnns_sorted_by_name() -> None:
+    assert len(zoo_names()) >= 45
+    assert zoo_names() == sorted(ZOO) == list(ZOO)
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_the_usual_image_size_is_the_default_and_allowed(name: str) -> None:
+    assert zoo_cnn(name) is zoo_cnn(name, usual_image_size(name))
+    assert zoo_cnn(name).image_size == usual_image_size(name)
+    assert zoo_cnn(name).cnn == name
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_the_minimum_image_size_works_and_one_pixel_less_is_refused(name: str) -> None:
+    minimum = minimum_image_size(name)
+    assert zoo_cnn(name, minimum).image_size == minimum
+    with pytest.raises(OutOfRangeError):
+        zoo_cnn(name, minimum - 1)
+
+
+@pytest.mark.parametrize("name", [name for name in LIMITED if name not in CAPPED])
+def test_the_minimum_image_size_is_where_the_architecture_ends(name: str) -> None:
+    with pytest.raises(OutOfRangeError, match="would have no output"):
+        build_at(name, minimum_image_size(name) - 1)
+
+
+def test_the_discriminator_gives_one_probability_at_every_size_that_it_allows() -> None:
+    spec = ZOO["dcgan_discriminator"]
+    sizes = range(spec.minimum_image_size, (spec.maximum_image_size or 0) + 1)
+    assert all(zoo_cnn("dcgan_discriminator", size).layers[-1].out_channels == 1 for size in sizes)
+    assert build_at("dcgan_discriminator", sizes[-1] + 1).table().layers[-1].out_channels > 1
+
+
+@pytest.mark.parametrize("name", CAPPED)
+def test_an_image_size_above_the_maximum_is_refused_with_the_range(name: str) -> None:
+    above = (ZOO[name].maximum_image_size or 0) + 1
+    with pytest.raises(
+        OutOfRangeError, match=rf"image_size {above} is above {above - 1}, the most that {name}"
+    ):
+        zoo_cnn(name, above)
+
+
+def test_an_image_size_below_the_minimum_names_it_and_the_next_step() -> None:
+    with pytest.raises(OutOfRangeError) as refused:
+        zoo_cnn("inception_v3", 74)
+    assert str(refused.value) == (
+        "image_size 74 is below 75, the least that inception_v3 allows. "
+        "Pass 75 or more; its usual image size is 299."
+    )
+
+
+@pytest.mark.parametrize("image_size", [0, -224, True, 224.0, "224", [224], float("nan")])
+def test_an_image_size_that_is_no_positive_whole_number_is_refused(image_size: Any) -> None:
+    with pytest.raises(OutOfRangeError, match="image_size"):
+        zoo_cnn("resnet50", image_size)
+
+
+@pytest.mark.parametrize("ask", [zoo_cnn, usual_image_size, minimum_image_size])
+def test_an_unknown_name_is_answered_with_the_nearest_ones(ask: Callable[[str], Any]) -> None:
+    with pytest.raises(UnknownCnnError) as refused:
+        ask("resnet5O")
+    message = str(refused.value)
+    assert message.startswith("no CNN of the zoo is called 'resnet5O'. Nearest: ")
+    assert "'resnet50'" in message
+    assert message.endswith(f"`epochcast cnn list` shows all {len(ZOO)}.")
+
+
+@pytest.mark.parametrize("name", ["", None, 7, ["resnet50"]])
+def test_a_name_that_is_none_is_unknown(name: Any) -> None:
+    with pytest.raises(UnknownCnnError):
+        zoo_cnn(name)
+
+
+def test_the_zoo_needs_no_heavy_package() -> None:
+    heavy = "{'torch', 'torchvision', 'chainer', 'onnx', 'pandas', 'sklearn', 'scipy', 'numpy'}"
+    code = f"import sys, predictor.cnns.zoo; predictor.cnns.zoo.zoo_cnn('resnet50'); print({heavy} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"

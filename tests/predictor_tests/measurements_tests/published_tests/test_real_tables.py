@@ -1,0 +1,98 @@
+"""The real published tables, where $EPOCHCAST_PUBLISHED_DATA names them: counts and structures."""
+
+from pathlib import Path
+
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn
+from predictor.measurements.published import (
+    IMPORTERS,
+    import_measurements,
+    import_operator_profiles,
+    published_layer_tables,
+)
+from predictor.measurements.published.published_cnns import TIMM_CNNS
+
+# Rows of the published tables, and what they become: repeats fold, Radeons go, passes unfold.
+COUNTS = {
+    "profet": (9_567, 1_063),
+    "justus": (175_000, 175_000),
+    "neusight": (24_662, 24_662),
+    "deepbench": (1_034, 1_034 * 3 - 69),
+    "lambda-tf": (464, 452),
+    "timm": (1_672, 1_672),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_every_row_is_read_and_accounted_for(real_tables: Path, name: str) -> None:
+    frame, report = import_measurements(name, real_tables)
+    assert (report.n_read, len(frame)) == COUNTS[name]
+
+
+def test_pytorch_rows_are_kept_or_listed(real_tables: Path) -> None:
+    frame, report = import_measurements("pytorch", real_tables)
+    assert report.n_read == 428
+    assert len(frame) + len(report.rejected) == 428
+    assert len(report.rejected) <= 2  # a "V100-32GB" may be PCIe or SXM2
+
+
+def test_only_radeons_are_rejected_of_lambdas_rows(real_tables: Path) -> None:
+    _, report = import_measurements("lambda-tf", real_tables)
+    assert {reason for _, reason in report.rejected} == {"'Radeon Pro VII' is not an NVIDIA GPU."}
+
+
+def test_the_known_anomalies_are_marked(real_tables: Path) -> None:
+    frame, _ = import_measurements("lambda-tf", real_tables)
+    suspects = frame[frame["notes"].str.contains("suspect")]
+    found = set(zip(suspects["gpu"], suspects["cnn"], strict=True))
+    assert ("NVIDIA A100-SXM4-40GB", "lambda/vgg16") in found
+    assert len(suspects) < 10
+
+
+def test_profet_has_57_layer_tables_with_keras_parameters(real_tables: Path) -> None:
+    tables = {key: table for key, table in published_layer_tables(real_tables).items() if "profet" in key[0]}
+    assert len(tables) == 57
+    assert tables[("profet/VGG16", 224)].parameters == zoo_cnn("vgg16", 224).parameters
+    assert tables[("profet/MobileNetV2", 224)].parameters == zoo_cnn("mobilenet_v2", 224).parameters
+
+
+def test_no_pool_of_profet_contradicts_its_shapes(real_tables: Path) -> None:
+    pools = [
+        layer
+        for table in published_layer_tables(real_tables).values()
+        for layer in table
+        if "pool" in layer.type
+    ]
+    assert all(pool.kernel_height for pool in pools)
+
+
+def test_nearly_every_target_but_timms_has_a_layer_table(real_tables: Path) -> None:
+    tables = published_layer_tables(real_tables)
+    for name in ("profet", "lambda-tf", "pytorch"):
+        frame, _ = import_measurements(name, real_tables)
+        known = [key in tables for key in zip(frame["cnn"], frame["image_size"], strict=True)]
+        assert sum(known) / len(known) > 0.99, name
+
+
+def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables: Path) -> None:
+    frame, _ = import_measurements("timm", real_tables)
+    millions = frame["notes"].str.removeprefix("parameters_m=").astype(float)
+    published = dict(zip(frame["cnn"], millions, strict=True))
+    for theirs, ours in TIMM_CNNS.items():
+        if f"timm/{theirs}" in published:
+            assert zoo_cnn(ours).parameters / 1e6 == pytest.approx(published[f"timm/{theirs}"], rel=0.01), (
+                theirs
+            )
+
+
+def test_operator_profiles_add_up_to_the_device_total(real_tables: Path) -> None:
+    profiles = import_operator_profiles(real_tables)
+    keys = ["gpu", "cnn", "image_size", "batch_size"]
+    assert len(profiles[keys].drop_duplicates()) == 1_004
+    first = profiles[profiles["operator"] != "IDLE"].groupby(keys)["device_time_ms"].sum()
+    assert first.loc[("Tesla M60", "profet/AlexNet", 32, 16)] == pytest.approx(68.7087, rel=1e-3)
+
+
+def test_every_importers_table_is_there(real_tables: Path) -> None:
+    assert all((real_tables / importer.table).is_file() for importer in IMPORTERS.values())

@@ -1,0 +1,247 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.proxies import proxy_counts, proxy_name
+from predictor.errors import SchemaError, UnknownGpuError
+from predictor.measurements.features import FEATURES, GPU_COLUMNS, feature_table, peak_tflop_per_s
+
+
+def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **rest):
+    return Layer(
+        index=index,
+        name=f"layer{index}",
+        type=type_,
+        inputs=(index - 1 if index else IMAGE,),
+        in_channels=channels[0],
+        in_height=side,
+        in_width=side,
+        out_channels=channels[1],
+        out_height=side // stride[0],
+        out_width=side // stride[1],
+        kernel_height=kernel[0],
+        kernel_width=kernel[1],
+        stride_height=stride[0],
+        stride_width=stride[1],
+        padding_height=kernel[0] // 2,
+        padding_width=kernel[1] // 2,
+        **{
+            "dilation": 1,
+            "groups": 1,
+            "parameters": channels[0] * channels[1] * kernel[0] * kernel[1],
+            **rest,
+        },
+    )
+
+
+@pytest.fixture
+def small_cnn():
+    layers = (
+        _layer(0, channels=(3, 64)),
+        _layer(1, channels=(64, 64)),
+        _layer(2, channels=(64, 64)),
+        Layer(3, "relu", "activation", "relu", (2,), 64, 16, 16, 64, 16, 16),
+    )
+    return LayerTable("small", 16, layers, source="csv")
+
+
+@pytest.fixture
+def measurements():
+    return pd.DataFrame(
+        {
+            "gpu": ["NVIDIA H200", "Tesla K80", "NVIDIA H200"],
+            "cnn": ["small", "small", "nobody/knows"],
+            "image_size": 16,
+            "batch_size": [8, 8, 32],
+            "precision": ["amp_bf16", "fp32", "tf32"],
+            "iteration_time_ms": [1.0, 9.0, 4.0],
+        },
+        index=[7, 3, 5],
+    )
+
+
+@pytest.fixture
+def table(measurements, small_cnn):
+    known = {("small", 16): small_cnn}
+    return feature_table(measurements, lambda *key: known[key])
+
+
+def test_rows_index_and_columns_of_the_measurements_are_kept(table, measurements):
+    pd.testing.assert_frame_equal(table[measurements.columns], measurements)
+
+
+def test_specifications_are_the_catalogues(table):
+    assert table["gpu_cuda_cores"].tolist() == [find_gpu(gpu).cuda_cores for gpu in table["gpu"]]
+
+
+def test_every_gpu_column_is_a_field_of_the_catalogue(table):
+    assert {f"gpu_{field}" for field in GPU_COLUMNS} <= set(table.columns)
+
+
+def test_an_alias_gets_the_canonical_name_beside_it(measurements, small_cnn):
+    alias = measurements.assign(gpu="H200")
+    assert set(feature_table(alias, lambda *_: small_cnn)["gpu_name"]) == {"NVIDIA H200"}
+
+
+def test_an_unknown_gpu_is_refused(measurements):
+    with pytest.raises(UnknownGpuError):
+        feature_table(measurements.assign(gpu="Radeon Pro VII"), lambda *_: None)
+
+
+def test_a_cpu_has_no_gpu_specifications(measurements):
+    table = feature_table(measurements.assign(gpu="cpu:EPYC 7763"), lambda *_: None)
+    assert table["gpu_cuda_cores"].isna().all()
+    assert set(table["gpu_name"]) == {"cpu:EPYC 7763"}
+
+
+def test_structure_is_that_of_the_layer_table(table, small_cnn):
+    assert table["layer_table"].iloc[0] is small_cnn
+    assert table["n_conv2d"].iloc[0] == 3
+    assert table["n_activation"].iloc[0] == 1
+    assert table["n_parameters"].iloc[0] == 9 * (3 * 64 + 2 * 64 * 64)
+
+
+def test_forward_flops_count_a_multiply_add_as_two(table):
+    assert table["conv_forward_flops_per_image"].iloc[0] == 2 * 16 * 16 * 9 * (3 * 64 + 2 * 64 * 64)
+
+
+def test_the_first_convolution_has_no_input_gradient(table):
+    expected = 2 * 16 * 16 * 9 * (2 * 3 * 64 + 3 * 2 * 64 * 64)
+    assert table["conv_training_flops_per_image"].iloc[0] == expected
+
+
+def test_bytes_per_image_leave_out_the_weights(small_cnn, table):
+    heavier = LayerTable("small", 16, tuple(small_cnn.layers), source="csv", warnings=("other",))
+    assert FEATURES["forward_bytes_per_image"](heavier) == table["forward_bytes_per_image"].iloc[0]
+    activations = 16 * 16 * (3 + 64 + 4 * 64 + 2 * 64) * 4
+    assert table["forward_bytes_per_image"].iloc[0] == activations
+
+
+def test_a_cnn_without_layer_table_has_no_structure_instead_of_a_wrong_one(table):
+    assert table["layer_table"].iloc[2] is None
+    assert table.iloc[2][list(FEATURES)].isna().all()
+
+
+def test_each_cnn_is_looked_up_once_per_image_size(measurements, small_cnn):
+    asked = []
+    feature_table(measurements, lambda *key: asked.append(key) or small_cnn)
+    assert sorted(asked) == [("nobody/knows", 16), ("small", 16)]
+
+
+@pytest.mark.parametrize("feature", sorted(FEATURES))
+def test_every_feature_is_a_number_of_at_least_zero(feature, small_cnn):
+    value = FEATURES[feature](small_cnn)
+    assert isinstance(value, float)
+    assert value >= 0
+
+
+@pytest.mark.parametrize("column", ["gpu", "cnn", "image_size", "batch_size"])
+def test_a_missing_column_is_named(measurements, column):
+    with pytest.raises(SchemaError, match=f"no column '{column}'"):
+        feature_table(measurements.drop(columns=column), lambda *_: None)
+
+
+def test_an_empty_value_is_named_with_its_row(measurements):
+    measurements.loc[3, "batch_size"] = np.nan
+    with pytest.raises(SchemaError, match="'batch_size' is empty in 1 rows, the first is 3"):
+        feature_table(measurements, lambda *_: None)
+
+
+def test_a_table_without_rows_is_refused(measurements):
+    with pytest.raises(SchemaError, match="no rows"):
+        feature_table(measurements.head(0), lambda *_: None)
+
+
+def test_a_feature_table_is_not_built_twice(table):
+    with pytest.raises(SchemaError, match="are made by the feature table"):
+        feature_table(table, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "peak"),
+    [
+        ("Tesla V100-SXM2-16GB", "fp32", "peak_fp32_tflop_per_s"),
+        ("NVIDIA A100-SXM4-40GB", "tf32", "peak_tf32_tflop_per_s"),
+        ("NVIDIA A100-SXM4-40GB", "fp32_or_tf32", "peak_tf32_tflop_per_s"),
+        ("Tesla V100-SXM2-16GB", "fp32_or_tf32", "peak_fp32_tflop_per_s"),
+        ("Tesla V100-SXM2-16GB", "amp_fp16", "peak_fp16_tensor_tflop_per_s"),
+        ("GeForce GTX 1080 Ti", "amp_fp16", "peak_fp32_tflop_per_s"),
+        ("NVIDIA H200", "amp_bf16", "peak_bf16_tensor_tflop_per_s"),
+    ],
+)
+def test_the_peak_is_that_of_the_precision(gpu, precision, peak):
+    assert peak_tflop_per_s(find_gpu(gpu), precision) == getattr(find_gpu(gpu), peak)
+
+
+@pytest.mark.parametrize(("gpu", "precision"), [("Tesla V100-SXM2-16GB", "tf32"), ("Tesla K80", "amp_bf16")])
+def test_a_precision_that_the_gpu_lacks_has_no_peak(gpu, precision):
+    assert np.isnan(peak_tflop_per_s(find_gpu(gpu), precision))
+
+
+@pytest.mark.parametrize(
+    ("layer", "name"),
+    [
+        (_layer(), "16_128_128"),
+        (_layer(side=2, channels=(512, 256)), "2_512_256"),
+        (_layer(kernel=(1, 1)), "16_128_128_k1_s1_g1"),
+        (_layer(stride=(2, 2)), "16_128_128_k3_s2_g1"),
+        (_layer(groups=128), "16_128_128_k3_s1_g128"),
+        (_layer(kernel=(1, 7)), "16_128_128_k1x7_s1_g1"),
+        (_layer(dilation=2), "16_128_128_d2"),
+        (_layer(type_="conv_transpose2d", kernel=(4, 4)), "16_128_128_k4_s1_g1_t"),
+    ],
+)
+def test_a_proxy_is_named_after_its_convolution(layer, name):
+    assert proxy_name(layer) == name
+
+
+def test_a_layer_that_is_no_convolution_has_no_proxy():
+    with pytest.raises(SchemaError, match="only convolutions have proxies"):
+        proxy_name(_layer(type_="linear"))
+
+
+def test_a_convolution_of_unknown_shape_is_not_named():
+    with pytest.raises(SchemaError, match="has no in_channels: it cannot be named"):
+        proxy_name(replace(_layer(), in_channels=None))
+
+
+def test_shapes_are_counted_and_other_layers_are_not(small_cnn):
+    assert proxy_counts(small_cnn) == {"16_3_64": 1, "16_64_64": 2}
+
+
+@pytest.fixture
+def with_proxies():
+    rows = [
+        ("Tesla K80", "target", "small", 8, 50.0),
+        ("Tesla K80", "target", "small", 16, 40.0),
+        ("Tesla K80", "proxy", "16_64_64", 8, 5.0),
+        ("Tesla K80", "proxy", "16_64_64", 8, 7.0),
+        ("NVIDIA H200", "target", "small", 8, 4.0),
+        ("NVIDIA H200", "proxy", "16_64_64", 8, 0.5),
+    ]
+    columns = ["gpu", "kind", "cnn", "batch_size", "epoch_time_s"]
+    return feature_table(pd.DataFrame(rows, columns=columns).assign(image_size=16), lambda *_: None)
+
+
+def test_a_proxys_epoch_time_stands_beside_the_targets_of_its_gpu_and_batch_size(with_proxies):
+    times = with_proxies["proxy_epoch_time_s_16_64_64"]
+    assert times.iloc[0] == 6.0  # the median of two repeats
+    assert times.iloc[4] == 0.5
+
+
+def test_a_proxy_not_measured_at_a_batch_size_leaves_a_gap(with_proxies):
+    assert np.isnan(with_proxies["proxy_epoch_time_s_16_64_64"].iloc[1])
+
+
+def test_importing_features_and_the_registry_loads_neither_pandas_nor_scikit_learn():
+    heavy = "{'pandas', 'sklearn', 'scipy'} & {m.split('.')[0] for m in sys.modules}"
+    modules = "predictor.measurements.features, predictor.models.registry"
+    code = f"import sys, {modules}; sys.exit(str({heavy}) if {heavy} else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

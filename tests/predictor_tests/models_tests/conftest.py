@@ -1,0 +1,103 @@
+"""Hand-made CNNs and measurements whose law is known, for the tests of predictors."""
+
+from collections.abc import Callable
+
+import pandas as pd
+import pytest
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.measurements.features import feature_table
+
+GPUS = (
+    "Tesla K80",
+    "Tesla M60",
+    "Tesla P100-PCIE-16GB",
+    "Tesla V100-SXM2-16GB",
+    "Tesla T4",
+    "GeForce RTX 3090",
+    "NVIDIA A100-SXM4-40GB",
+    "NVIDIA H200",
+)
+BATCH_SIZES = (8, 16, 32, 64, 128)
+
+
+def _convolution(index: int, height: int, in_channels: int, out_channels: int, kernel: int = 3) -> Layer:
+    return Layer(
+        index=index,
+        name=f"conv{index}",
+        type="conv2d",
+        inputs=(index - 1 if index else IMAGE,),
+        in_channels=in_channels,
+        in_height=height,
+        in_width=height,
+        out_channels=out_channels,
+        out_height=height,
+        out_width=height,
+        kernel_height=kernel,
+        kernel_width=kernel,
+        stride_height=1,
+        stride_width=1,
+        padding_height=kernel // 2,
+        padding_width=kernel // 2,
+        dilation=1,
+        groups=1,
+        parameters=in_channels * out_channels * kernel**2,
+    )
+
+
+def cnn_of(name: str, *shapes: tuple[int, ...]) -> LayerTable:
+    """A CNN that is nothing but these convolutions: (height, in_channels, out_channels[, kernel])."""
+    layers = tuple(_convolution(i, *shape) for i, shape in enumerate(shapes))
+    return LayerTable(name, shapes[0][0], layers, source="csv")
+
+
+CNNS = {
+    "narrow": cnn_of("narrow", (32, 3, 64), (32, 64, 64), (32, 64, 64)),
+    "wide": cnn_of("wide", (32, 3, 64), (32, 64, 128), (32, 128, 128, 1)),
+    "deep": cnn_of("deep", (32, 3, 64), *[(32, 64, 64)] * 7, (32, 64, 128)),
+    "stranger": cnn_of("stranger", (32, 3, 64), (32, 64, 96), (32, 96, 96)),
+}
+
+
+def _rows(cnn: str, kind: str, time_ms: Callable[[str, int], float]) -> list[dict[str, object]]:
+    return [
+        {
+            "framework": "pytorch",
+            "gpu": gpu,
+            "kind": kind,
+            "cnn": cnn,
+            "image_size": 32,
+            "batch_size": batch_size,
+            "samples_per_epoch": 50_000,
+            "pass": "training",
+            "precision": "fp32",
+            "memory_format": "nchw",
+            "iteration_time_ms": time_ms(gpu, batch_size),
+            "epoch_time_s": time_ms(gpu, batch_size) * -(-50_000 // batch_size) / 1000,
+        }
+        for gpu in GPUS
+        for batch_size in BATCH_SIZES
+    ]
+
+
+@pytest.fixture(scope="session")
+def features() -> pd.DataFrame:
+    """Three CNNs and two proxies on eight GPUs at five batch sizes."""
+    rank = {gpu: 1 + i for i, gpu in enumerate(GPUS)}
+    work = {"narrow": 1.0, "wide": 1.4, "deep": 2.9, "32_3_64": 0.3, "32_64_64": 0.7}
+    rows: list[dict[str, object]] = []
+    for cnn, share in work.items():
+        kind = "proxy" if cnn[0].isdigit() else "target"
+        rows += _rows(cnn, kind, lambda gpu, b, share=share: 2 + share * b * (1 + b / 900) / rank[gpu])
+    table = feature_table(pd.DataFrame(rows), lambda cnn, _: CNNS[cnn])
+    return table[table["kind"] == "target"].reset_index(drop=True)
+
+
+@pytest.fixture
+def stranger(features: pd.DataFrame) -> pd.DataFrame:
+    """A question about a CNN with two convolution shapes that no training CNN has."""
+    table = CNNS["stranger"]
+    asked = features.head(1).copy()
+    asked["cnn"] = "stranger"
+    asked["layer_table"] = pd.Series([table], index=asked.index, dtype=object)
+    return asked

@@ -1,0 +1,103 @@
+"""Features of kernels: the same names for fitting and serving, and finite wherever a question may lead."""
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import LAUNCH_MS, find_gpu, precisions_of, rates_of
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.models.roofline.features import (
+    FAMILIES,
+    FAMILY_OF,
+    FEATURES_OF_FAMILY,
+    kernel_base_ms,
+    kernel_features,
+)
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
+
+BATCH_SIZES = np.array([[1.0, 2.0, 32.0, 500.0, 4096.0]])
+RATES = [
+    rates_of(find_gpu(name), precision)
+    for name in ("Tesla K80", "Tesla T4", "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    for precision in precisions_of(find_gpu(name))
+]
+CNNS_WITH_EVERY_CLASS = ("mobilenet_v2", "convnext_tiny", "densenet121", "vgg11", "inception_v3")
+
+
+def columns_of(kernels: Kernels, name: str) -> dict[str, np.ndarray]:
+    chosen = kernels.kernel_class == KERNEL_CLASSES.index(name)
+    return {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+
+
+def classes_in(kernels: Kernels) -> list[str]:
+    return [KERNEL_CLASSES[number] for number in np.unique(kernels.kernel_class)]
+
+
+def test_every_class_belongs_to_a_family_that_has_features():
+    assert set(FAMILY_OF) == set(KERNEL_CLASSES)
+    assert set(FAMILY_OF.values()) == set(FAMILIES) == set(FEATURES_OF_FAMILY)
+
+
+def test_every_class_has_the_features_that_its_family_names_in_their_order():
+    seen = set()
+    for cnn in CNNS_WITH_EVERY_CLASS:
+        kernels = kernels_of(zoo_cnn(cnn))
+        for name in classes_in(kernels):
+            found = kernel_features(name, columns_of(kernels, name), BATCH_SIZES, RATES[0])
+            assert tuple(found) == FEATURES_OF_FAMILY[FAMILY_OF[name]], name
+            seen.add(name)
+    assert seen >= set(KERNEL_CLASSES) - {"pad", "other"}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision(cnn):
+    kernels = kernels_of(zoo_cnn(cnn))
+    for name in classes_in(kernels):
+        columns = columns_of(kernels, name)
+        for rates in RATES:
+            base = kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)
+            assert np.isfinite(base).all(), name
+            for feature, values in kernel_features(name, columns, BATCH_SIZES, rates).items():
+                assert np.isfinite(values).all(), (name, feature)
+
+
+@pytest.mark.parametrize("cnn", ["resnet50", "mobilenet_v2", "convnext_tiny"])
+def test_no_kernel_is_faster_than_its_launch_its_arithmetic_or_its_traffic(cnn):
+    kernels = kernels_of(zoo_cnn(cnn))
+    for name in classes_in(kernels):
+        columns, rates = columns_of(kernels, name), RATES[0]
+        base = kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)
+        traffic = columns["elements"] * BATCH_SIZES + columns["elements_fixed"]
+        memory = rates.element_bytes * traffic / rates.bytes_per_ms
+        compute = columns["flops"] * BATCH_SIZES / rates.flop_per_ms
+        if FAMILY_OF[name] in ("conv", "matmul"):
+            assert (base >= compute + LAUNCH_MS * 0.999).all(), name
+        assert (base >= memory + LAUNCH_MS * 0.999).all(), name
+
+
+@pytest.mark.parametrize("cnn", ["resnet50", "mobilenet_v2", "convnext_tiny"])
+def test_rooflines_never_fall_as_the_batch_grows(cnn):
+    kernels = kernels_of(zoo_cnn(cnn))
+    for name in classes_in(kernels):
+        base = kernel_base_ms(FAMILY_OF[name], columns_of(kernels, name), BATCH_SIZES, RATES[0])
+        assert (np.diff(base, axis=1) >= 0).all(), name
+
+
+def test_the_tensor_gain_is_zero_where_no_tensor_core_runs():
+    kernels = kernels_of(zoo_cnn("resnet18"))
+    for name in ("conv_forward", "matmul"):
+        columns = columns_of(kernels, name)
+        without = kernel_features(name, columns, BATCH_SIZES, rates_of(find_gpu("T4"), "fp32"))
+        with_ = kernel_features(name, columns, BATCH_SIZES, rates_of(find_gpu("T4"), "amp_fp16"))
+        assert not without["tensor_gain"].any()
+        assert (with_["tensor_gain"] > 1).all()
+
+
+def test_half_the_bytes_take_half_the_time_where_memory_is_what_limits():
+    kernels = kernels_of(zoo_cnn("resnet50"))
+    columns = columns_of(kernels, "batch_norm")
+    full, half = (
+        kernel_base_ms("element", columns, BATCH_SIZES, rates_of(find_gpu("T4"), precision)) - LAUNCH_MS
+        for precision in ("fp32", "amp_fp16")
+    )
+    assert np.allclose(half, full / 2)

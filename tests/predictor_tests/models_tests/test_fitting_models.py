@@ -1,0 +1,161 @@
+"""From a measurement table to a served model, and what calibration may see."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError, SchemaError
+from predictor.measurements.table import check_measurements
+from predictor.models.fit import accuracy_of, fit_measurements
+from predictor.models.intervals import calibrate, sites_of
+from predictor.models.roofline.terms import join_host
+from predictor.models.served import Model
+from predictor.operators.operators import operators_of
+
+CNNS = {"resnet18": 1.0, "resnet50": 2.6, "vgg11": 2.9, "mobilenet_v2": 0.9}
+GPUS = {"T4": 3.6, "V100-SXM2-16GB": 1.2, "K80": 9.0}
+
+
+def made_up(cnns=CNNS, gpus=GPUS) -> pd.DataFrame:
+    rows = [
+        {
+            "gpu": gpu,
+            "cnn": cnn,
+            "image_size": 224,
+            "batch_size": batch,
+            "precision": "fp32",
+            "iteration_time_ms": 3 + work * speed * batch,
+        }
+        for cnn, work in cnns.items()
+        for gpu, speed in gpus.items()
+        for batch in (16, 32, 64)
+    ]
+    return check_measurements(pd.DataFrame(rows), "made up")
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return fit_measurements(made_up())
+
+
+def test_a_model_of_ones_own_measurements_gives_them_back(model):
+    forecast = model.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode(), [32])
+    assert forecast.iteration_time_ms[0] == pytest.approx(3 + 2.6 * 3.6 * 32, rel=0.25)
+
+
+def test_its_card_names_no_source_that_is_not_there(model):
+    assert None not in model.card["sources"]
+    assert model.card["trained_on"] == "36 iterations of 4 CNNs on 3 GPUs"
+
+
+def test_it_covers_what_was_measured(model):
+    assert model.ranges.batch_size == (16, 64)
+    assert model.ranges.modes == ("pytorch|fp32|nchw|False|False|eager|momentum",)
+    assert "Tesla T4|pytorch|fp32" in model.ranges.gpu_modes
+    assert set(model.ranges.gpus) == {"Tesla T4", "Tesla V100-SXM2-16GB", "Tesla K80"}
+
+
+@pytest.fixture(scope="module")
+def of_tensorflow() -> Model:
+    return fit_measurements(made_up().assign(framework="tensorflow"))
+
+
+def test_a_feed_that_no_row_told_of_is_not_added(of_tensorflow):
+    """Steps of one's own table are taken as measured: nothing says that they copy their images."""
+    forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
+    assert of_tensorflow.fed_frameworks == ()
+    assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
+
+
+def test_the_feed_is_added_for_the_framework_whose_rows_told_of_it():
+    fed = fit_measurements(made_up().assign(framework="tensorflow", source="profet"))
+    forecast = fed.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
+    assert fed.fed_frameworks == ("tensorflow",)
+    assert forecast.iteration_time_ms[0] > join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
+
+
+def test_a_few_rows_are_refused_with_how_many_it_takes():
+    with pytest.raises(DataError, match="are too few to fit on: it takes 10"):
+        fit_measurements(made_up({"resnet18": 1.0}, {"T4": 3.6, "K80": 9.0}))
+
+
+def test_one_gpu_is_enough_if_it_ran_several_cnns():
+    alone = fit_measurements(made_up(gpus={"T4": 3.6}))
+    elsewhere = alone.forecast(zoo_cnn("resnet50"), find_gpu("V100-SXM2-16GB"), Mode(), [32])
+    assert np.isfinite(elsewhere.high_ms).all()
+    assert elsewhere.extrapolates[0]
+
+
+def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
+    table = made_up()
+    left_out = []
+
+    def predict(group):
+        left_out.append(group)
+        return table["iteration_time_ms"].to_numpy() * 1.1
+
+    calibrate(table, table["iteration_time_ms"].to_numpy(), predict, seed=0)
+    for group in left_out:
+        rest = table.drop(index=table.index[group])
+        shares = [set(table.iloc[group][column]) & set(rest[column]) for column in ("cnn", "gpu")]
+        assert set() in shares
+    assert sorted(np.concatenate(left_out)) == sorted([*range(len(table))] * 2)
+
+
+def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
+    table = made_up()
+    times = table["iteration_time_ms"].to_numpy()
+    sites = replace(sites_of(table), work=np.log(times)[:, None])
+    found = calibrate(table, times, lambda _: times * 1.1, seed=0, sites=sites)
+    assert "work" in found.variances_for("Tesla T4", "unheard-of")
+    assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
+    assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")
+
+
+def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
+    row = {
+        "scenario": "unseen-cnn",
+        "n": 5,
+        "mape": 0.1,
+        "median": 0.1,
+        "p90": 0.2,
+        "coverage": 0.9,
+        "worst_coverage": 0.5,
+    }
+    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "line"}])
+    table.to_csv(tmp_path / "summary.csv", index=False)
+    found = accuracy_of(tmp_path / "summary.csv")
+    assert [(each["scenario"], each["predictor"], each["mape"]) for each in found] == [
+        ("unseen-cnn", "roofline", 0.1)
+    ]
+
+
+def test_a_table_that_is_no_summary_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(SchemaError, match="is not the summary of an evaluation"):
+        accuracy_of(tmp_path / "t.csv")
+
+
+def test_operators_of_the_table_are_served_beside_the_roofline(made_up_gpu, tmp_path):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64), host="a desk")
+    rows += made_up_gpu.target_rows(("resnet18", "vgg11_bn", "squeezenet1_1"), (16, 64))
+    both = pd.concat([made_up(), check_measurements(pd.DataFrame(rows), "made up")], ignore_index=True)
+    fit_measurements(both).save(tmp_path / "mine.json")
+    served = Model.load(tmp_path / "mine.json")
+    found = served.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(precision="tf32"), [64])
+    assert (found.method, found.host) == ("layer-times", "a desk")
+    assert found.gpu_time_ms[0] == pytest.approx(
+        made_up_gpu.target_ms(zoo_cnn("resnet18"), [64], {})[0], rel=0.03
+    )
+    assert served.forecast(zoo_cnn("resnet18"), find_gpu("T4"), Mode(), [64]).method == "roofline"
+
+
+def test_operators_alone_need_no_fit(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), (16, 64))
+    with pytest.raises(DataError, match="predict --measurements FILE"):
+        fit_measurements(check_measurements(pd.DataFrame(rows), "made up"))

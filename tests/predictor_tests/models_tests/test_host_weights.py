@@ -1,0 +1,54 @@
+"""The host's weights: learned from whole CNNs, with sums of gradients counted as those CNNs say."""
+
+import numpy as np
+
+from predictor.models.layer_times.fit import _Design, _with_host
+from predictor.models.layer_times.law import LayerLaw
+
+N_ROWS = 12
+CNNS = np.repeat(
+    ["alexnet", "densenet", "googlenet", "inception", "resnet18", "resnet50", "shufflenet", "vgg"], N_ROWS
+)
+N_LAYERS = np.repeat([25.0, 480.0, 200.0, 320.0, 70.0, 175.0, 190.0, 40.0], N_ROWS)
+N_GRADIENTS = np.repeat([0.0, 480.0, 27.0, 30.0, 8.0, 16.0, 16.0, 0.0], N_ROWS)
+LAYERS_MS = np.repeat([0.15, 0.12, 0.2, 0.18, 0.16, 0.25, 0.11, 0.19], N_ROWS) * N_LAYERS
+GRADIENTS_MS = 0.008 * N_GRADIENTS
+APART = 0.1 * LAYERS_MS + 0.05 * N_LAYERS + GRADIENTS_MS + 1.0
+TOGETHER = 0.1 * (LAYERS_MS + GRADIENTS_MS) + 0.05 * (N_LAYERS + N_GRADIENTS) + 1.0
+
+
+def design(host_ms):
+    n = len(CNNS)
+    together = np.column_stack([LAYERS_MS + GRADIENTS_MS, np.zeros(n), N_LAYERS + N_GRADIENTS])
+    apart = np.column_stack([LAYERS_MS, GRADIENTS_MS, N_LAYERS])
+    parts = np.stack([together, apart], axis=1)
+    return _Design(np.ones((n, 1)), np.ones(n), parts, host_ms, np.zeros(n), CNNS)
+
+
+def told(law):
+    own, added, n = design(APART).host_parts[:, int(law.gradients_apart)].T
+    return law.host_weight * own + added + law.host_operator_ms * n + law.host_iteration_ms
+
+
+def test_sums_of_gradients_count_apart_where_that_is_nearer_to_cnns_left_out():
+    law = _with_host(LayerLaw(), design(APART))
+    assert law.gradients_apart
+    np.testing.assert_allclose(told(law), APART, rtol=0.1)
+
+
+def test_sums_of_gradients_count_as_other_operators_where_that_is_nearer():
+    law = _with_host(LayerLaw(), design(TOGETHER))
+    assert not law.gradients_apart
+    np.testing.assert_allclose(told(law), TOGETHER, rtol=0.1)
+
+
+def test_one_iteration_that_waited_for_a_full_queue_does_not_bend_the_weights():
+    stuck = APART.copy()
+    stuck[0] *= 4
+    one, other = (_with_host(LayerLaw(), design(each)) for each in (APART, stuck))
+    np.testing.assert_allclose(told(other), told(one), rtol=0.05)
+
+
+def test_where_no_host_time_is_known_the_law_stays_as_it_was():
+    prior = LayerLaw(host_weight=0.7)
+    assert _with_host(prior, design(np.full(len(CNNS), np.nan))) == prior

@@ -1,0 +1,249 @@
+"""Layer models in files, and the served model that answers from them."""
+
+import gzip
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
+from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.law import LayerLaw
+from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.served import Anchor, Model
+from predictor.operators.operators import operators_of
+
+SIZES = (16, 64, 256)
+MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+TF32 = Mode(precision="tf32")
+H200 = find_gpu("H200")
+RESNET = zoo_cnn("resnet18")
+
+
+@pytest.fixture(scope="module")
+def layer_model(made_up_gpu):
+    rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES, host="a desk")
+    law = LayerLaw(weights={"activation": 1.2}, operator_ms=0.001, spread=0.04, spread_near=0.09)
+    return LayerModel(OperatorLibrary.of_rows(MODE, rows), law)
+
+
+@pytest.fixture(scope="module")
+def model(layer_model):
+    return replace(Model.load(), layers=LayerModels().with_more([layer_model]))
+
+
+def test_a_file_gives_the_same_times(layer_model, tmp_path):
+    loaded = LayerModel.load(layer_model.save(tmp_path))
+    assert (loaded.law, loaded.library.host, loaded.library.mode) == (layer_model.law, "a desk", MODE)
+    operators = [*operators_of(zoo_cnn("vgg11_bn"))]
+    batches = np.array([8.0, 64.0])
+    expected = layer_model.library.times(operators, batches)
+    found = loaded.library.times(operators, batches)
+    np.testing.assert_allclose(found.gpu_ms, expected.gpu_ms, rtol=2e-4)
+    np.testing.assert_array_equal(found.sureness, expected.sureness)
+
+
+def test_the_same_model_gives_the_same_bytes(layer_model, tmp_path):
+    first = layer_model.save(tmp_path).read_bytes()
+    assert layer_model.save(tmp_path).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not gzip",
+        gzip.compress(b"not json", mtime=0),
+        gzip.compress(b"[]", mtime=0),
+        gzip.compress(b'{"format_version": 1}', mtime=0),
+    ],
+)
+def test_a_damaged_file_is_refused(layer_model, tmp_path, content):
+    path = layer_model.save(tmp_path)
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match="damaged operator library"):
+        LayerModel.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format_version": 99}, "format version 99"),
+        ({"log_ms": [[None] * 3]}, "damaged"),
+        ({"host_ms": [0.1]}, "damaged"),
+        ({"operators": {"type": ["conv2d"]}}, "damaged"),
+        ({"law": {"operator_ms": float("nan")}}, "damaged"),
+        ({"law": {"nonsense": 1.0}}, "damaged"),
+    ],
+)
+def test_a_file_that_cannot_be_right_is_refused(layer_model, tmp_path, change, message):
+    path = layer_model.save(tmp_path)
+    found = json.loads(gzip.decompress(path.read_bytes())) | change
+    path.write_bytes(gzip.compress(json.dumps(found).encode()))
+    with pytest.raises(ArtifactError, match=message):
+        LayerModel.load(path)
+
+
+def test_a_model_saves_its_libraries_beside_itself_and_finds_them_again(model, tmp_path):
+    model.save(tmp_path / "mine.json")
+    assert [path.name for path in (tmp_path / "mine_operators").iterdir()] == [
+        "nvidia_h200-pytorch-tf32-nchw.json.gz"
+    ]
+    found = Model.load(tmp_path / "mine.json").forecast(RESNET, H200, TF32, [64])
+    assert found.method == "layer-times"
+    np.testing.assert_allclose(
+        found.iteration_time_ms, model.forecast(RESNET, H200, TF32, [64]).iteration_time_ms, rtol=1e-4
+    )
+
+
+def test_a_model_with_libraries_is_not_written_where_no_folder_can_lie_beside_it(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SchemaError, match=r"folder beside its file, and .*pipe is no file.*model\.json"):
+        model.save(tmp_path / "pipe")
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("changed", [{"gpu": "Tesla T4"}, {"precision": "amp_bf16"}])
+def test_another_gpu_or_mode_borrows_weights_and_is_less_sure(layer_model, changed):
+    law = LayerModels().with_more([layer_model]).nearest_law(MODE._replace(**changed))
+    assert (law.weights, law.operator_ms) == (layer_model.law.weights, layer_model.law.operator_ms)
+    assert law.spread > layer_model.law.spread
+    assert law.spread_near > layer_model.law.spread_near
+    assert layer_model.library.mode.gpu in law.trained_on
+
+
+@pytest.mark.parametrize("changed", [{"framework": "chainer"}, {"gpu": "cpu:a desk"}])
+def test_another_framework_or_a_cpu_borrows_nothing(layer_model, changed):
+    assert LayerModels().with_more([layer_model]).nearest_law(MODE._replace(**changed)) is None
+
+
+def test_weights_are_borrowed_from_the_mode_most_alike(layer_model, tmp_path):
+    other = LayerModel(
+        replace(layer_model.library, mode=MODE._replace(precision="amp_bf16")),
+        LayerLaw(weights={"activation": 2.0}),
+    )
+    LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
+    models = LayerModels.beside(tmp_path / "model.json")
+    asked = MODE._replace(gpu="Tesla T4", precision="amp_bf16")
+    assert models.nearest_law(asked).weights == {"activation": 2.0}
+    assert models.nearest_law(MODE) == layer_model.law
+
+
+def test_auto_prefers_measured_layers_and_says_so(model):
+    found = model.forecast(RESNET, H200, TF32, SIZES)
+    assert found.method == "layer-times"
+    assert found.host == "a desk"
+    assert "operators measured" in found.trained_on
+    assert found.extrapolates == ((), (), ())
+    assert (found.low_ms < found.iteration_time_ms).all()
+
+
+def test_the_gpu_time_is_the_weighted_sum(model, made_up_gpu):
+    weighted = made_up_gpu.target_ms(RESNET, SIZES, {"activation": 1.2})
+    found = model.forecast(RESNET, H200, TF32, SIZES)
+    np.testing.assert_allclose(found.gpu_time_ms, weighted + 0.001 * operators_of(RESNET).total(), rtol=1e-6)
+    np.testing.assert_allclose(sum(found.class_ms.values()), weighted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", [Mode(), Mode(precision="tf32", memory_format="channels_last")])
+def test_another_mode_is_answered_by_roofline(model, mode):
+    assert model.forecast(RESNET, H200, mode, [64]).method == "roofline"
+
+
+def test_roofline_is_there_if_asked_for(model):
+    assert model.forecast(RESNET, H200, TF32, [64], method="roofline").method == "roofline"
+
+
+def test_layer_times_without_a_library_is_refused_with_what_there_is(model):
+    with pytest.raises(
+        OutOfRangeError, match=r"no operator was measured on Tesla T4 .*nvidia_h200-pytorch-tf32"
+    ):
+        model.forecast(RESNET, find_gpu("T4"), Mode(), [64], method="layer-times")
+
+
+def test_an_anchor_is_met_and_narrows_the_interval(model):
+    plain = model.forecast(RESNET, H200, TF32, SIZES)
+    anchor = Anchor("NVIDIA H200", 64, 1.1 * float(plain.iteration_time_ms[1]))
+    found = model.forecast(RESNET, H200, TF32, SIZES, [anchor])
+    assert found.method == "layer-times, anchored"
+    assert found.iteration_time_ms[1] == pytest.approx(anchor.iteration_time_ms, rel=0.01)
+    assert found.iteration_time_ms[2] > plain.iteration_time_ms[2]
+
+
+def test_an_anchor_on_another_gpu_says_nothing_about_measured_layers(model):
+    found = model.forecast(RESNET, H200, TF32, [64], [Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)])
+    assert found.method == "layer-times"
+    again = model.forecast(
+        RESNET, H200, TF32, [64], [Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)], method="anchored"
+    )
+    assert again.method == "anchored"
+
+
+def test_an_anchor_of_another_image_size_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="image size 32"):
+        model.forecast(RESNET, H200, TF32, [64], [Anchor("NVIDIA H200", 64, 9.0, image_size=32)])
+
+
+def test_what_the_library_does_not_know_is_named_and_widens_the_interval(model):
+    known = model.forecast(RESNET, H200, TF32, [64])
+    strange = model.forecast(zoo_cnn("convnext_tiny"), H200, TF32, [64], method="layer-times")
+    assert any(reason.startswith("operator: layer_norm") for reason in strange.extrapolates[0])
+    assert strange.high_ms[0] / strange.low_ms[0] > known.high_ms[0] / known.low_ms[0]
+
+
+@pytest.mark.parametrize("cnn", ["convnext_tiny", "mobilenet_v2"])
+def test_a_cnn_of_which_next_to_nothing_was_measured_is_answered_from_specifications(model, cnn):
+    found = model.forecast(zoo_cnn(cnn), H200, TF32, [64])
+    plain = model.forecast(zoo_cnn(cnn), H200, TF32, [64], method="roofline")
+    assert found.method == "roofline"
+    assert found.iteration_time_ms.tolist() == plain.iteration_time_ms.tolist()
+    assert any(reason.startswith("layers: ") for reason in found.extrapolates[0])
+    asked = model.forecast(zoo_cnn(cnn), H200, TF32, [64], method="layer-times")
+    assert asked.method == "layer-times"
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4"], ids=["by layers", "by specifications"])
+def test_what_an_anchor_says_of_an_iteration_it_says_of_its_parts(model, gpu):
+    mode = TF32 if gpu == "H200" else Mode()
+    before = model.forecast(RESNET, find_gpu(gpu), mode, [64])
+    faster = Anchor(find_gpu(gpu).name, 64, 0.5 * float(before.iteration_time_ms[0]))
+    after = model.forecast(RESNET, find_gpu(gpu), mode, [64], [faster])
+    ratio = after.iteration_time_ms / before.iteration_time_ms
+    np.testing.assert_allclose(after.gpu_time_ms / before.gpu_time_ms, ratio)
+    np.testing.assert_allclose(after.host_time_ms / before.host_time_ms, ratio)
+    np.testing.assert_allclose(sum(after.class_ms.values()) / sum(before.class_ms.values()), ratio)
+
+
+def test_a_batch_size_beyond_the_measured_ones_is_named(model):
+    reasons = model.forecast(RESNET, H200, TF32, [64, 1024]).extrapolates
+    assert reasons[0] == ()
+    assert [reason.split(":")[0] for reason in reasons[1]] == ["batch"]
+
+
+def test_another_optimizer_is_named(model):
+    adam = model.forecast(RESNET, H200, Mode(precision="tf32", optimizer="adam"), [64])
+    assert adam.extrapolates[0][0].startswith("optimizer:")
+
+
+def test_a_captured_iteration_takes_the_gpu_time(model):
+    found = model.forecast(RESNET, H200, Mode(precision="tf32", capture="graph"), SIZES)
+    np.testing.assert_allclose(found.iteration_time_ms, found.gpu_time_ms)
+
+
+def test_another_host_takes_its_own_time(model):
+    slow = model.hosts()[0]
+    found = model.forecast(RESNET, H200, TF32, [1], host=slow)
+    assert found.host == slow
+    assert found.host_time_ms[0] != model.forecast(RESNET, H200, TF32, [1]).host_time_ms[0]
+
+
+def test_without_host_times_an_eager_iteration_is_refused(layer_model):
+    blind = replace(layer_model.library, host_ms=np.full(len(layer_model.library), np.nan))
+    served = replace(Model.load(), layers=LayerModels().with_more([replace(layer_model, library=blind)]))
+    with pytest.raises(OutOfRangeError, match="host takes"):
+        served.forecast(RESNET, H200, TF32, [64])

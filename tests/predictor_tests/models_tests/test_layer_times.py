@@ -1,0 +1,164 @@
+"""`layer-times` on a made-up GPU whose operators add up with known weights."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.features import feature_table
+from predictor.models.layer_times.estimator import LayerTimes, libraries_of
+from predictor.models.layer_times.library import LibraryMode
+from predictor.operators.operators import operators_of
+
+CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
+SIZES = (16, 64, 256)
+WEIGHTS = {"activation": 1.3, "pooling": 1.2}
+MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+
+
+@pytest.fixture(scope="module")
+def table(made_up_gpu):
+    operators = dict.fromkeys(o for cnn in CNNS for o in operators_of(zoo_cnn(cnn)))
+    rows = made_up_gpu.operator_rows(operators, SIZES) + made_up_gpu.target_rows(CNNS, SIZES, WEIGHTS)
+    return feature_table(pd.DataFrame(rows))
+
+
+@pytest.fixture(scope="module")
+def targets(table):
+    return table[table["kind"] == "target"]
+
+
+def _fitted(table, **options):
+    """Without trees, which take a second and matter to no test here but the ones that grow them."""
+    return LayerTimes(**{"trees": False, **options}).fit(
+        table, table[options.get("answers", "iteration_time_ms")]
+    )
+
+
+def _without(table, cnn):
+    return table[table["cnn"] != cnn]
+
+
+@pytest.mark.parametrize("cnn", CNNS)
+@pytest.mark.parametrize("answers", ["iteration_time_ms", "gpu_time_ms"])
+def test_an_unseen_cnn_whose_operators_were_measured_is_their_weighted_sum(table, targets, cnn, answers):
+    asked = targets[targets["cnn"] == cnn]
+    predicted = _fitted(_without(table, cnn), answers=answers).predict(asked)
+    np.testing.assert_allclose(predicted, asked[answers], rtol=0.06)
+
+
+def test_an_unseen_cnn_whose_own_operators_were_not_measured_is_near(table, targets):
+    other = {o.name for cnn in CNNS if cnn != "resnet34" for o in operators_of(zoo_cnn(cnn))}
+    known = table[(table["kind"] == "target") | table["cnn"].isin(other)]
+    asked = targets[targets["cnn"] == "resnet34"]
+    predicted = _fitted(_without(known, "resnet34")).predict(asked)
+    np.testing.assert_allclose(predicted, asked["iteration_time_ms"], rtol=0.1)
+
+
+def test_weights_are_found(table):
+    weights = _fitted(table, pull=1e-6).laws_[MODE].weights
+    assert weights["convolution"] == pytest.approx(1.0, abs=0.05)
+    assert weights["activation"] == pytest.approx(1.3, abs=0.1)
+
+
+def test_without_any_target_the_operators_are_added(table, targets, made_up_gpu):
+    fitted = _fitted(table[table["kind"] == "operator"], answers="gpu_time_ms")
+    plain = made_up_gpu.target_ms(zoo_cnn("resnet18"), SIZES, {})
+    np.testing.assert_allclose(fitted.predict(targets[targets["cnn"] == "resnet18"]), plain, rtol=1e-9)
+
+
+def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, made_up_gpu):
+    operators = list(operators_of(zoo_cnn("resnet18")))
+    more = feature_table(
+        pd.DataFrame(made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last"))
+    )
+    fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
+    weights = fitted.laws_[MODE._replace(memory_format="channels_last")].weights
+    assert weights["activation"] > 1.05  # what the other mode found; 1 if it were ignored
+
+
+def test_a_captured_iteration_waits_for_no_host(table, targets):
+    fitted = _fitted(table, pull=0.1)
+    eager, captured = fitted.predict(targets), fitted.predict(targets.assign(capture="graph"))
+    assert (captured < eager).all()
+    np.testing.assert_allclose(captured, targets["gpu_time_ms"], rtol=0.02)
+
+
+def test_intervals_surround_the_answer_and_widen_where_shapes_are_missing(table, targets):
+    asked = targets[targets["cnn"] == "mobilenet_v2"]
+    rest = _without(table, "mobilenet_v2")
+    fitted = _fitted(rest)
+    low, high = fitted.predict_interval(asked)
+    assert (low < fitted.predict(asked)).all()
+    assert (fitted.predict(asked) < high).all()
+    own = {o.name for o in operators_of(zoo_cnn("mobilenet_v2"))} - {
+        o.name for cnn in CNNS if cnn != "mobilenet_v2" for o in operators_of(zoo_cnn(cnn))
+    }
+    blind_low, blind_high = _fitted(rest[~rest["cnn"].isin(own)]).predict_interval(asked)
+    assert (blind_high / blind_low > high / low).all()
+
+
+def test_a_wider_coverage_gives_a_wider_interval(table, targets):
+    fitted = _fitted(table)
+    assert (fitted.predict_interval(targets, coverage=0.95)[1] > fitted.predict_interval(targets)[1]).all()
+
+
+def test_an_operator_row_is_predicted_by_its_own_measurement(table):
+    rows = table[table["kind"] == "operator"].head(5)
+    np.testing.assert_allclose(_fitted(table).predict(rows), rows["iteration_time_ms"])
+
+
+def test_a_gpu_or_mode_without_operators_is_refused_with_what_there_is(table, targets):
+    with pytest.raises(
+        OutOfRangeError, match=r"no operator was measured on Tesla T4 .* measured: NVIDIA H200"
+    ):
+        _fitted(table).predict(targets.assign(gpu="Tesla T4"))
+    with pytest.raises(OutOfRangeError, match="channels_last"):
+        _fitted(table).predict(targets.assign(memory_format="channels_last"))
+
+
+def test_targets_alone_are_no_library(targets):
+    with pytest.raises(SchemaError, match="needs single layers"):
+        _fitted(targets)
+
+
+def test_an_unknown_answer_is_refused(table):
+    with pytest.raises(SchemaError, match="answers 'epochs' is unknown"):
+        LayerTimes(answers="epochs").fit(table, table["iteration_time_ms"])
+
+
+def test_a_cnn_without_layers_is_refused(table, targets):
+    with pytest.raises(OutOfRangeError, match="has no layer table"):
+        _fitted(table).predict(targets.assign(layer_table=None))
+
+
+def test_without_host_times_an_eager_iteration_is_refused_and_its_gpu_time_is_not(table, targets):
+    blind = table.drop(columns="host_time_ms")
+    with pytest.raises(OutOfRangeError, match="what the host takes"):
+        _fitted(blind).predict(targets)
+    assert (_fitted(blind, answers="gpu_time_ms").predict(targets) > 0).all()
+
+
+def test_a_cpu_is_its_own_host(made_up_gpu, targets):
+    operators = list(operators_of(zoo_cnn("resnet18")))
+    rows = made_up_gpu.operator_rows(operators, SIZES, gpu="cpu:Xeon", precision="fp32")
+    asked = targets[targets["cnn"] == "resnet18"].assign(gpu="cpu:Xeon", precision="fp32")
+    times = _fitted(feature_table(pd.DataFrame(rows))).predict(asked)
+    np.testing.assert_allclose(times, made_up_gpu.target_ms(zoo_cnn("resnet18"), SIZES, {}), rtol=1e-9)
+
+
+def test_fp32_and_tf32_share_what_tensor_cores_do_not_change(made_up_gpu):
+    operators = list(operators_of(zoo_cnn("resnet18")))
+    norm = next(each for each in operators if each.type == "batch_norm")
+    product = next(each for each in operators if each.type == "conv2d")
+    rows = made_up_gpu.operator_rows([norm, product], (16, 512), precision="tf32")
+    rows += made_up_gpu.operator_rows(
+        [each for each in operators if each not in (norm, product)], (16,), precision="fp32"
+    )
+    rows += made_up_gpu.operator_rows([norm], (16,), precision="amp_bf16")
+    libraries = libraries_of(pd.DataFrame(rows))
+    known = {mode.precision: library.operators for mode, library in libraries.items()}
+    assert norm in known["fp32"]
+    assert product not in known["fp32"]
+    assert known["amp_bf16"] == (norm,)

@@ -1,0 +1,38 @@
+"""Half widths of intervals from errors on held-out CNNs: they hold the share asked for, whatever was measured."""
+
+import numpy as np
+import pytest
+
+from predictor.models.layer_times.fit import _half_widths, _jumps
+
+
+@pytest.fixture(scope="module")
+def missed():
+    rng = np.random.default_rng(0)
+    unmeasured, strange = rng.uniform(size=2000), 0.3 * rng.uniform(size=2000)
+    sd = 0.01 + 0.04 * np.sqrt(unmeasured) + 0.1 * strange
+    return np.column_stack([np.abs(sd * rng.standard_normal(2000)), unmeasured, strange])
+
+
+def test_they_hold_nine_of_ten_where_much_was_measured_and_where_little_was(missed):
+    spread, near, strange = _half_widths(missed)
+    inside = missed[:, 0] <= spread + near * np.sqrt(missed[:, 1]) + strange * missed[:, 2]
+    for some in (missed[:, 1] < 0.2, missed[:, 1] > 0.8, missed[:, 2] > 0.2):
+        assert inside[some].mean() == pytest.approx(0.9, abs=0.04)
+
+
+def test_they_are_never_zero():
+    assert _half_widths(np.zeros((20, 3)))[0] > 0
+
+
+def test_errors_on_a_line_between_batch_sizes_do_not_jump():
+    assert _jumps(np.array([4.0, 16.0, 64.0]), np.array([0.0, 0.1, 0.2])) == pytest.approx([0.0])
+
+
+def test_one_batch_size_that_stands_out_jumps():
+    (jump,) = _jumps(np.array([4.0, 16.0, 64.0]), np.array([0.0, 0.3, 0.0]))
+    assert jump == pytest.approx(0.3 / np.sqrt(1.5))
+
+
+def test_two_batch_sizes_tell_nothing_of_jumps():
+    assert _jumps(np.array([4.0, 64.0]), np.array([0.0, 0.3])) == []

@@ -1,0 +1,42 @@
+import numpy as np
+
+from predictor.models.founding import fit_linear_law
+
+
+def test_scikit_learns_linear_regression_gives_the_same_law():
+    from sklearn.linear_model import LinearRegression
+
+    rng = np.random.default_rng(0)
+    design, y = rng.normal(size=(40, 3)) * [1, 10, 0.1], rng.uniform(1, 9, 40)
+    ours, theirs = fit_linear_law(("a", "b", "c"), design, y), LinearRegression().fit(design, y)
+    np.testing.assert_allclose(ours.slopes, theirs.coef_, rtol=1e-8)
+    np.testing.assert_allclose(ours.intercept, theirs.intercept_, rtol=1e-8)
+
+
+def test_a_column_in_a_small_unit_keeps_its_slope():
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(40, 3)) * [1, 1e5, 1e-5]
+    law = fit_linear_law(("a", "b", "c"), design, 1 + design @ [1, 2e-5, 3e5])
+    np.testing.assert_allclose(law.slopes, [1, 2e-5, 3e5], rtol=1e-8)
+
+
+def test_relative_weights_are_those_of_one_over_y_squared():
+    from sklearn.linear_model import LinearRegression
+
+    rng = np.random.default_rng(1)
+    design, y = rng.normal(size=(40, 2)), rng.uniform(1, 9, 40)
+    theirs = LinearRegression().fit(design, y, sample_weight=1 / y**2)
+    np.testing.assert_allclose(fit_linear_law(("a", "b"), design, y, relative=True).slopes, theirs.coef_)
+
+
+def test_columns_that_depend_on_each_other_lower_the_rank_and_nothing_else():
+    x = np.arange(1.0, 9.0)
+    law = fit_linear_law(("x", "twice"), np.column_stack([x, 2 * x]), 3 + x)
+    assert law.rank == 2
+    np.testing.assert_allclose(law.predict(np.array([[20.0, 40.0]])), 23)
+
+
+def test_a_row_outside_the_training_rows_span_is_not_estimable():
+    x = np.arange(1.0, 9.0)
+    law = fit_linear_law(("x", "twice"), np.column_stack([x, 2 * x]), 3 + x)
+    assert law.estimable(np.array([[20.0, 40.0], [20.0, 41.0]])).tolist() == [True, False]

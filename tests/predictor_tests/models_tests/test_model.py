@@ -1,0 +1,263 @@
+"""The served model: what it answers, refuses and admits, and that its file is safe to load."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import all_gpus, check_precision, find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
+from predictor.models.served import Anchor, Model
+
+T4, BATCHES = find_gpu("T4"), (16, 64, 256)
+V100 = "Tesla V100-SXM2-16GB"
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Model.load()
+
+
+@pytest.fixture
+def written(model, tmp_path):
+    path = tmp_path / "model.json"
+    model.save(path)
+    return path
+
+
+def changed(path, change) -> None:
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+
+
+def test_a_saved_model_answers_as_before(model, written):
+    again = Model.load(written)
+    for cnn, gpu in (("resnet50", "T4"), ("vgg_cifar", "H200")):
+        first, second = (m.forecast(zoo_cnn(cnn), find_gpu(gpu), Mode(), BATCHES) for m in (model, again))
+        assert first.iteration_time_ms.tolist() == second.iteration_time_ms.tolist()
+        assert first.low_ms.tolist() == second.low_ms.tolist()
+
+
+def test_the_card_says_what_the_model_was_made_of(model):
+    assert {"trained_on", "sources", "provenance", "data_sha256", "versions", "fitted_on", "accuracy"} <= set(
+        model.card
+    )
+    assert {row["scenario"] for row in model.card["accuracy"]} >= {"unseen-cnn", "unseen-gpu-specs"}
+    assert "profet" in model.card["sources"]
+
+
+def test_the_shipped_model_was_measured_from_kepler_to_hopper(model):
+    expected = {"kepler", "maxwell", "pascal", "volta", "turing", "ampere", "hopper"}
+    assert set(model.ranges.generations) == expected
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ArtifactError, match="cannot read the model"):
+        Model.load(tmp_path / "none.json")
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path):
+    (tmp_path / "m.json").write_text("{")
+    with pytest.raises(ArtifactError, match="it is not JSON"):
+        Model.load(tmp_path / "m.json")
+
+
+def test_another_format_version_is_refused(written):
+    changed(written, lambda m: m.update(format_version=99))
+    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 2"):
+        Model.load(written)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.pop("terms"),
+        lambda m: m["terms"].update({"conv_forward|one|": float("nan")}),
+        lambda m: m["terms"].update({"no bars": 1.0}),
+        lambda m: m.update(feed=["a", 1]),
+        lambda m: m.update(host=3),
+    ],
+    ids=["no terms", "nan", "bad term", "text for a number", "number for a table"],
+)
+def test_a_damaged_model_is_refused(written, change):
+    changed(written, change)
+    with pytest.raises(ArtifactError, match="is a damaged model"):
+        Model.load(written)
+
+
+def test_an_unknown_method_is_refused(model):
+    with pytest.raises(SchemaError, match=r"no method is called 'oracle'"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="oracle")
+
+
+def test_anchored_without_a_measurement_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="'anchored' needs a measurement"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, method="anchored")
+
+
+def test_an_unknown_host_is_refused_with_those_that_were_measured(model):
+    with pytest.raises(OutOfRangeError, match=r"host 'abacus' was not measured.*g4dn\.xlarge"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), BATCHES, host="abacus")
+
+
+def test_gpu_names_are_no_hosts(model):
+    assert not set(model.hosts()) & {gpu.name for gpu in all_gpus()}
+
+
+def test_a_precision_that_the_gpu_lacks_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="has no tf32"):
+        model.forecast(zoo_cnn("resnet50"), find_gpu("K80"), Mode(precision="tf32"), BATCHES)
+
+
+def test_an_anchor_pulls_the_answer_to_it_and_narrows_the_interval(model):
+    table = zoo_cnn("resnet50")
+    plain = model.forecast(table, T4, Mode(), [64])
+    measured = 1.3 * float(plain.iteration_time_ms[0])
+    near = model.forecast(table, T4, Mode(), [64], [Anchor("T4", 64, measured)])
+    assert (plain.method, near.method) == ("roofline", "anchored")
+    assert abs(near.iteration_time_ms[0] / measured - 1) < abs(plain.iteration_time_ms[0] / measured - 1) / 2
+    assert near.high_ms[0] / near.low_ms[0] < plain.high_ms[0] / plain.low_ms[0]
+
+
+@pytest.mark.parametrize("factor", [0.1, 0.5, 0.97, 1.3, 3.0, 20.0])
+@pytest.mark.parametrize("gpu", ["T4", "L4"])
+def test_where_an_anchor_was_measured_the_answer_is_the_anchor(model, gpu, factor):
+    table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
+    measured = factor * float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
+    answer = model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, measured)])
+    assert answer.iteration_time_ms[1] == pytest.approx(measured, rel=0.01)
+    assert answer.low_ms[1] < measured < answer.high_ms[1]
+
+
+def test_an_anchor_far_from_the_model_is_remarked_on(model):
+    table = zoo_cnn("resnet50")
+    plain = float(model.forecast(table, T4, Mode(), [64]).iteration_time_ms[0])
+    far, near = (
+        model.forecast(table, T4, Mode(), [64], [Anchor("T4", 64, factor * plain)]).extrapolates[0]
+        for factor in (5.0, 1.2)
+    )
+    assert [why for why in far if why not in near] == [
+        "anchor: 5 times the model's own time on T4 at batch 64, more than its errors explain: "
+        "check its unit and mode"
+    ]
+
+
+def test_an_anchor_at_another_image_size_is_refused(model):
+    with pytest.raises(OutOfRangeError, match="image size 128 is not 224"):
+        model.forecast(zoo_cnn("resnet50"), T4, Mode(), [64], [Anchor("T4", 64, 500.0, image_size=128)])
+
+
+def test_what_was_measured_gives_no_reason_for_caution(model):
+    assert model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64]).extrapolates == ((),)
+
+
+@pytest.mark.parametrize(
+    ("cnn", "gpu", "mode", "batch", "reason"),
+    [
+        ("resnet50", "P100-PCIE-16GB", Mode(), 64, "gpu: never measured, from its specifications"),
+        ("resnet50", "L4", Mode(), 64, r"nor any of its generation \(ada\)"),
+        ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: chainer was never measured"),
+        ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
+        ("resnet50", "T4", Mode(capture="graph"), 64, "capture: no graph was measured"),
+        ("resnet50", "T4", Mode(optimizer="adam"), 64, "optimizer: adam was never measured with pytorch"),
+        (
+            "resnet50",
+            "T4",
+            Mode("tensorflow", autotune=True),
+            64,
+            "autotune: autotune was never measured with tens",
+        ),
+        ("resnet50", "T4", Mode(xla=True), 64, "xla: xla was never measured with pytorch"),
+        (
+            "resnet50",
+            "T4",
+            Mode("tensorflow", memory_format="channels_last"),
+            64,
+            "memory format: channels_last was never measured with tensorflow",
+        ),
+        (
+            "resnet50",
+            "H200",
+            Mode(memory_format="channels_last"),
+            64,
+            "mode: fp32, channels_last, no xla were never measured together with pytorch",
+        ),
+        ("resnet50", "A100-SXM4-80GB", Mode(precision="tf32"), 64, "gpu: never measured, but its chip, as"),
+        ("resnet50", "K80", Mode(), 64, "framework: pytorch was never measured on Tesla K80"),
+        ("resnet50", "T4", Mode("tensorflow", "amp_fp16"), 64, "with tensorflow on Tesla T4"),
+        ("resnet50", "H200", Mode(precision="fp16"), 64, "precision: fp16 was never measured on NVIDIA H200"),
+        ("resnet50", "T4", Mode(), 60_000, "batch: measured from"),
+        ("dcgan_generator", "T4", Mode(), 64, "operator: conv_transpose2d never measured"),
+        ("efficientnet_b5", "T4", Mode(), 64, "shape: convolutions with"),
+    ],
+)
+def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
+    model, cnn, gpu, mode, batch, reason
+):
+    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), mode, [batch])
+    assert any(re.search(reason, each) for each in forecast.extrapolates[0])
+    sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])
+    assert forecast.high_ms[0] / forecast.low_ms[0] > sure.high_ms[0] / sure.low_ms[0]
+
+
+def test_a_captured_graph_spares_the_host(model):
+    eager, graph = (
+        model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(capture=how), [2])
+        for how in ("eager", "graph")
+    )
+    assert graph.host_time_ms[0] == 0
+    assert graph.iteration_time_ms[0] == graph.gpu_time_ms[0] < eager.iteration_time_ms[0]
+
+
+def test_answers_are_finite_for_every_gpu_and_precision(model):
+    table = zoo_cnn("mobilenet_v3_small")
+    for gpu in all_gpus():
+        for precision in ("fp32", "tf32", "amp_fp16", "amp_bf16"):
+            try:
+                check_precision(gpu, precision)
+            except OutOfRangeError:
+                continue
+            forecast = model.forecast(table, gpu, Mode(precision=precision), BATCHES)
+            assert np.isfinite(forecast.high_ms).all(), gpu.name
+            assert (forecast.low_ms < forecast.iteration_time_ms).all(), gpu.name
+
+
+def epoch_time_s(model: Model, cnn: str, gpu: str, batch_size: int) -> float:
+    forecast = model.forecast(zoo_cnn(cnn), find_gpu(gpu), Mode(), [batch_size])
+    return float(model.epoch_time_s(np.ceil(50_000 / batch_size), forecast.iteration_time_ms, Mode())[0])
+
+
+def test_a_v100_trains_every_cnn_faster_than_a_k80(model):
+    slower = [
+        (cnn, size)
+        for cnn in zoo_names()
+        for size in (32, 128)
+        if not epoch_time_s(model, cnn, V100, size) < epoch_time_s(model, cnn, "Tesla K80", size)
+    ]
+    assert slower == []
+
+
+def test_epochs_get_shorter_or_stay_as_the_batch_doubles(model):
+    """Within 5 %, in at least 95 % of the doublings; real CNNs have algorithm switches."""
+    gpus = ("Tesla K80", "Tesla T4", V100, "NVIDIA A100-SXM4-40GB", "NVIDIA H200")
+    growths = {
+        (cnn, gpu, size): epoch_time_s(model, cnn, gpu, 2 * size) / epoch_time_s(model, cnn, gpu, size) - 1
+        for cnn in zoo_names()
+        for gpu in gpus
+        for size in (16, 32, 64, 128)
+    }
+    rising = {step: f"{growth:+.1%}" for step, growth in growths.items() if not growth <= 0.05}
+    assert len(rising) <= 0.05 * len(growths), rising
+
+
+def test_a_framework_that_nobody_measured_is_far_less_sure(model):
+    known, unknown = (
+        model.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode(framework=framework), [64])
+        for framework in ("pytorch", "chainer")
+    )
+    widths = [np.log(each.high_ms / each.low_ms)[0] for each in (known, unknown)]
+    assert widths[1] > 3 * widths[0]

@@ -1,0 +1,146 @@
+"""Trees of a library: numpy answers as scikit-learn does, and a shape never seen is nearer with them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.layer_times.files import LayerModel
+from predictor.models.layer_times.fit import with_forests
+from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
+from predictor.models.layer_times.law import LayerLaw
+from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import device_rates
+
+SIZES = (16, 64, 256)
+MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+CNNS = ("resnet18", "resnet50", "vgg16_bn", "squeezenet1_1", "densenet121")
+H200 = device_rates("NVIDIA H200", "tf32")
+
+
+@pytest.fixture(scope="module")
+def plain(made_up_gpu):
+    operators = dict.fromkeys(o for cnn in CNNS for o in operators_of(zoo_cnn(cnn)))
+    return OperatorLibrary.of_rows(MODE, made_up_gpu.operator_rows(operators, SIZES))
+
+
+@pytest.fixture(scope="module")
+def grown(plain):
+    return with_forests(plain)
+
+
+@pytest.fixture(scope="module")
+def strangers(grown):
+    known = set(grown.operators)
+    return [o for o in operators_of(zoo_cnn("googlenet")) if o.type == "conv2d" and o not in known]
+
+
+def test_features_are_finite_for_every_operator(plain):
+    features = forest_features(plain.operators, np.array(SIZES, dtype=float), H200)
+    assert features.shape == (len(plain), len(SIZES), N_FEATURES)
+    assert np.isfinite(features).all()
+
+
+def test_trees_are_nearer_to_shapes_never_seen_than_neighbours_alone(plain, grown, strangers, made_up_gpu):
+    truth = np.array([made_up_gpu.operator_ms(operator, SIZES) for operator in strangers])
+
+    def error(library):
+        return np.abs(library.times(strangers, np.array(SIZES, dtype=float)).gpu_ms / truth - 1).mean()
+
+    assert error(grown) < error(plain)
+    assert error(grown) < 0.05
+
+
+def test_measured_operators_keep_their_times(plain, grown):
+    batches = np.array(SIZES, dtype=float)
+    operators = list(plain.operators)
+    np.testing.assert_allclose(
+        grown.times(operators, batches).gpu_ms, plain.times(operators, batches).gpu_ms, rtol=1e-12
+    )
+
+
+def test_what_trees_expect_of_a_measured_operator_is_not_what_they_saw(plain, made_up_gpu):
+    odd = next(o for o in plain.operators if o.type == "conv2d" and o.in_channels == 256)
+    at = plain.operators.index(odd)
+    log_ms = plain.log_ms.copy()
+    log_ms[at] += 2.0
+    spoilt = with_forests(replace(plain, log_ms=log_ms))
+    np.testing.assert_allclose(spoilt.expected[at], with_forests(plain).expected[at], atol=0.15)
+
+
+def test_forests_put_together_answer_their_mean(grown):
+    forest = next(iter(grown.forests.values()))
+    other = replace(forest, start=forest.start + 2.0)
+    rows = np.random.default_rng(0).normal(size=(5, N_FEATURES))
+    np.testing.assert_allclose(Forest.mean([forest, other]).predict(rows), forest.predict(rows) + 1.0)
+
+
+def test_an_operator_taken_out_is_answered_as_if_never_seen(grown):
+    out = next(o for o in grown.operators if o.type == "conv2d" and o.in_channels == 512)
+    lesser = grown.without([out])
+    assert out in lesser.hidden
+    assert lesser.times([out], np.array([64.0])).gpu_ms > 0
+
+
+def test_a_small_library_grows_no_trees(made_up_gpu):
+    rows = made_up_gpu.operator_rows(list(operators_of(zoo_cnn("lenet5"))), SIZES)
+    assert not with_forests(OperatorLibrary.of_rows(MODE, rows)).forests
+
+
+def test_growing_twice_gives_the_same(plain, grown):
+    again = with_forests(plain)
+    assert [f.as_json() for f in again.forests.values()] == [f.as_json() for f in grown.forests.values()]
+
+
+def test_a_file_keeps_the_trees(grown, strangers, tmp_path):
+    loaded = LayerModel.load(LayerModel(grown, LayerLaw()).save(tmp_path)).library
+    batches = np.array([32.0, 128.0])
+    np.testing.assert_allclose(
+        loaded.times(strangers, batches).gpu_ms, grown.times(strangers, batches).gpu_ms, rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"left": [0, 0, 0]},  # a way without end
+        {"right": [9, 1, 2]},
+        {"feature": [N_FEATURES, -1, -1]},
+        {"roots": [3]},
+        {"value": [0.0, float("inf"), 1.0]},
+        {"threshold": [0.5]},
+    ],
+)
+def test_damaged_trees_are_refused(change):
+    tree = {"start": 0.0, "roots": [0], "feature": [0, -1, -1], "threshold": [0.5, 0, 0], "left": [1, 1, 2]}
+    sound = {**tree, "right": [2, 1, 2], "value": [0.0, -1.0, 1.0]}
+    assert list(Forest.from_json(sound).predict(np.array([[0.0], [1.0]]))) == [-1.0, 1.0]
+    with pytest.raises((ValueError, IndexError)):
+        Forest.from_json({**sound, **change})
+
+
+def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
+    import sklearn.ensemble
+
+    from predictor.models.layer_times import fit as operator_forests
+
+    fitted = []
+
+    class Kept(sklearn.ensemble.HistGradientBoostingRegressor):
+        def fit(self, X, y):
+            fitted.append(self)
+            return super().fit(X, y)
+
+    monkeypatch.setattr(sklearn.ensemble, "HistGradientBoostingRegressor", Kept)
+    features = forest_features(plain.operators, plain.batch_sizes, H200)
+    forest = operator_forests._grown(features, plain.log_ms, 0)
+    rows = features.reshape(-1, N_FEATURES)[::7]
+    told = np.ptp(features.reshape(-1, N_FEATURES), axis=0) > 0
+    np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
+
+
+def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):
+    strange = Operator("layer_norm", None, 96, 56, 56, 96, 56, 56, parameters=192)
+    assert grown.times([strange], np.array([64.0])).gpu_ms > 0

@@ -1,0 +1,140 @@
+"""The library: measured times come back, near ones are interpolated, nothing is free."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import SchemaError
+from predictor.models.layer_times.library import (
+    BEYOND,
+    FARAWAY,
+    MEASURED,
+    NEAR,
+    UNKNOWN,
+    LibraryMode,
+    OperatorLibrary,
+)
+from predictor.operators.operators import Operator, operators_of
+
+SIZES = (8, 32, 128)
+MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+RESNET = tuple(operators_of(zoo_cnn("resnet50")))
+
+
+@pytest.fixture(scope="module")
+def library(made_up_gpu):
+    return OperatorLibrary.of_rows(MODE, made_up_gpu.operator_rows(RESNET, SIZES))
+
+
+def _times(library, operator, *sizes):
+    found = library.times([operator], np.array(sizes, dtype=float))
+    return found.gpu_ms[0], found.sureness[0]
+
+
+def test_a_measured_time_comes_back(library, made_up_gpu):
+    for operator in RESNET:
+        ms, sure = _times(library, operator, *SIZES)
+        np.testing.assert_allclose(ms, made_up_gpu.operator_ms(operator, SIZES), rtol=1e-12)
+        assert (sure == MEASURED).all()
+
+
+def test_a_batch_size_between_two_measured_ones_is_interpolated_and_counts_as_measured(library, made_up_gpu):
+    ms, sure = _times(library, RESNET[0], 64)
+    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(RESNET[0], [64]), rtol=0.03)
+    assert (sure == MEASURED).all()
+
+
+def test_beyond_the_measured_batch_sizes_the_roofline_scales_and_the_answer_says_so(library, made_up_gpu):
+    ms, sure = _times(library, RESNET[1], 2, 1024)
+    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(RESNET[1], [2, 1024]), rtol=0.05)
+    assert (sure == BEYOND).all()
+
+
+def test_a_near_shape_is_interpolated_in_efficiency(library, made_up_gpu):
+    near = replace(next(o for o in RESNET if o.in_channels == 256 and o.kernel_height == 3), out_channels=320)
+    ms, sure = _times(library, near, *SIZES)
+    np.testing.assert_allclose(ms, made_up_gpu.operator_ms(near, SIZES), rtol=0.1)
+    assert (sure == NEAR).all()
+
+
+def test_a_far_shape_is_marked(library):
+    far = replace(RESNET[0], in_channels=4, out_channels=4096, kernel_height=11, kernel_width=11)
+    assert (_times(library, far, 32)[1] == FARAWAY).all()
+
+
+def test_a_type_that_was_never_measured_is_marked_and_never_free(library):
+    unknown = Operator("layer_norm", None, 96, 56, 56, 96, 56, 56, parameters=192)
+    ms, sure = _times(library, unknown, *SIZES)
+    assert (sure == UNKNOWN).all()
+    assert (ms > 0.01).all()
+
+
+def test_the_optimizer_holds_for_every_batch_size(made_up_gpu):
+    step = Operator("optimizer", parameters=10**6, n_tensors=20)
+    rows = made_up_gpu.operator_rows([step, RESNET[0]], [1])
+    assert (_times(OperatorLibrary.of_rows(MODE, rows), step, 1, 512)[1] == MEASURED).all()
+
+
+def test_an_operator_without_its_shape_is_refused(library):
+    with pytest.raises(SchemaError, match="in_channels"):
+        _times(library, Operator("conv2d"), 32)
+
+
+def test_what_is_left_out_is_interpolated(library):
+    usual = next(o for o in RESNET if o.type == "conv2d" and o.in_channels == 128)
+    lesser = library.without([usual])
+    assert len(lesser) == len(library) - 1
+    assert _times(lesser, usual, 32)[1][0] in (NEAR, FARAWAY)
+
+
+def test_operators_measured_at_different_batch_sizes_live_together(made_up_gpu):
+    rows = made_up_gpu.operator_rows([RESNET[1]], [8, 64]) + made_up_gpu.operator_rows([RESNET[2]], [16])
+    library = OperatorLibrary.of_rows(MODE, rows)
+    assert list(library.batch_sizes) == [8, 16, 64]
+    assert (_times(library, RESNET[1], 16)[1] == MEASURED).all()
+    assert (_times(library, RESNET[2], 8)[1] == BEYOND).all()
+
+
+def test_repeated_measurements_of_an_operator_are_averaged(made_up_gpu):
+    rows = made_up_gpu.operator_rows([RESNET[1]], [8])
+    twice = [*rows, {**rows[0], "gpu_time_ms": 4 * rows[0]["gpu_time_ms"]}]
+    ms, _ = _times(OperatorLibrary.of_rows(MODE, twice), RESNET[1], 8)
+    assert ms[0] == pytest.approx(2 * rows[0]["gpu_time_ms"])
+
+
+def test_rows_of_no_operator_are_refused(made_up_gpu):
+    with pytest.raises(SchemaError, match="no operator"):
+        OperatorLibrary.of_rows(MODE, made_up_gpu.target_rows(["resnet18"], [8]))
+    with pytest.raises(SchemaError, match="no operators of"):
+        OperatorLibrary.of_rows(MODE, [])
+
+
+def test_host_times_are_kept(library, made_up_gpu):
+    host = library.times(list(RESNET), np.array([32.0])).host_ms
+    np.testing.assert_allclose(host, made_up_gpu.host_ms_of_operator)
+
+
+def test_a_view_takes_no_time_and_does_not_blur_its_neighbours(made_up_gpu):
+    view = Operator("permute", None, 96, 56, 56, 96, 56, 56)
+    shuffle = replace(view, groups=2)
+    rows = made_up_gpu.operator_rows([view, shuffle], SIZES)
+    for row in rows:
+        if row["cnn"] == view.name:
+            row["gpu_time_ms"] = 1e-4  # an empty graph
+    library = OperatorLibrary.of_rows(MODE, rows)
+    assert library.operators == (shuffle,)
+    assert (_times(library, view, 16)[0] == 0.0).all()
+    assert (_times(library, replace(shuffle, in_height=55), 16)[0] > 1e-3).all()
+
+
+def test_a_library_asked_before_answers_as_one_asked_for_the_first_time(made_up_gpu):
+    rows = made_up_gpu.operator_rows(RESNET, SIZES)
+    asked, batches = tuple(operators_of(zoo_cnn("resnet18", 200))), np.array([8.0, 20.0, 500.0])
+    used, fresh = (OperatorLibrary.of_rows(MODE, rows) for _ in range(2))
+    used.times(RESNET[::2], batches[:1])
+    used.times(asked[::3], batches[1:])
+    for name in ("gpu_ms", "host_ms", "sureness"):
+        ours, theirs = (getattr(each.times(asked, batches), name) for each in (used, fresh))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)

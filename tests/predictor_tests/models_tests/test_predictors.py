@@ -1,0 +1,229 @@
+"""What every registered predictor keeps to: scikit-learn's rules for estimators, and ours for errors.
+
+`check_estimator` skips estimators whose X is no plain array. So its checks that need no data run as they are,
+and what the others ask for is asked here of a feature table.
+"""
+
+import inspect
+import pickle
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import estimator_checks
+from sklearn.utils.validation import check_is_fitted
+
+from predictor.errors import NotFittedError, SchemaError
+from predictor.measurements.features import feature_table
+from predictor.models.registry import PREDICTORS, predictor_class
+from predictor.operators.operators import operators_of
+
+# Plain least squares may answer below zero, and says so; the tests of gpu-specs look at that.
+pytestmark = pytest.mark.filterwarnings("ignore:.*times are not above zero:RuntimeWarning")
+
+DATA_FREE_CHECKS = (
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_mixin_order",
+    "check_no_attributes_set_in_init",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_parameters_default_constructible",
+    "check_get_params_invariance",
+    "check_set_params",
+)
+
+# An entry whose module does not load fails its own test below, not the collection of all others.
+LOADABLE = sorted(name for name, entry in PREDICTORS.items() if find_spec(entry.split(":")[0]))
+
+
+def _new(name):
+    return predictor_class(name)()
+
+
+def _times(name, features):
+    return features[predictor_class(name).answer]
+
+
+@pytest.fixture(params=LOADABLE)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def features_with_operators(features, made_up_gpu):
+    """The same CNNs, and their operators on every GPU."""
+    operators = dict.fromkeys(o for table in features["layer_table"] for o in operators_of(table))
+    rows = [
+        row
+        for gpu in features["gpu"].unique()
+        for row in made_up_gpu.operator_rows(operators, (8, 32, 128), gpu=gpu, precision="fp32")
+    ]
+    return pd.concat([features, feature_table(pd.DataFrame(rows))], ignore_index=True)
+
+
+@pytest.fixture
+def features(name, features, request):
+    """What the predictor needs: `layer-times` is nothing without operators."""
+    return request.getfixturevalue("features_with_operators") if name == "layer-times" else features
+
+
+@pytest.fixture
+def fitted(name, features):
+    return _new(name).fit(features, _times(name, features))
+
+
+@pytest.mark.parametrize("check", DATA_FREE_CHECKS)
+def test_scikit_learns_check_without_data_holds(name, check):
+    found = getattr(estimator_checks, check, None)
+    if found is None:
+        pytest.skip(f"this scikit-learn has no {check}")
+    found(name, _new(name))
+
+
+@pytest.mark.parametrize("name", sorted(PREDICTORS))
+def test_every_entry_of_the_registry_loads(name):
+    assert predictor_class(name)()
+
+
+@pytest.mark.parametrize("name", sorted(PREDICTORS))
+def test_every_predictor_is_documented(name):
+    text = (Path(__file__).parents[3] / "docs" / "predictors.md").read_text(encoding="utf-8")
+    assert any(line.startswith("|") and f"`{name}`" in line for line in text.splitlines())
+
+
+def test_an_unknown_predictor_names_the_nearest():
+    with pytest.raises(SchemaError, match=r"no predictor is called 'gpu-spec'\. Nearest: 'gpu-specs'"):
+        predictor_class("gpu-spec")
+
+
+def test_fit_and_score_take_y(name, features):
+    for method in ("fit", "score"):
+        assert list(inspect.signature(getattr(_new(name), method)).parameters)[:2] == ["X", "y"]
+
+
+def test_fit_returns_self(name, features):
+    predictor = _new(name)
+    assert predictor.fit(features, _times(name, features)) is predictor
+
+
+def test_predictions_are_finite_and_of_the_rows_number(fitted, features):
+    predicted = fitted.predict(features)
+    assert predicted.shape == (len(features),)
+    assert np.isfinite(predicted).all()
+
+
+def test_fitting_changes_neither_parameters_nor_table(name, features):
+    before, parameters = features.copy(), _new(name).get_params()
+    fitted = _new(name).fit(features, _times(name, features))
+    pd.testing.assert_frame_equal(features, before)
+    assert fitted.get_params() == parameters
+
+
+def test_fitting_twice_gives_the_same(name, fitted, features):
+    again = clone(fitted).fit(features, _times(name, features)).fit(features, _times(name, features))
+    np.testing.assert_array_equal(again.predict(features), fitted.predict(features))
+
+
+def test_predict_leaves_the_predictor_as_it_was(fitted, features):
+    before = pickle.dumps(vars(fitted))
+    fitted.predict(features)
+    assert pickle.dumps(vars(fitted)) == before
+
+
+def test_predictions_do_not_depend_on_the_other_rows_asked(fitted, features):
+    whole = fitted.predict(features)
+    parts = np.concatenate([fitted.predict(features.iloc[i : i + 7]) for i in range(0, len(features), 7)])
+    np.testing.assert_allclose(parts, whole, rtol=1e-12)
+
+
+def test_predictions_follow_the_rows_order(fitted, features):
+    shuffled = features.sample(frac=1, random_state=0)
+    expected = pd.Series(fitted.predict(features), index=features.index)[shuffled.index]
+    np.testing.assert_allclose(fitted.predict(shuffled), expected, rtol=1e-12)
+
+
+def test_fitting_does_not_depend_on_the_rows_order(name, fitted, features):
+    shuffled = features.sample(frac=1, random_state=0)
+    again = clone(fitted).fit(shuffled, _times(name, shuffled))
+    np.testing.assert_allclose(again.predict(features), fitted.predict(features), rtol=1e-6)
+
+
+def test_a_pickled_predictor_answers_the_same(fitted, features):
+    loaded = pickle.loads(pickle.dumps(fitted))  # noqa: S301
+    np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
+
+
+def test_a_clone_is_not_fitted(fitted):
+    assert not [attribute for attribute in vars(clone(fitted)) if attribute.endswith("_")]
+
+
+def test_check_is_fitted_knows_the_difference(name, fitted):
+    check_is_fitted(fitted)
+    with pytest.raises(SklearnNotFittedError):
+        check_is_fitted(_new(name))
+
+
+@pytest.mark.parametrize("error", [NotFittedError, SklearnNotFittedError, ValueError, AttributeError])
+def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, features, error):
+    with pytest.raises(error, match=r"has not been fitted yet. Call fit"):
+        _new(name).predict(features)
+
+
+def test_a_pipeline_gives_the_same_answers(name, fitted, features):
+    pipeline = Pipeline([("as it is", FunctionTransformer()), ("predictor", _new(name))])
+    pipeline.fit(features, _times(name, features))
+    np.testing.assert_array_equal(pipeline.predict(features), fitted.predict(features))
+
+
+def test_an_array_is_refused_with_what_to_do(name):
+    with pytest.raises(SchemaError, match=r"needs a feature table \(pandas DataFrame\), got ndarray"):
+        _new(name).fit(np.ones((9, 4)), np.ones(9))
+
+
+def test_a_missing_column_is_named(name, features):
+    with pytest.raises(SchemaError, match="needs the column 'batch_size'"):
+        _new(name).fit(features.drop(columns="batch_size"), _times(name, features))
+
+
+def test_a_table_without_rows_is_refused(name, features):
+    with pytest.raises(SchemaError, match="without rows"):
+        _new(name).fit(features.head(0), [])
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf])
+def test_a_time_that_is_not_above_zero_and_finite_is_refused(name, features, bad):
+    times = _times(name, features).to_numpy().copy()
+    times[5] = bad
+    with pytest.raises(SchemaError, match="must be above 0 and finite; row 5"):
+        _new(name).fit(features, times)
+
+
+def test_times_are_required(name, features):
+    with pytest.raises(SchemaError, match="fit requires y"):
+        _new(name).fit(features, None)
+
+
+def test_one_time_per_row_is_required(name, features):
+    with pytest.raises(SchemaError, match="shape"):
+        _new(name).fit(features, _times(name, features)[:-1])
+
+
+def test_single_layers_are_refused_among_the_rows_predicted_as_cnns(name, features):
+    if predictor_class(name).uses_operators:
+        pytest.skip("it learns from single layers")
+    with pytest.raises(SchemaError, match="kind is proxy or target, got operator"):
+        _new(name).fit(features.assign(kind="operator"), _times(name, features))
+
+
+def test_coefficients_are_numbers_by_name(fitted):
+    coefficients = fitted.coefficients()
+    assert coefficients
+    assert all(isinstance(key, str) and isinstance(value, float) for key, value in coefficients.items())

@@ -1,0 +1,150 @@
+"""The kernels of a training iteration, from a layer table."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.cnns.layer_table import IMAGE, LAYER_TYPES, Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import SchemaError
+from predictor.operators.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
+from predictor.operators.work import PASSES, layer_flops
+
+
+def conv(
+    index: int, inputs: tuple[int, ...], cin: int, cout: int, groups: int = 1, bias: bool = False
+) -> Layer:
+    weights = cin * cout * 9 // groups
+    return Layer(
+        index, f"conv{index}", "conv2d", None, inputs, cin, 8, 8, cout, 8, 8, 3, 3, 1, 1, 1, 1, 1, groups,
+        weights + cout * bias,
+    )  # fmt: skip
+
+
+def counts(table: LayerTable) -> dict[str, float]:
+    kernels = kernels_of(table)
+    found: dict[str, float] = {}
+    for number, count in zip(kernels.kernel_class, kernels.count, strict=True):
+        found[KERNEL_CLASSES[number]] = found.get(KERNEL_CLASSES[number], 0) + count
+    return found
+
+
+def test_equal_layers_are_counted_not_repeated():
+    table = LayerTable("twins", 8, (conv(0, (IMAGE,), 16, 16), conv(1, (0,), 16, 16), conv(2, (1,), 16, 16)))
+    kernels = kernels_of(table)
+    assert counts(table)["conv_backward_weight"] == 3
+    assert (kernels.kernel_class == KERNEL_CLASSES.index("conv_backward_weight")).sum() == 1
+
+
+def test_the_first_layer_has_no_input_gradient():
+    table = LayerTable("two", 8, (conv(0, (IMAGE,), 3, 16), conv(1, (0,), 16, 16)))
+    assert (counts(table)["conv_forward"], counts(table)["conv_backward_input"]) == (2, 1)
+
+
+def test_a_depthwise_convolution_has_kernels_of_its_own_class():
+    table = LayerTable("dw", 8, (conv(0, (IMAGE,), 3, 16), conv(1, (0,), 16, 16, groups=16)))
+    found = counts(table)
+    assert (
+        found["depthwise_forward"]
+        == found["depthwise_backward_input"]
+        == found["depthwise_backward_weight"]
+        == 1
+    )
+
+
+def test_a_bias_costs_a_kernel_and_none_costs_none():
+    without = LayerTable("no bias", 8, (conv(0, (IMAGE,), 3, 16),))
+    with_bias = LayerTable("bias", 8, (conv(0, (IMAGE,), 3, 16, bias=True),))
+    assert "bias" not in counts(without)
+    assert counts(with_bias)["bias"] == 1
+
+
+def relu_after(layer: Layer) -> LayerTable:
+    relu = Layer(
+        1, "relu", "activation", "relu", (0,), 16, 8, 8, 16, 8, 8
+    )  # fmt: skip
+    return LayerTable("relu", 8, (layer, relu))
+
+
+def test_an_activation_right_after_a_bias_has_a_class_of_its_own():
+    assert "activation_after_bias" in counts(relu_after(conv(0, (IMAGE,), 3, 16, bias=True)))
+    assert "activation_after_bias" not in counts(relu_after(conv(0, (IMAGE,), 3, 16)))
+
+
+def test_a_first_layer_whose_inputs_nobody_wrote_down_has_no_input_gradient():
+    table = LayerTable("csv", 8, (replace(conv(0, (IMAGE,), 3, 16), inputs=None),))
+    assert "conv_backward_input" not in counts(table)
+
+
+def test_a_view_runs_no_kernel_and_is_not_enqueued():
+    flat = Layer(
+        1, "flatten", "flatten", None, (0,), 16, 8, 8, 1024, 1, 1
+    )  # fmt: skip
+    with_view = LayerTable("view", 8, (conv(0, (IMAGE,), 3, 16), flat))
+    assert counts(with_view) == counts(LayerTable("no view", 8, with_view.layers[:1]))
+    assert kernels_of(with_view).operators == 1
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_multiply_adds_of_the_kernels_are_those_of_the_layers(cnn):
+    table = zoo_cnn(cnn)
+    kernels = kernels_of(table)
+    products = [layer for layer in table if layer.type in ("conv2d", "conv_transpose2d", "linear")]
+    expected = sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)
+    assert float((kernels.count * kernels["flops"]).sum()) == pytest.approx(expected)
+
+
+def test_a_transposed_convolution_multiplies_at_every_input_position():
+    layer = Layer(
+        0, "up", "conv_transpose2d", None, (0,), 64, 8, 8, 32, 16, 16, 4, 4, 2, 2, 1, 1, 1, 1, 64 * 32 * 16
+    )  # fmt: skip
+    kernels = kernels_of_operator(layer, "forward")
+    assert kernels["flops"].tolist() == [2 * 64 * 32 * 4 * 4 * 8 * 8]
+
+
+@pytest.mark.parametrize("name", ["gemm_m", "gemm_n", "gemm_k"])
+def test_the_three_passes_of_a_convolution_are_one_product_turned_around(name):
+    turned = {"gemm_m": "gemm_k", "gemm_n": "gemm_n", "gemm_k": "gemm_m"}
+    forward = kernels_of_operator(conv(0, (0,), 16, 32), "forward")
+    weight = kernels_of_operator(conv(0, (0,), 16, 32), "backward_weight")
+    assert forward[name] == weight[turned[name]]
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_every_number_of_a_kernel_is_finite_and_at_least_zero(cnn):
+    columns = kernels_of(zoo_cnn(cnn)).columns
+    assert all(np.isfinite(values).all() and (values >= 0).all() for values in columns.values())
+
+
+def test_without_optimizer_one_kernel_is_missing():
+    table = zoo_cnn("lenet5")
+    assert kernels_of(table).count.sum() - kernels_of(table, optimizer=False).count.sum() == 1
+
+
+@pytest.mark.parametrize("type_", [t for t in LAYER_TYPES if t != "flatten"])
+def test_a_layer_without_shape_is_refused_by_name_and_column(type_):
+    table = LayerTable("holes", 8, (Layer(0, "mystery", type_, inputs=(IMAGE,)),))
+    with pytest.raises(SchemaError, match=rf"holes: layer 0 \({type_} 'mystery'\) has no in_channels"):
+        kernels_of(table)
+
+
+@pytest.mark.parametrize(
+    "column",
+    ["out_channels", "kernel_height", "kernel_width", "in_height", "in_width", "out_height", "out_width"],
+)
+def test_a_convolution_that_lacks_one_column_is_refused_with_that_column(column):
+    table = LayerTable("holes", 8, (replace(conv(0, (IMAGE,), 3, 16), **{column: None}),))
+    with pytest.raises(SchemaError, match=rf"holes: layer 0 \(conv2d 'conv0'\) has no {column}"):
+        kernels_of(table)
+
+
+@pytest.mark.parametrize("pass_", ["forward", "backward_input", "backward_weight"])
+def test_a_single_pass_of_a_layer_is_one_convolution_kernel(pass_):
+    kernels = kernels_of_operator(conv(0, (IMAGE,), 16, 16), pass_)
+    assert [KERNEL_CLASSES[number] for number in kernels.kernel_class] == [f"conv_{pass_}"]
+
+
+def test_a_pass_that_a_layer_does_not_have_is_refused():
+    with pytest.raises(SchemaError, match="has no pass 'sideways'"):
+        kernels_of_operator(conv(0, (IMAGE,), 16, 16), "sideways")

@@ -1,0 +1,163 @@
+"""Peak memory: known facts within a factor, and how it grows."""
+
+from dataclasses import replace
+
+import pytest
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.operators.memory import (
+    CONTEXT_GIB,
+    activation_bytes_per_image,
+    memory_estimate_validated,
+    peak_memories_gib,
+    peak_memory,
+    peak_memory_gib,
+)
+
+LIBRARIES = 64 * 2**20  # cuBLAS's workspace
+
+
+def test_resnet50_at_batch_32_needs_about_three_gib_beside_the_context():
+    estimate = peak_memory_gib(zoo_cnn("resnet50"), 32) - CONTEXT_GIB
+    assert 3.0 / 1.5 < estimate < 3.0 * 1.5
+
+
+def test_vgg16_at_batch_64_fits_in_11_gib_as_people_train_it():
+    assert 5.0 < peak_memory_gib(zoo_cnn("vgg16"), 64) < 11.0
+
+
+def test_weights_gradients_and_momentum_are_four_bytes_per_parameter_each():
+    table = zoo_cnn("alexnet")
+    estimate = peak_memory(table, 1, Mode(optimizer="momentum"))
+    assert estimate.weights == estimate.optimizer_state == 4 * table.parameters
+    assert 0.9 * estimate.weights < estimate.gradients <= estimate.weights  # the first layer follows the peak
+
+
+def test_at_a_large_batch_the_peak_comes_before_the_weights_have_gradients():
+    table = zoo_cnn("vgg16")
+    estimate = peak_memory(table, 256)
+    assert 0 < estimate.gradients < 4 * table.parameters
+    assert estimate.activations > 0.9 * 256 * activation_bytes_per_image(table)
+
+
+@pytest.mark.parametrize(("optimizer", "states"), [("sgd", 0), ("momentum", 1), ("adam", 2)])
+def test_the_optimizer_keeps_its_states(optimizer, states):
+    table = zoo_cnn("alexnet")
+    assert peak_memory(table, 1, Mode(optimizer=optimizer)).optimizer_state == states * 4 * table.parameters
+
+
+def test_a_tensor_that_two_layers_keep_counts_once():
+    sides = ("in_height", "in_width", "out_height", "out_width")
+    shape = {"in_channels": 4, "out_channels": 4, **dict.fromkeys(sides, 8)}
+    layers = (
+        Layer(0, "a", "conv2d", inputs=(IMAGE,), **shape),
+        Layer(1, "b", "activation", "relu", inputs=(0,), **shape),
+        Layer(2, "c", "conv2d", inputs=(1,), **shape),
+    )
+    # the image, and the ReLU's result, which the second convolution keeps as well
+    assert activation_bytes_per_image(LayerTable("two", 8, layers)) == 2 * 4 * 4 * 8 * 8
+
+
+def three_layers():
+    """Convolution, ReLU, convolution: maps of 4 x 8 x 8 numbers, 4-byte ones, and 144 weights each."""
+    sides = ("in_height", "in_width", "out_height", "out_width")
+    shape = {"in_channels": 4, "out_channels": 4, **dict.fromkeys(sides, 8)}
+    layers = (
+        Layer(0, "a", "conv2d", inputs=(IMAGE,), parameters=144, **shape),
+        Layer(1, "b", "activation", "relu", inputs=(0,), **shape),
+        Layer(2, "c", "conv2d", inputs=(1,), parameters=144, **shape),
+    )
+    return LayerTable("three", 8, layers)
+
+
+def test_the_peak_of_three_layers_is_where_it_was_worked_out_by_hand():
+    map_bytes, weights_bytes = 4 * 4 * 8 * 8, 4 * 144
+    estimate = peak_memory(three_layers(), 100, Mode(optimizer="sgd"))
+    # at the last convolution: image and ReLU's result kept, gradients of its output and input, workspace of two maps
+    assert estimate.activations == 100 * 2 * map_bytes
+    assert estimate.activation_gradients == 100 * 2 * map_bytes
+    assert estimate.workspace - LIBRARIES == 100 * 2 * map_bytes
+    assert (estimate.weights, estimate.gradients) == (2 * weights_bytes, weights_bytes)
+
+
+def test_a_gradient_lives_until_the_layer_that_wrote_the_tensor():
+    sides = ("in_height", "in_width", "out_height", "out_width")
+    shape = {"in_channels": 4, "out_channels": 4, **dict.fromkeys(sides, 8)}
+    chain = [
+        Layer(i, str(i), "activation", "relu", inputs=(i - 1 if i else IMAGE,), **shape) for i in range(5)
+    ]
+    skip = replace(chain[-1], type="add", kind=None, inputs=(3, 0))
+    plain, skipping = (LayerTable("x", 8, (*chain[:4], last)) for last in (chain[-1], skip))
+    assert (
+        peak_memory(skipping, 1).activation_gradients
+        == peak_memory(plain, 1).activation_gradients + 4 * 4 * 8 * 8
+    )
+
+
+def test_many_batch_sizes_give_what_each_gives():
+    table, mode = zoo_cnn("resnet18"), Mode(precision="amp_bf16")
+    sizes = [1, 7, 64, 512]
+    assert peak_memories_gib(table, sizes, mode) == pytest.approx(
+        [peak_memory_gib(table, n, mode) for n in sizes]
+    )
+
+
+def test_the_estimate_was_compared_with_peaks_of_pytorch_alone():
+    assert memory_estimate_validated("pytorch")
+    assert not memory_estimate_validated("tensorflow")
+
+
+def test_mixed_precision_halves_the_activations_but_not_the_pools_indices():
+    full, mixed = (activation_bytes_per_image(zoo_cnn("vgg11"), each) for each in ("fp32", "amp_fp16"))
+    assert 0.5 < mixed / full < 0.7
+
+
+@pytest.mark.parametrize("name", zoo_names())
+def test_every_cnn_of_the_zoo_needs_more_memory_at_a_larger_batch(name):
+    table = zoo_cnn(name)
+    assert CONTEXT_GIB < peak_memory_gib(table, 8) < peak_memory_gib(table, 16)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vgg11_bn",
+        "resnet50",
+        "squeezenet1_0",
+        "densenet121",
+        "googlenet",
+        "inception_v3",
+        "mobilenet_v2",
+        "mobilenet_v3_large",
+        "shufflenet_v2_x1_0",
+        "efficientnet_b0",
+        "regnet_y_400mf",
+        "convnext_tiny",
+    ],
+)
+def test_kept_activations_are_what_pytorch_saves(name, torch, torchvision_cnn):
+    table = zoo_cnn(name)
+    saved = bytes_saved_by_pytorch(torch, torchvision_cnn(name), table.image_size)
+    assert activation_bytes_per_image(table) == pytest.approx(saved, rel=0.02)
+
+
+def bytes_saved_by_pytorch(torch, cnn, image_size, batch_size=2):
+    """Bytes per image of all storages but weights that autograd saves in a forward pass."""
+    for module in cnn.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # on a CPU its mask is of floats, on a GPU of bytes
+    own = {each.untyped_storage()._cdata for each in (*cnn.parameters(), *cnn.buffers())}
+    saved = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            saved[storage._cdata] = (storage.nbytes(), tensor)  # alive, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = cnn.train()(torch.empty(batch_size, 3, image_size, image_size, device="meta"))
+    assert result is not None
+    return sum(size for size, _ in saved.values()) / batch_size

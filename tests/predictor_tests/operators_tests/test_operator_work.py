@@ -1,0 +1,74 @@
+"""Work and shapes of operators: what makes them comparable."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import SchemaError
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import (
+    OPERATOR_CLASSES,
+    SHAPE_COLUMNS,
+    device_rates,
+    operator_class,
+    roofline_ms,
+    shape_columns,
+)
+
+H200 = device_rates("NVIDIA H200", "tf32")
+CONVOLUTION = next(o for o in operators_of(zoo_cnn("resnet18")) if o.type == "conv2d" and o.input_gradient)
+
+
+def _ms(operator, batch_size=64, rates=H200):
+    return float(roofline_ms([operator], np.array([batch_size]), rates)[0, 0])
+
+
+def test_a_large_convolution_is_bound_by_its_multiply_adds():
+    large = Operator(
+        "conv2d", None, 1024, 64, 64, 1024, 64, 64, 3, 3, 1, 1, 1, 1, 1, 1, parameters=9 * 1024**2
+    )
+    flops = 3 * 2 * 1024**2 * 9 * 64**2 * 64
+    assert _ms(large) == pytest.approx(flops / H200.flop_per_ms, rel=0.01)
+
+
+def test_the_first_convolution_makes_no_gradient_of_images():
+    assert _ms(replace(CONVOLUTION, input_gradient=False)) < _ms(CONVOLUTION)
+
+
+def test_an_optimizer_step_does_not_depend_on_the_batch_size():
+    step = Operator("optimizer", parameters=10**7, n_tensors=100)
+    assert _ms(step, 1) == _ms(step, 512) > 0.03
+
+
+def test_wide_inputs_cost_bytes_in_half_precision_only():
+    norm = Operator("layer_norm", None, 96, 56, 56, 96, 56, 56, parameters=192)
+    half = device_rates("NVIDIA H200", "amp_bf16")
+    assert _ms(replace(norm, wide_input=True), rates=half) > _ms(norm, rates=half)
+    assert _ms(replace(norm, wide_input=True)) == _ms(norm)
+
+
+def test_a_cpu_has_rates_too():
+    assert _ms(CONVOLUTION, rates=device_rates("cpu:Xeon", "fp32")) > _ms(CONVOLUTION)
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_every_operator_of_the_zoo_has_a_class_a_time_and_a_shape(cnn):
+    operators = list(operators_of(zoo_cnn(cnn)))
+    assert {operator_class(operator) for operator in operators} <= {*OPERATOR_CLASSES.values(), "depthwise"}
+    assert (roofline_ms(operators, np.array([1.0, 512.0]), H200) > 0).all()
+    assert np.isfinite(shape_columns(operators)).all()
+
+
+def test_shapes_count_doublings():
+    wider = replace(CONVOLUTION, in_channels=2 * CONVOLUTION.in_channels)
+    first, second = shape_columns([CONVOLUTION, wider])
+    assert dict(zip(SHAPE_COLUMNS, second - first, strict=True))["in_channels"] == 1
+
+
+def test_an_operator_without_its_shape_is_refused_by_name():
+    with pytest.raises(SchemaError, match="in_channels"):
+        shape_columns([Operator("activation", "relu")])
+    with pytest.raises(SchemaError, match="in_channels"):
+        _ms(Operator("conv2d"))

@@ -1,0 +1,99 @@
+"""Operators of a CNN: the same shape is the same operator, and nothing that costs time is forgotten."""
+
+import dataclasses
+
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import SchemaError
+from predictor.measurements.table import check_measurements
+from predictor.operators.operators import (
+    Operator,
+    layer_operators,
+    operator_from_row,
+    operator_row,
+    operators_of,
+)
+
+
+def test_resnet50_has_its_53_convolutions_and_161_parameter_tensors():
+    counted = operators_of(zoo_cnn("resnet50"))
+    assert sum(count for operator, count in counted.items() if operator.type == "conv2d") == 53
+    assert [o.n_tensors for o in counted if o.type == "optimizer"] == [161]
+
+
+def test_the_first_convolution_needs_no_input_gradient_and_reads_fp32_images():
+    first = layer_operators(zoo_cnn("resnet50"))[0]
+    assert not first.input_gradient
+    assert first.wide_input
+
+
+def test_a_relu_runs_in_place_only_where_nobody_else_reads_its_input():
+    table = zoo_cnn("densenet121")
+    operators = layer_operators(table)
+    relus = [operators[i] for i, layer in enumerate(table) if layer.kind == "relu"]
+    assert all(relu.in_place for relu in relus)  # each reads a batch norm of its own
+    squeeze = zoo_cnn("efficientnet_b0")
+    assert not any(o.in_place for o in layer_operators(squeeze).values() if o.kind == "sigmoid")
+
+
+def test_a_residual_block_sums_two_gradients():
+    counted = operators_of(zoo_cnn("resnet18"))
+    sums = [count for operator, count in counted.items() if operator.passes == "forward"]
+    assert sum(sums) == sum(layer.type == "add" for layer in zoo_cnn("resnet18"))
+
+
+def test_a_split_tensor_joins_its_gradients():
+    counted = operators_of(zoo_cnn("shufflenet_v2_x1_0"))
+    joins = sum(n for o, n in counted.items() if o.type == "concat" and o.passes == "forward")
+    assert joins == 13  # units without stride
+
+
+def test_layer_scale_and_residual_stream_of_convnext_are_wide_under_mixed_precision():
+    table = zoo_cnn("convnext_tiny")
+    adds = [o for o in operators_of(table) if o.type == "add" and o.passes == "forward_backward"]
+    assert adds
+    assert all(add.wide_input for add in adds)
+
+
+@pytest.mark.parametrize("cnn", zoo_names())
+def test_an_operator_survives_the_measurement_table(cnn):
+    for operator in operators_of(zoo_cnn(cnn)):
+        assert operator_from_row(operator_row(operator)) == operator
+
+
+def test_operators_pass_the_schema_and_come_back():
+    import pandas as pd
+
+    operators = list(operators_of(zoo_cnn("mobilenet_v3_small")))
+    mode = {
+        "gpu": "NVIDIA H200",
+        "image_size": 1,
+        "batch_size": 8,
+        "precision": "tf32",
+        "iteration_time_ms": 1.0,
+    }
+    rows = [operator_row(operator) | mode for operator in operators]
+    checked = check_measurements(pd.DataFrame(rows), "operators")
+    assert [operator_from_row(row) for row in checked.to_dict("records")] == operators
+
+
+def test_names_are_unique():
+    operators = {o for cnn in zoo_names() for o in operators_of(zoo_cnn(cnn))}
+    assert len({operator.name for operator in operators}) == len(operators)
+
+
+def test_a_row_of_a_target_is_refused():
+    with pytest.raises(SchemaError, match="no operator"):
+        operator_from_row({"kind": "target", "cnn": "resnet50", "type": None})
+
+
+def test_a_layer_of_unknown_inputs_reads_the_layer_before():
+    table = zoo_cnn("alexnet")
+    layers = tuple(dataclasses.replace(layer, inputs=None) for layer in table)
+    unknown = dataclasses.replace(table, layers=layers)
+    assert [o.type for o in operators_of(unknown)] == [o.type for o in operators_of(table)]
+
+
+def test_operator_is_hashable_and_named():
+    assert Operator("activation", "relu", 64, 56, 56, 64, 56, 56, in_place=True).name.endswith("inplace")

@@ -1,0 +1,194 @@
+"""Layer arithmetic against published facts, hand calculation and the laws that it must obey."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.cnns.layer_table import IMAGE, LAYER_TYPES, Layer, LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.operators.work import (
+    PASSES,
+    activation_bytes,
+    arithmetic_intensity,
+    cnn_activation_bytes,
+    cnn_arithmetic_intensity,
+    cnn_bytes,
+    cnn_flops,
+    cnn_multiply_adds,
+    layer_bytes,
+    layer_bytes_read,
+    layer_bytes_written,
+    layer_flops,
+    multiply_adds,
+)
+
+# The founding slides' bare layer, AlexNet's first: 3 -> 96, 224 x 224, 11 x 11, stride 4, padding 2; no bias.
+BARE = Layer(
+    0, "bare", "conv2d", None, (IMAGE,), 3, 224, 224, 96, 55, 55, 11, 11, 4, 4, 2, 2, 1, 1, 3 * 11 * 11 * 96
+)  # fmt: skip
+LATER = replace(BARE, index=1, inputs=(0,))
+NORM = Layer(1, "norm", "batch_norm", None, (0,), 96, 55, 55, 96, 55, 55, parameters=192)
+
+
+def test_the_bare_layer_does_13_493_billion_multiply_adds_at_batch_128() -> None:
+    assert 128 * multiply_adds(BARE) == pytest.approx(13.493e9, rel=1e-4)
+
+
+def test_a_multiply_add_counts_as_two_operations() -> None:
+    assert layer_flops(BARE, "forward", 128) == 2 * 128 * multiply_adds(BARE)
+
+
+def test_the_bare_layer_reads_77_2_megabytes_at_batch_128() -> None:
+    images, filters = 128 * 3 * 224 * 224 * 4, BARE.parameters * 4
+    assert (images, filters) == (pytest.approx(77.07e6, rel=1e-3), pytest.approx(0.14e6, rel=1e-2))
+    assert layer_bytes_read(BARE, "forward", 128) == images + filters == pytest.approx(77.2e6, rel=1e-3)
+
+
+def test_the_bare_layer_writes_148_7_megabytes_at_batch_128() -> None:
+    # The slide says 63.7 MB, which cannot be reproduced: 128 x 96 x 55 x 55 numbers of 4 bytes are 148.7 MB.
+    assert layer_bytes_written(BARE, "forward", 128) == pytest.approx(148.7e6, rel=1e-3)
+
+
+def test_the_bare_layer_does_175_multiply_adds_per_byte_read() -> None:
+    intensity = arithmetic_intensity(BARE, "forward", 128)
+    assert intensity == pytest.approx(350, rel=2e-3)
+    assert intensity / 2 == pytest.approx(175, rel=2e-3)
+
+
+def test_without_a_cache_it_does_an_eighth_of_a_multiply_add_per_byte() -> None:
+    assert arithmetic_intensity(BARE, "forward", 128, cached=False) / 2 == 0.125
+
+
+@pytest.mark.parametrize(("cnn", "billions"), [("vgg16", 15.47), ("resnet50", 4.09)])
+def test_known_cnns_take_their_published_multiply_adds(cnn: str, billions: float) -> None:
+    assert cnn_multiply_adds(zoo_cnn(cnn, 224)) == pytest.approx(billions * 1e9, rel=2e-3)
+
+
+def test_the_image_needs_no_gradient() -> None:
+    assert layer_flops(BARE, "backward_input", 128) == 0
+    assert layer_bytes(BARE, "backward_input", 128) == 0
+
+
+def test_each_backward_pass_of_a_later_convolution_takes_as_many_operations_as_forward() -> None:
+    assert len({layer_flops(LATER, pass_, 8) for pass_ in PASSES}) == 1
+
+
+def test_groups_divide_the_work() -> None:
+    grouped = replace(LATER, in_channels=96, groups=96)
+    assert multiply_adds(grouped) == multiply_adds(replace(grouped, groups=1)) / 96
+
+
+def test_a_transposed_convolution_works_as_hard_as_the_convolution_that_it_turns_around() -> None:
+    turned = replace(
+        LATER,
+        type="conv_transpose2d",
+        in_channels=96,
+        in_height=55,
+        in_width=55,
+        out_channels=3,
+        out_height=224,
+        out_width=224,
+    )
+    assert multiply_adds(turned) == multiply_adds(LATER)
+
+
+def test_a_dense_layer_works_at_each_position() -> None:
+    dense = Layer(1, "fc", "linear", None, (0,), 96, 56, 56, 384, 56, 56, parameters=37248)
+    assert multiply_adds(dense) == 96 * 384 * 56 * 56
+
+
+def test_batch_norm_moves_eight_tensors_in_training() -> None:
+    one = 4 * 96 * 55 * 55
+    moved = sum(layer_bytes(NORM, pass_, 2) - layer_bytes(NORM, pass_, 1) for pass_ in PASSES)
+    assert moved == 8 * one
+
+
+def test_half_precision_moves_half_the_bytes() -> None:
+    assert layer_bytes(LATER, "forward", 8, element_bytes=2) == layer_bytes(LATER, "forward", 8) / 2
+
+
+def test_a_learned_scale_has_a_gradient_of_its_own_and_a_computed_one_has_not() -> None:
+    scale = Layer(1, "scale", "multiply", None, (0,), 96, 7, 7, 96, 7, 7, parameters=96)
+    assert layer_bytes(scale, "backward_weight", 8) > 0
+    assert layer_bytes(replace(scale, parameters=0), "backward_weight", 8) == 0
+
+
+def test_flattening_costs_nothing() -> None:
+    flat = Layer(1, "flatten", "flatten", None, (0,), 96, 7, 7, 96 * 49, 1, 1)
+    assert [layer_bytes(flat, pass_, 8) + layer_flops(flat, pass_, 8) for pass_ in PASSES] == [0, 0, 0]
+    assert activation_bytes(flat, 8) == 0
+
+
+def test_a_pooling_of_unknown_kernel_looks_at_every_number_once() -> None:
+    pool = Layer(1, "pool", "max_pool", None, (0,), 96, 8, 8, 96, 4, 4)
+    assert layer_flops(pool, "forward", 1) == 96 * 8 * 8
+
+
+def test_a_cnn_takes_the_sum_of_its_layers() -> None:
+    table = LayerTable("two", 224, (BARE, NORM))
+    assert cnn_flops(table, 4) == sum(layer_flops(layer, p, 4) for layer in table for p in PASSES)
+    assert cnn_bytes(table, 4, ["forward"]) == sum(layer_bytes(layer, "forward", 4) for layer in table)
+    assert cnn_activation_bytes(table, 4) == 2 * 4 * 4 * 96 * 55 * 55
+    read = sum(layer_bytes_read(layer, p, 4) for layer in table for p in PASSES)
+    assert cnn_arithmetic_intensity(table, 4) == cnn_flops(table, 4) / read
+
+
+def test_an_unknown_column_is_named() -> None:
+    with pytest.raises(SchemaError, match=r"layer 0 'bare' \(conv2d\): kernel_height is unknown"):
+        layer_flops(replace(BARE, kernel_height=None), "forward", 1)
+
+
+def test_an_unknown_pass_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SchemaError, match="Nearest: 'forward'"):
+        layer_flops(BARE, "forwards", 1)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, float("nan")])
+def test_a_batch_of_nothing_is_refused(batch_size: int) -> None:
+    with pytest.raises(OutOfRangeError, match="batch_size"):
+        layer_bytes(BARE, "forward", batch_size)
+
+
+_SIZES = st.integers(1, 64)
+
+
+@st.composite
+def _layers(draw: st.DrawFn) -> Layer:
+    type_, channels, height, width = (
+        draw(st.sampled_from(LAYER_TYPES)),
+        draw(_SIZES),
+        draw(_SIZES),
+        draw(_SIZES),
+    )
+    out = (draw(_SIZES), draw(_SIZES), draw(_SIZES))
+    return Layer(
+        5, "any", type_, None, (4,), channels, height, width, *out, *draw(st.tuples(_SIZES, _SIZES)),
+        1, 1, 0, 0, 1, 1, parameters=draw(st.integers(1, 10**6)),
+    )  # fmt: skip
+
+
+@given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000), st.integers(2, 9))
+def test_operations_grow_in_proportion_to_the_batch(layer: Layer, pass_: str, batch: int, times: int) -> None:
+    assert layer_flops(layer, pass_, batch * times) == pytest.approx(times * layer_flops(layer, pass_, batch))
+
+
+@given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000))
+def test_work_is_never_negative(layer: Layer, pass_: str, batch: int) -> None:
+    assert layer_flops(layer, pass_, batch) >= 0
+    assert min(layer_bytes_read(layer, pass_, batch), layer_bytes_written(layer, pass_, batch)) >= 0
+    assert arithmetic_intensity(layer, pass_, batch) >= 0
+
+
+@given(_layers(), st.sampled_from(PASSES), st.integers(1, 1000))
+def test_bytes_are_a_constant_plus_a_share_of_each_image(layer: Layer, pass_: str, batch: int) -> None:
+    one, two = layer_bytes(layer, pass_, 1), layer_bytes(layer, pass_, 2)
+    assert layer_bytes(layer, pass_, batch) == pytest.approx(one + (batch - 1) * (two - one))
+
+
+@given(_layers())
+def test_every_type_but_a_view_moves_something_both_ways(layer: Layer) -> None:
+    moved = [layer_bytes(layer, pass_, 1) for pass_ in ("forward", "backward_input")]
+    assert all(moved) or layer.type == "flatten"
