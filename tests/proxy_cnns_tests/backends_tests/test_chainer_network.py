@@ -41,11 +41,13 @@ def test_a_zoo_cnn_has_its_parameters_and_trains(chainer: ModuleType, name: str)
     assert all(each.grad is not None and np.isfinite(each.grad).all() for each in chain.params())
 
 
-@pytest.mark.parametrize("name", ["resnet18_cifar", "shufflenet_v2_x0_5"])
-def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer: ModuleType, name: str) -> None:
+@pytest.mark.parametrize(("name", "size"), [("resnet18_cifar", 32), ("shufflenet_v2_x0_5", 64)])
+def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(
+    chainer: ModuleType, name: str, size: int
+) -> None:
     from proxy_cnns.backends.torch.network import network as torch_network
 
-    table = zoo_cnn(name, 32)
+    table = zoo_cnn(name, size)
     chain, module = network(table), torch_network(table, "cpu")
     ours = sorted(chain.children(), key=lambda link: int(link.name.removeprefix("layer")))
     theirs = [each for each in module.children() if any(True for _ in each.parameters())]
@@ -58,7 +60,7 @@ def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer: Modu
                 parameter.copy_(torch.tensor(getattr(link, names[own]).array))
             if hasattr(each, "eps"):
                 each.eps = float(link.eps)
-    images = np.random.default_rng(0).random((4, 3, 32, 32), np.float32)
+    images = np.random.default_rng(0).random((8, 3, size, size), np.float32)
     expected = module(torch.tensor(images)).detach().numpy()
     np.testing.assert_allclose(chain(images).array, expected, rtol=1e-3, atol=1e-3)
 
