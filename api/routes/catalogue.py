@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from api.known_names import unknown_parameters
 from api.problems import InvalidFieldsError
 from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
-from predictor.catalogue.devices import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
+from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
@@ -86,10 +86,10 @@ async def gpus(
     generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
 ) -> list[KnownGpu]:
     """Every GPU that can be predicted, oldest generation first."""
-    if generation is not None and generation.casefold() not in GENERATIONS:
+    if generation is not None and generation.casefold() not in generations():
         raise SchemaError(
-            f"no generation is called {generation!r}. Nearest: {nearest(generation, GENERATIONS)}; "
-            f"known: {', '.join(GENERATIONS)}."
+            f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
+            f"known: {', '.join(generations())}."
         )
     model = request.app.state.served.current
     chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]

@@ -6,7 +6,7 @@ variables, so that they reach other processes as well.
 
 import json
 import os
-import time
+import threading
 from math import exp
 
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
@@ -94,7 +94,8 @@ class FakeBackend:
         return {"gpu": gpu, "framework_version": version, "cudnn": "9.1", "workspace_mib": workspace}
 
     def prepare(self, configuration):
-        time.sleep(self.orders.get("sleep_s", 0))
+        if len(self.prepared) == self.orders.get("hangs_after"):
+            threading.Event().wait()  # until somebody kills this process
         if configuration.subject.name in self.orders.get("cannot", []):
             raise SchemaError(f"{configuration.subject.name} cannot be built")
         if configuration.batch_size in self.orders.get("breaks_at", []) or self.orders.get("broken"):

@@ -2,10 +2,10 @@
 
 import os
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
+from waiting import wait_until
 
 from predictor.errors import NoisyMeasurementError
 from proxy_cnns.device import DeviceState, disturbances, open_monitor, refuse_busy
@@ -143,9 +143,9 @@ def test_without_a_driver_the_state_says_why(library):
 
 def test_a_cpu_tells_what_others_used():
     monitor = open_monitor("cpu")
-    monitor.read()
-    time.sleep(0.05)
-    assert 0 <= monitor.read().cpu_busy <= 1.5
+    told = [monitor.read().cpu_busy]
+    wait_until(lambda: told.append(monitor.read().cpu_busy) or told[-1] is not None)
+    assert 0 <= told[-1] <= 1.5
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,16 @@ def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
     assert rows_paths(filled) != []
 
 
+def test_links_stay_links_to_the_table_and_its_sidecar(filled, tmp_path):
+    (tmp_path / "kept").mkdir()
+    links = (filled, sidecar_path(filled))
+    for link in links:
+        link.symlink_to(tmp_path / "kept" / link.name)
+    write_table(read_run(filled, IDENTITY), filled, {})
+    assert all(link.is_symlink() for link in links)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(each.name for each in links)
+
+
 def test_names_with_brackets_are_names(tmp_path):
     out = tmp_path / "run[1].csv"
     RunFile(out.with_name(f"{out.name}.rows.jsonl"), IDENTITY).close()

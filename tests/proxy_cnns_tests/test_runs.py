@@ -5,17 +5,20 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import fake_backend
 import pytest
 from small_subjects import OPERATORS, TARGETS, configurations_of
+from waiting import PATIENCE_S, wait_until
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements
-from proxy_cnns import shards
+from proxy_cnns import runs, shards
 from proxy_cnns.device import DeviceState
 from proxy_cnns.rows_file import configuration_key, key_of, rows_paths, sidecar_path
 from proxy_cnns.runs import profile
@@ -67,15 +70,28 @@ def test_more_batch_sizes_are_added_to_a_finished_run(request_of):
     assert set(first) < set(keys_of(request.out))
 
 
-def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, orders):
+@pytest.fixture
+def an_hour_each(monkeypatch):
+    """A clock on which preparing a configuration takes an hour, and measuring it milliseconds."""
+    clock, prepare = fake_backend.Clock(), fake_backend.FakeBackend.prepare
+
+    def prepare_for_an_hour(self, configuration):
+        clock.now += 3600
+        return prepare(self, configuration)
+
+    monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
+    monkeypatch.setattr(fake_backend.FakeBackend, "prepare", prepare_for_an_hour)
+    for module in (runs, shards):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr(shards, "measure_all", partial(shards.measure_all, clock=clock))
+
+
+def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_hour_each):
     whole = request_of(BOTH)
     profile(whole)
-    orders(sleep_s=0.05)
-    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=0.6)
+    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=5 * 3600)
     outcome = profile(part)
-    assert 0 < outcome.rows < len(BOTH)
-    assert outcome.left == len(BOTH) - outcome.rows
-    orders()
+    assert (outcome.rows, outcome.left) == (5, len(BOTH) - 5)
     profile(replace(part, budget_s=None))
     assert keys_of(part.out) == keys_of(whole.out)
 
@@ -85,18 +101,17 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices)
     undisturbed = request_of(BOTH)
     profile(undisturbed)
     out = tmp_path / "killed.csv"
-    environment = os.environ | {"FAKE_ORDERS": '{"sleep_s": 0.1}', "PYTHONPATH": str(HERE.parents[1])}
+    environment = os.environ | {"FAKE_ORDERS": '{"hangs_after": 4}', "PYTHONPATH": str(HERE.parents[1])}
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(out), str(n_devices)]
     process = subprocess.Popen(command, env=environment)
-    wait_for(lambda: sum(path.read_bytes().count(b'"row"') for path in rows_paths(out)) >= 5)
+    wait_until(lambda: rows_on_disk(out) == 4 * n_devices, alive=lambda: process.poll() is None)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not out.exists()
-    kept = sum(path.read_bytes().count(b'"row"') for path in rows_paths(out))
-    assert 5 <= kept < len(BOTH)
-    wait_for(lambda: nobody_writes(out))
+    assert rows_on_disk(out) == 4 * n_devices
+    wait_until(lambda: nobody_writes(out))
     subprocess.run(command, env=environment | {"FAKE_ORDERS": "{}"}, check=True)
     assert keys_of(out) == keys_of(undisturbed.out)
     assert rows_paths(out) == []
@@ -181,6 +196,7 @@ def test_a_refused_addition_to_a_finished_table_leaves_the_table_alone(request_o
 def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
     states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
     monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(*states))
+    monkeypatch.setattr(shards, "_PATIENCE_S", PATIENCE_S)
     request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",), allow_noise=False)
     assert profile(request).left == 0
 
@@ -209,11 +225,8 @@ def test_a_row_is_keyed_as_its_configuration(request_of):
     }
 
 
-def wait_for(true, seconds=30):
-    start = time.monotonic()
-    while not true():
-        assert time.monotonic() - start < seconds
-        time.sleep(0.02)
+def rows_on_disk(out):
+    return sum(path.read_bytes().count(b'"row"') for path in rows_paths(out))
 
 
 def nobody_writes(out):
