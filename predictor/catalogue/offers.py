@@ -1,7 +1,4 @@
-"""What an hour on a GPU costs: cloud offers, checked as they are read.
-
-It needs the standard library alone, so that it loads at once.
-"""
+"""Cloud offers of GPUs with their prices per hour, checked when read; the standard library alone, so it loads fast."""
 
 import csv
 import math
@@ -113,7 +110,7 @@ def offers_for(
     spot : bool, default False
         Only offers with a spot price, ranked by it.
     historic : bool, default False
-        Include offers that are history, which nobody can rent today.
+        Include historic offers, which cannot be rented today.
 
     Returns
     -------
@@ -135,7 +132,7 @@ def offers_for(
 def cheapest_offer(
     offers: Iterable[Offer], gpu_name: str, n_gpus: int = 1, spot: bool = False
 ) -> Offer | None:
-    """Return the cheapest machine that today has at least `n_gpus` of a GPU, or None if there is none."""
+    """Return the cheapest machine for rent today with at least `n_gpus` of a GPU; None if there is none."""
     return next(iter(offers_for(offers, gpu_name, n_gpus, spot=spot)), None)
 
 

@@ -130,7 +130,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
 def check_measurements(
     frame: pd.DataFrame, source_label: str, place: str = "row", numbers: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """Check a measurement table, fill what it leaves out, and normalise its words and GPU names.
+    """Check a measurement table, add the columns that it lacks, and normalise its words and GPU names.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Non
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sum up what a measurement table holds, one row per (source, framework, kind, pass, precision, gpu).
+    """Count the rows of a measurement table, one row per (source, framework, kind, pass, precision, gpu).
 
     Returns
     -------
@@ -237,7 +237,7 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
 
 
 def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
-    """Look at the version first: another version may have other columns."""
+    """Check the version first, since another version may have other columns."""
     if "format_version" not in frame:
         return
     for position, given in enumerate(frame["format_version"]):
@@ -264,7 +264,7 @@ def _check_columns(frame: pd.DataFrame, label: str) -> None:
 
 
 def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
-    """Accept a column of one's own, unless it looks like one of ours spelt wrongly, or comes twice."""
+    """Accept a column of one's own, unless its name is a misspelling of one of ours, or occurs twice."""
     if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
         raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
     near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
@@ -275,7 +275,7 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
 
 
 def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:
-    """Canonical GPU names, and the device kind that they tell."""
+    """Canonical GPU names, and the kind of each device."""
     names: list[str] = checked["gpu"].tolist()
     canonical: dict[str, str] = {}
     for position, name in enumerate(names):
