@@ -4,15 +4,13 @@ The answers are those of the local core, field by field.
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from epochcast.push import PushReceipt, push, push_frame
 from epochcast.remote import answer_of, compare_remotely, predict_remotely
 from epochcast.transport import Service
-from predictor.answers.compare import ComparisonRow
-from predictor.answers.predict import PredictionRow
+from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,31 +49,24 @@ class Client:
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.predict`, without its options `model` and `offers`, which are the service's."""
-        import pandas as pd
-
-        rows, covers = predict_remotely(self._service, cnn, gpu, batch_size, **options)
-        frame = pd.DataFrame([asdict(row) for row in rows], columns=list(PredictionRow.__slots__))
-        frame.attrs["covers"] = covers
-        return frame
+        question = Question.of(cnn, gpu, batch_size, options)
+        return predict_remotely(self._service, question).frame()
 
     def compare(
         self, cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.compare`, without its options `model` and `offers`, which are the service's."""
-        import pandas as pd
-
-        rows, covers = compare_remotely(self._service, cnn, batch_size, gpu, **options)
-        frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
-        frame.attrs["covers"] = covers
-        return frame
+        plan, others = Plan.of(options)
+        question = Question.of(cnn, gpu, batch_size, others)
+        return compare_remotely(self._service, question, plan).frame()
 
     def explain(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.explain` of CNNs, without its option `model`, which is the service's."""
-        from epochcast.explaining import explained, explanation_frame, wanted_of
+        from epochcast.explaining import ExplainRequest, explained, explanation_frame
 
-        return explanation_frame(*explained(wanted_of(cnn, gpu, batch_size, options), self._service))
+        return explanation_frame(*explained(ExplainRequest(cnn, gpu, batch_size, options), self._service))
 
     def gpus(self) -> "pd.DataFrame":
         """Every GPU that the service knows: its specifications, its precisions, and whether it was measured."""

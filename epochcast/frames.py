@@ -32,9 +32,8 @@ def predict(
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them
     **options
-        `image_size`, `samples` or `data_set`, `validation_samples`, `precision`, `memory_format`,
-        `framework`, `autotune`, `capture`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `offers`,
-        `spot`, `model`: see `predictor.answers.predict.predict`.
+        The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
+        and `measurements`.
 
     Returns
     -------
@@ -60,18 +59,10 @@ def predict(
     >>> bool(v100 < t4)
     True
     """
-    import pandas as pd
+    from predictor.answers.predict import answer
+    from predictor.answers.question import Question
 
-    from predictor.answers.predict import PredictionRow
-    from predictor.answers.predict import predict as predict_rows
-    from predictor.answers.question import load_model
-    from predictor.answers.scope import coverage_of
-
-    options["model"] = load_model(options.get("model"))
-    rows = predict_rows(cnn, gpu, batch_size, **options)
-    frame = pd.DataFrame([asdict(row) for row in rows], columns=list(PredictionRow.__slots__))
-    frame.attrs["covers"] = coverage_of(rows[0].host, trained_on=list(frame["trained_on"]), **options)
-    return frame
+    return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
 
 def compare(
@@ -84,8 +75,8 @@ def compare(
     cnn, batch_size, gpu
         As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU that has an offer.
     **options
-        `epochs`, `budget_usd`, `deadline_h`, `setup_minutes`, `relative_to`, `rank_by`, `all_offers`, and
-        those of `predict`; `samples` or `data_set` is needed. See `predictor.answers.compare.compare`.
+        The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
+        `predict`; `samples` or `data_set` is needed.
 
     Returns
     -------
@@ -101,18 +92,11 @@ def compare(
     >>> ranking["total_cost_usd"].is_monotonic_increasing
     True
     """
-    import pandas as pd
+    from predictor.answers.compare import compare as compare_gpus
+    from predictor.answers.question import Plan, Question
 
-    from predictor.answers.compare import ComparisonRow
-    from predictor.answers.compare import compare as compare_rows
-    from predictor.answers.question import load_model
-    from predictor.answers.scope import coverage_of
-
-    options["model"] = load_model(options.get("model"))
-    rows = compare_rows(cnn, batch_size, gpu, **options)
-    frame = pd.DataFrame([asdict(row) for row in rows], columns=list(ComparisonRow.__slots__))
-    frame.attrs["covers"] = coverage_of(rows[0].host, trained_on=list(frame["trained_on"]), **options)
-    return frame
+    plan, others = Plan.of(options)
+    return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
 
 def explain(
@@ -157,9 +141,9 @@ def explain(
     >>> other.precision, other.memory_format, other.factor[1] < 1
     ('amp_bf16', 'channels_last', True)
     """
-    from epochcast.explaining import explained, explanation_frame, wanted_of
+    from epochcast.explaining import ExplainRequest, explained, explanation_frame
 
-    return explanation_frame(*explained(wanted_of(what, gpu, batch_size, options)))
+    return explanation_frame(*explained(ExplainRequest(what, gpu, batch_size, options)))
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
@@ -285,7 +269,7 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
     **options
         `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
-        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.Wanted`.
+        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.ProfileRequest`.
 
     Returns
     -------
@@ -307,11 +291,11 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import Wanted, request_for
+    from epochcast.profiling import ProfileRequest, request_for
     from predictor.measurements.table import read_measurements
     from proxy_cnns.runs import profile as run
 
-    outcome = run(request_for(Wanted(preset, **options), out)[0])
+    outcome = run(request_for(ProfileRequest(preset, **options), out)[0])
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

@@ -1,15 +1,17 @@
-"""Questions to a service instead of the local core, with the same options and the same rows as answers."""
+"""Questions to a service instead of the local core, with the same options and the same answers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import predictor.errors
-from epochcast.transport import Answer, Service
-from predictor.answers.compare import ComparisonRow
-from predictor.answers.predict import PredictionRow
-from predictor.checks import MAX_IMAGE_SIZE, MAX_SAMPLES, batch_sizes_of, texts_of, whole_number
+from epochcast.transport import Answer as HttpAnswer
+from epochcast.transport import Service
+from predictor.answers.compare import Comparison, ComparisonRow
+from predictor.answers.predict import COLUMNS, Answer
+from predictor.answers.question import Plan, Question, options_of
+from predictor.checks import as_list
 from predictor.errors import EpochcastError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
@@ -20,20 +22,13 @@ if TYPE_CHECKING:
 __all__ = [
     "answer_of",
     "check_version",
-    "cnn_as_asked",
+    "cnn_to_send",
     "compare_remotely",
     "gpu_name",
-    "options_as_asked",
+    "options_to_send",
     "predict_remotely",
 ]
 
-R = TypeVar("R", PredictionRow, ComparisonRow)
-
-_WHOLE = (
-    ("samples", 1, MAX_SAMPLES),
-    ("validation_samples", 0, MAX_SAMPLES),
-    ("epochs", 1, 1_000_000),
-)  # checked here as the core does, with its errors
 _MOST_ROWS = 20_000  # as services take
 
 _LOCAL_ONLY = {
@@ -42,10 +37,8 @@ _LOCAL_ONLY = {
 }
 
 
-def predict_remotely(
-    service: Service, cnn: object, gpus: object, batch_sizes: int | str | Iterable[object], **options: Any
-) -> tuple[list[PredictionRow], str]:
-    """Ask a service what `predictor.answers.predict.predict` would answer; also what the answer covers.
+def predict_remotely(service: Service, question: Question) -> Answer:
+    """A service's answer to a question.
 
     Raises
     ------
@@ -56,44 +49,34 @@ def predict_remotely(
     EpochcastError
         What it refuses, with the class that the core would raise.
     """
-    given = options_as_asked(options)
-    question = {
-        "gpus": [gpu_name(gpu) for gpu in texts_of(gpus)],
-        "batch_sizes": batch_sizes_of(batch_sizes),
-        "precisions": [given.pop("precision", "fp32")],
-        "memory_formats": [given.pop("memory_format", "nchw")],
-        **given,
+    sent = _with_lists(options_to_send(question)) | {
+        "gpus": [gpu_name(gpu) for gpu in as_list(question.gpus)]
     }
-    rows: list[PredictionRow] = []
-    covers = ""
-    for each in texts_of(cnn):
-        found = answer_of(service, "/v1/predictions", question | cnn_as_asked(each, options))
-        rows += [_row(PredictionRow, row) for row in found["rows"]]
-        covers = covers or found["covers"][0]
-    return rows, covers
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    scopes: dict[str, None] = {}
+    for cnn in as_list(question.cnn):
+        found = answer_of(service, "/v1/predictions", sent | cnn_to_send(cnn, question))
+        for row in found["rows"]:
+            check_version(set(COLUMNS), row)
+            for name in COLUMNS:
+                columns[name].append(tuple(row[name]) if name == "extrapolates" else row[name])
+        scopes |= dict.fromkeys(found["covers"])
+    return Answer(columns, "\n".join(scopes))
 
 
-def compare_remotely(
-    service: Service,
-    cnn: object,
-    batch_sizes: int | str | Iterable[object],
-    gpus: object = None,
-    **options: Any,
-) -> tuple[list[ComparisonRow], str]:
-    """Ask a service what `predictor.answers.compare.compare` would answer; also what the answer covers.
-
-    Raises
-    ------
-    EpochcastError
-        As `predict_remotely`.
-    """
-    if len(texts_of(cnn)) != 1:
+def compare_remotely(service: Service, question: Question, plan: Plan) -> Comparison:
+    """A service's comparison; errors as of `predict_remotely`."""
+    if len(as_list(question.cnn)) != 1:
         raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
-    question = {"batch_sizes": batch_sizes_of(batch_sizes), **options_as_asked(options)}
-    if gpus is not None:
-        question["gpus"] = [gpu_name(gpu) for gpu in texts_of(gpus)]
-    found = answer_of(service, "/v1/comparisons", question | cnn_as_asked(texts_of(cnn)[0], options))
-    return [_row(ComparisonRow, row) for row in found["rows"]], found["covers"]
+    sent = options_to_send(question) | _different(plan)
+    if question.gpus is not None:
+        sent["gpus"] = [gpu_name(gpu) for gpu in as_list(question.gpus)]
+    found = answer_of(service, "/v1/comparisons", sent | cnn_to_send(as_list(question.cnn)[0], question))
+    names = {each.name for each in fields(ComparisonRow)}
+    for row in found["rows"]:
+        check_version(names, row)
+    rows = [ComparisonRow(**row | {"extrapolates": tuple(row["extrapolates"])}) for row in found["rows"]]
+    return Comparison(rows, found["covers"])
 
 
 def answer_of(service: Service, path: str, question: Mapping[str, Any] | None = None) -> Any:
@@ -109,7 +92,7 @@ def answer_of(service: Service, path: str, question: Mapping[str, Any] | None = 
     return answer.found
 
 
-def _refused(service: Service, answer: Answer) -> EpochcastError:
+def _refused(service: Service, answer: HttpAnswer) -> EpochcastError:
     """The error that the service names, with its message; ServiceError where it names none."""
     problem = answer.found if isinstance(answer.found, dict) else {}
     kind = getattr(predictor.errors, str(problem.get("error", "")), None)
@@ -121,23 +104,31 @@ def _refused(service: Service, answer: Answer) -> EpochcastError:
     return ServiceError(message)
 
 
-def options_as_asked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as the service takes them; those that are not given are its own defaults, which are the core's."""
+def options_to_send(question: Question) -> dict[str, Any]:
+    """The question's options that differ from the defaults, which a service shares; SchemaError for local ones."""
+    given = _different(question)
     for name, why in _LOCAL_ONLY.items():
-        if options.get(name) is not None:
-            raise SchemaError(f"{name} cannot be sent to a service. {why} Leave it out, or ask locally.")
-    given = {
-        name: value
-        for name, value in options.items()
-        if value is not None and name not in (*_LOCAL_ONLY, "image_size", "anchors", "measurements")
-    }
-    for name, least, most in _WHOLE:
         if name in given:
-            given[name] = whole_number(name, given[name], least, most)
-    given["anchors"] = [_anchor(each) for each in options.get("anchors") or ()]
-    if options.get("measurements") is not None:
-        given["measurements"] = _measurement_columns(options["measurements"])
-    return given
+            raise SchemaError(f"{name} cannot be sent to a service. {why} Leave it out, or ask locally.")
+    given.pop("image_size", None)  # goes with the CNN
+    if "anchors" in given:
+        given["anchors"] = [_anchor(each) for each in given["anchors"]]
+    if "measurements" in given:
+        given["measurements"] = _measurement_columns(given["measurements"])
+    return {"batch_sizes": question.batch_sizes, **given}
+
+
+def _different(asked: Question | Plan) -> dict[str, Any]:
+    """Options that are not the default."""
+    found = {name: getattr(asked, name) for name in options_of(type(asked))}
+    usual = options_of(type(asked))
+    return {name: value for name, value in found.items() if value is not usual[name].default and value != ()}
+
+
+def _with_lists(options: dict[str, Any]) -> dict[str, Any]:
+    """Precision and memory format as the lists that predictions take."""
+    lists = {"precision": "precisions", "memory_format": "memory_formats"}
+    return {lists.get(name, name): [value] if name in lists else value for name, value in options.items()}
 
 
 def _anchor(anchor: object) -> dict[str, Any]:
@@ -167,22 +158,16 @@ def gpu_name(gpu: object) -> str:
     return gpu if isinstance(gpu, str) else str(getattr(gpu, "name", gpu))
 
 
-def cnn_as_asked(cnn: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def cnn_to_send(cnn: object, question: Question) -> dict[str, Any]:
     """A name of the zoo as it is, everything else as its layers."""
     from predictor.cnns.zoo import zoo_names
 
-    size = options.get("image_size")
-    if size is not None:
-        size = whole_number("image_size", size, high=MAX_IMAGE_SIZE)
     if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
-        return {"cnn": cnn} | ({"image_size": size} if size is not None else {})
-    from predictor.answers.question import data_image_size
+        return {"cnn": cnn} | ({"image_size": question.image_size} if question.image_size is not None else {})
     from predictor.cnns.resolve import resolve_cnn
 
     source = fspath(cnn) if isinstance(cnn, PathLike) else cnn
-    return {
-        "layer_table": _layers(resolve_cnn(source, size or data_image_size(options.get("data_set"), source)))
-    }
+    return {"layer_table": _layers(resolve_cnn(source, question.image_size_of(source)))}
 
 
 def _layers(table: "LayerTable") -> dict[str, Any]:
@@ -201,15 +186,9 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
     return found | ({"warnings": list(table.warnings)} if table.warnings else {})
 
 
-def _row(kind: type[R], found: Mapping[str, Any]) -> R:
-    """A row as the core gives it; a service of another version says so."""
-    check_version(kind, found)
-    return kind(**{**found, "extrapolates": tuple(found["extrapolates"])})
-
-
-def check_version(kind: type[Any], found: Mapping[str, Any]) -> None:
-    """Refuse what a service of another version answers: other fields than those of the core's class; ServiceError."""
-    different = set(found) ^ {field.name for field in fields(kind)}
+def check_version(names: set[str], found: Mapping[str, Any]) -> None:
+    """Refuse what a service of another version answers, with other fields than the core's; ServiceError."""
+    different = set(found) ^ names
     if different:
         raise ServiceError(
             "the service is of another version than this epochcast: they differ in "

@@ -1,38 +1,32 @@
 """What a service explains, as the core's explanations."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
-from epochcast.remote import answer_of, check_version, cnn_as_asked, gpu_name, options_as_asked
+from epochcast.remote import answer_of, check_version, cnn_to_send, gpu_name, options_to_send
 from epochcast.transport import Service
 from predictor.answers.bounds import Switch
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
-from predictor.checks import batch_sizes_of, texts_of
+from predictor.answers.question import Question
+from predictor.checks import as_list
 
 __all__ = ["explain_remotely"]
 
 _GPUS_OF_A_QUESTION = 8
 
 
-def explain_remotely(
-    service: Service, cnns: Iterable[object], gpus: object, batch_sizes: Any, **options: Any
-) -> tuple[list[Explanation], str]:
-    """Ask a service what `predictor.answers.explain.explain` would answer; also what the answer covers.
-
-    Raises
-    ------
-    EpochcastError
-        As `epochcast.remote.predict_remotely`.
-    """
-    question = {"batch_sizes": batch_sizes_of(batch_sizes), **options_as_asked(options)}
-    names = _names(service, gpus, question.get("precision", "fp32"))
+def explain_remotely(service: Service, question: Question) -> tuple[list[Explanation], str]:
+    """A service's explanations, and what they cover; errors as of `epochcast.remote.predict_remotely`."""
+    sent = options_to_send(question)
+    names = _names(service, question)
     found: list[Explanation] = []
     covers: dict[str, None] = {}
-    for cnn in cnns:
+    for cnn in as_list(question.cnn):
         by_gpu: dict[str, Explanation] = {}  # several names may be one GPU's
         for some in _parts(names):
             answer = answer_of(
-                service, "/v1/explanations", question | cnn_as_asked(cnn, options) | {"gpus": some}
+                service, "/v1/explanations", sent | cnn_to_send(cnn, question) | {"gpus": some}
             )
             by_gpu |= {each.gpu: each for each in map(_explanation, answer["explanations"])}
             covers[answer["covers_together"]] = None
@@ -40,13 +34,14 @@ def explain_remotely(
     return found, "\n".join(covers)
 
 
-def _names(service: Service, gpus: object, precision: str) -> list[str]:
+def _names(service: Service, question: Question) -> list[str]:
     """GPUs as asked for; `all` are those that the service knows to have the precision."""
-    names = [gpu_name(gpu) for gpu in texts_of(gpus)]
+    names = [gpu_name(gpu) for gpu in as_list(question.gpus)]
     if not any(name.strip().casefold() == "all" for name in names):
         return names
     known = answer_of(service, "/v1/gpus")
-    return [each["gpu"]["name"] for each in known if precision in each["precisions"]] or names
+    having = (each for each in known if question.precision in (None, *each["precisions"]))
+    return [each["gpu"]["name"] for each in having] or names
 
 
 def _parts(names: list[str]) -> list[list[str]]:
@@ -56,7 +51,7 @@ def _parts(names: list[str]) -> list[list[str]]:
 
 
 def _explanation(found: Mapping[str, Any]) -> Explanation:
-    check_version(Explanation, found)
+    check_version({each.name for each in fields(Explanation)}, found)
     law = found["small_batch_law"]
     parts = {
         "small_batch_law": None if law is None else _made(SmallBatchLaw, law),
@@ -67,7 +62,7 @@ def _explanation(found: Mapping[str, Any]) -> Explanation:
 
 
 def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
-    check_version(kind, found)
+    check_version({each.name for each in fields(kind)}, found)
     return kind(**{name: _plain(value) for name, value in found.items()})
 
 

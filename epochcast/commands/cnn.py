@@ -56,7 +56,7 @@ def show_command(
     from predictor.cnns.resolve import resolve_cnn
 
     size = whole_number("batch_size", batch_size, high=MAX_BATCH_SIZE)
-    table = resolve_cnn(cnn_or_layers(cnn, image_size), image_size)
+    table = resolve_cnn(cnn_or_layers(cnn, {"image_size": image_size}), image_size)
     records = [_layer_record(layer, size) for layer in table]
     if output is not Format.table:
         print_records(

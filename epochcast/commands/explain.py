@@ -10,6 +10,7 @@ from epochcast.commands import options as o
 from epochcast.commands.explain_tables import show_explanations
 from epochcast.commands.user_files import cnns_or_layers
 from epochcast.tables import Format, print_records
+from predictor.answers.question import Question
 
 if TYPE_CHECKING:
     from epochcast.transport import Service
@@ -17,10 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_command"]
 
-_TRAINING = "How it is trained"
 _BATCH_SIZES = "1,2,4,8,16,32,64,128,256,512"
+_OF_TABLE = {
+    "precision": "the framework's; a table's",
+    "memory_format": "nchw; a table's",
+    "framework": "pytorch; a table's",
+    "capture": "eager; a table's",
+}
 
 
+@o.with_options(Question, without=("validation_samples", "offers", "spot"), usual=_OF_TABLE)
 def explain_command(
     what: Annotated[
         list[str] | None,
@@ -44,77 +51,27 @@ def explain_command(
             show_default=f"{_BATCH_SIZES}; a table's",
         ),
     ] = None,
-    image_size: o.ImageSize = None,
-    dataset: o.DataSet = None,
-    samples: o.Samples = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="fp32, tf32, fp16, amp_fp16 or amp_bf16.",
-            show_default="fp32; a table's",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = None,
-    memory_format: Annotated[
-        str | None,
-        typer.Option(
-            help="nchw or channels_last.", show_default="nchw; a table's", rich_help_panel=_TRAINING
-        ),
-    ] = None,
-    framework: Annotated[
-        str | None,
-        typer.Option(
-            help="pytorch, tensorflow or chainer.",
-            show_default="pytorch; a table's",
-            rich_help_panel=_TRAINING,
-        ),
-    ] = None,
-    autotune: o.Autotune = False,
-    capture: Annotated[
-        str | None,
-        typer.Option(
-            help="eager, graph or static_graph.", show_default="eager; a table's", rich_help_panel=_TRAINING
-        ),
-    ] = None,
-    optimizer: o.Optimizer = "momentum",
-    host: o.Host = None,
-    measurements: o.OwnMeasurements = None,
-    method: o.Method = "auto",
-    model: o.ModelFile = None,
     server: o.Server = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw shares and times into this .png or .svg; needs matplotlib.")
     ] = None,
     output: o.OutputFormat = Format.table,
+    *,
+    options: dict[str, Any],
 ) -> None:
     """Show what the time of an iteration is made of, what bounds it, and what another mode would give."""
-    from epochcast.explaining import Wanted, explained
+    from epochcast.explaining import ExplainRequest, explained
     from predictor.errors import SchemaError
 
     if not what:
         raise SchemaError(
             "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"
         )
-    mode = {
-        "precision": precision,
-        "memory_format": memory_format,
-        "framework": framework,
-        "capture": capture,
-    }
-    options = {
-        "autotune": autotune,
-        "optimizer": optimizer,
-        "host": host,
-        "measurements": measurements,
-        "method": method,
-        "model": model,
-    }
     from predictor.answers.explain_measured import is_measurement_table
 
     of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
-    asked = what if of_table else cnns_or_layers(what, image_size, dataset)
-    wanted = Wanted(asked, gpu, batch_size or None, image_size, samples, dataset, mode, options)
-    found, covers = explained(wanted, _service(server))
+    subject = what if of_table else cnns_or_layers(what, options)
+    found, covers = explained(ExplainRequest(subject, gpu, batch_size or None, options), _service(server))
     if plot is not None:
         from predictor.answers.plots import write_plot
 

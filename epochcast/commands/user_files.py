@@ -4,8 +4,10 @@ The file is Python code and is run here, at the machine of whoever names it: the
 more than its layers.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from predictor.answers.question import Question
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable
@@ -13,10 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["cnn_or_layers", "cnns_or_layers"]
 
 
-def cnn_or_layers(cnn: str, image_size: int | None = None, data_set: str | None = None) -> "str | LayerTable":
+def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     """The layers of a CNN that a Python file makes; every other text as it is.
 
-    Its images are as large as the text says after @, or `image_size`, or those of the data set, or 224 pixels.
+    Its images are as large as the text says after @, or `image_size` of the options, or those of the data set, or 224
+    pixels.
 
     Raises
     ------
@@ -27,19 +30,16 @@ def cnn_or_layers(cnn: str, image_size: int | None = None, data_set: str | None 
     UnknownDataSetError
         If the data set is not known.
     """
-    from proxy_cnns.named_cnns import named_table, names_a_file
+    from proxy_cnns.user_cnns import named_table, names_a_file
 
     if not names_a_file(cnn):
         return cnn
+    image_size = options.get("image_size")
     if image_size is None and "@" not in cnn:
-        from predictor.answers.question import data_image_size
-
-        image_size = data_image_size(data_set, None)
+        image_size = Question(None, None, 1, data_set=options.get("data_set")).image_size_of(None)
     return named_table(cnn, image_size)
 
 
-def cnns_or_layers(
-    cnns: Iterable[str] | None, image_size: int | None = None, data_set: str | None = None
-) -> "list[str | LayerTable]":
+def cnns_or_layers(cnns: Iterable[str] | None, options: Mapping[str, Any]) -> "list[str | LayerTable]":
     """Each as `cnn_or_layers`."""
-    return [cnn_or_layers(cnn, image_size, data_set) for cnn in cnns or ()]
+    return [cnn_or_layers(cnn, options) for cnn in cnns or ()]

@@ -27,6 +27,7 @@ __all__ = [
     "all_gpus",
     "check_precision",
     "cpu_device",
+    "default_precision",
     "design_of",
     "device_of",
     "find_gpu",
@@ -338,6 +339,20 @@ def precisions_of(gpu: Gpu) -> tuple[str, ...]:
     half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
     tf32, bf16 = (("tf32",), ("amp_bf16",)) if capability >= 8.0 else ((), ())
     return ("fp32", *tf32, *half, *bf16)
+
+
+_TF32_BY_DEFAULT = ("pytorch", "tensorflow")
+
+
+def default_precision(gpu: Gpu, framework: str) -> str:
+    """What a framework computes in on a GPU unless its user chooses: TF32 where the GPU has it, else fp32.
+
+    Notes
+    -----
+    PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`), TensorFlow convolutions and
+    products from 2.4 on (its RFC 287); Chainer's CuPy computes in fp32 (`CUPY_TF32` is off).
+    """
+    return "tf32" if framework in _TF32_BY_DEFAULT and "tf32" in precisions_of(gpu) else "fp32"
 
 
 def check_precision(gpu: Gpu, precision: str) -> None:

@@ -107,7 +107,8 @@ COLUMNS = (
     Column(
         "median_precision",
         "amount",
-        "half width of the 95 % interval of the least certain time over that time",
+        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
+        "fraction of the median",
     ),
     Column("disturbed", "flag", "other work ran on the machine while it was measured"),
     Column(

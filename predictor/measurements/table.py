@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
+from predictor.files import replace_file
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
@@ -41,9 +43,7 @@ __all__ = [
     "write_measurements",
 ]
 
-_WIDE = (
-    0.1  # median_precision above which a time is called noisy: what a prediction's interval would hold anyway
-)
+_WIDE = 0.1  # median_precision above which a time is called noisy; a prediction's interval is as wide
 
 
 def disturbed_rows(rows: pd.DataFrame) -> int:
@@ -75,21 +75,23 @@ _OLD_PRECISION = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
 
 def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
     """`median_precision` and `disturbed`, from the notes of old tables where the columns are empty."""
+    import pandas as pd
+
     notes = checked["notes"]
     telling = [
         (i, note) for i, note in enumerate(notes) if note and (_OLD_DISTURBED in note or "known to" in note)
     ]
     if not telling:
         return {}
-    precision, disturbed = checked["median_precision"].copy(), checked["disturbed"].copy()
+    precision, disturbed = checked["median_precision"].tolist(), checked["disturbed"].tolist()
     for i, note in telling:
         # The host's time spreads by itself, and is left out.
         known = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
         if known and precision[i] != precision[i]:
             precision[i] = max(known) / 100
-        if _OLD_DISTURBED in note and disturbed.isna()[i]:
+        if _OLD_DISTURBED in note and disturbed[i] is pd.NA:
             disturbed[i] = True
-    return {"median_precision": precision, "disturbed": disturbed}
+    return {"median_precision": pd.Series(precision), "disturbed": pd.Series(disturbed, dtype="boolean")}
 
 
 REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
@@ -158,10 +160,19 @@ def check_measurements(
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns."""
+    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replace_file`.
+    """
     known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    known.astype(dict.fromkeys(whole, "Int64")).to_csv(path, index=False)
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / Path(path).name  # whose ending says how it is compressed
+        known.astype(dict.fromkeys(whole, "Int64")).to_csv(written, index=False)
+        replace_file(path, written.read_bytes())
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

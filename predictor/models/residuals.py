@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import Anchor
+from predictor.models.forecast import Anchor, Reason
 
 __all__ = [
     "PARTS",
@@ -249,11 +249,14 @@ def kriged(
     return krige(known, residual, asked, variances, trusted=True)
 
 
-def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[str]:
+def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:
     """Say which anchors lie further from the model than its errors explain."""
     return [
-        f"anchor: {math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
-        "more than its errors explain: check its unit and mode"
+        Reason(
+            "anchor",
+            f"{math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
+            "more than its errors explain: check its unit and mode",
+        )
         for each, r in zip(anchors, residual, strict=True)
         if is_outlier(float(r), variances)
     ]
