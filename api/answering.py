@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from api.packing import GZIP_LEVEL, LEAST_PACKED
 from predictor.answers.forecast_memo import ForecastMemo
 from predictor.answers.grid_answer import OfferFinder
+
+from api.packing import GZIP_LEVEL, LEAST_PACKED
 from predictor.catalogue.offers import Offer
 from predictor.models.served import Model
 

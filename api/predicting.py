@@ -9,13 +9,13 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from predictor.answers.forecast_memo import ForecastMemo, Grid
+from predictor.answers.grid_answer import grid_answer
 from pydantic_core import to_json
 
 from api.answering import Answering
 from api.prediction_json import Prepared, columns_of_rows, prepared
 from api.schemas import PredictionQuestion
-from predictor.answers.forecast_memo import ForecastMemo, Grid
-from predictor.answers.grid_answer import grid_answer
 from predictor.answers.predict import PredictionRow, predict, validation_of
 from predictor.answers.question import gpus_of, samples_of
 from predictor.answers.scope import coverage

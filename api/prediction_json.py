@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from predictor.answers.grid_answer import EPOCH_FIELDS, GridAnswer
 from pydantic_core import to_json
 
 from api.answers import TEXT_COLUMNS
-from predictor.answers.grid_answer import EPOCH_FIELDS, GridAnswer
 from predictor.answers.predict import PredictionRow
 
 __all__ = ["Prepared", "columns_of_rows", "prepared"]

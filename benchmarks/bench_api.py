@@ -207,14 +207,14 @@ def service(folder: Path, store: str = "") -> Iterator[str]:
 
 
 def wait(url: str, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
+    while process.poll() is None:
         try:
             urllib.request.urlopen(url).close()  # noqa: S310 - our own
         except OSError:
-            assert process.poll() is None, "the service did not start"
             time.sleep(0.05)
         else:
             return
+    raise AssertionError("the service did not start")
 
 
 def post(url: str, content: bytes) -> bytes:

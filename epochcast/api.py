@@ -299,7 +299,7 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
     **options
         `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
-        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.Wanted`.
+        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.ProfileRequest`.
 
     Returns
     -------
@@ -321,11 +321,11 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import Wanted, request_for
+    from epochcast.profiling import ProfileRequest, request_for
     from predictor.measurements.table import read_measurements
     from proxy_cnns.runs import profile as run
 
-    outcome = run(request_for(Wanted(preset, **options), out)[0])
+    outcome = run(request_for(ProfileRequest(preset, **options), out)[0])
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

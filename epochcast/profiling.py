@@ -15,16 +15,16 @@ from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
+    from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Request
-    from proxy_cnns.work import Setting
 
-__all__ = ["Wanted", "request_for", "seconds"]
+__all__ = ["ProfileRequest", "request_for", "seconds"]
 
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProfileRequest:
     """The options of `epochcast profile`; empty lists and None are the preset's own."""
 
     preset: str
@@ -43,7 +43,7 @@ class Wanted:
     refine: bool = False
 
 
-def request_for(wanted: Wanted, out: str | PathLike[str]) -> "tuple[Request, list[Setting]]":
+def request_for(wanted: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
     """What the instrument is to do, and the configurations that the preset leaves out as too long or too large.
 
     Raises
@@ -51,13 +51,13 @@ def request_for(wanted: Wanted, out: str | PathLike[str]) -> "tuple[Request, lis
     SchemaError
         If an option makes no sense; the message names the nearest that does.
     """
-    from proxy_cnns.grid import preset, settings
-    from proxy_cnns.mode_checks import refuse_captured_operators
+    from proxy_cnns.modes import refuse_captured_operators
+    from proxy_cnns.presets import configurations, preset
     from proxy_cnns.runs import Request
 
     chosen = preset(wanted.preset)
     sizes = batch_sizes_of(list(wanted.batch_sizes)) if wanted.batch_sizes else None
-    kept, left_out = settings(chosen, sizes, _modes(chosen.modes, wanted))
+    kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, wanted))
     refuse_captured_operators(kept[: wanted.limit])
     request = Request(
         chosen.name,
@@ -87,9 +87,9 @@ def seconds(text: str, option: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
+def _modes(defaults: Sequence[Mode], wanted: ProfileRequest) -> list[Mode]:
     """The preset's modes that the framework has, or every combination of those asked for; on a CPU fp32."""
-    from proxy_cnns.mode_checks import measurable_modes
+    from proxy_cnns.modes import measurable_modes
 
     precisions = _parts(wanted.precisions) or (["fp32"] if wanted.device == "cpu" else [])
     formats = _parts(wanted.memory_formats)
@@ -108,9 +108,9 @@ def _modes(defaults: Sequence[Mode], wanted: Wanted) -> list[Mode]:
     return measurable_modes(list(modes), wanted.device, **asked)
 
 
-def _devices(wanted: Wanted) -> tuple[str, ...]:
+def _devices(wanted: ProfileRequest) -> tuple[str, ...]:
     if wanted.gpus is not None:
-        from proxy_cnns.parallel import visible_gpus
+        from proxy_cnns.device import visible_gpus
 
         return visible_gpus(wanted.gpus)
     if wanted.device == "cuda":

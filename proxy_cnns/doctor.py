@@ -8,8 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from proxy_cnns.host import host_name
-from proxy_cnns.nvml import driver_version, gpu_names
+from proxy_cnns.device import driver_version, gpu_names, host_name
 
 __all__ = ["Finding", "examine"]
 

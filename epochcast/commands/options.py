@@ -149,7 +149,7 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     UnknownDataSetError
         If the data set is not known.
     """
-    from proxy_cnns.named_cnns import named_table, names_a_file
+    from proxy_cnns.user_cnns import named_table, names_a_file
 
     if not names_a_file(cnn):
         return cnn

@@ -15,8 +15,8 @@ from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
+    from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
-    from proxy_cnns.work import Setting
 
 __all__ = ["app"]
 
@@ -120,14 +120,14 @@ def profile_command(
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
     if context.invoked_subcommand is not None:
         return
-    from epochcast.profiling import Wanted, request_for
+    from epochcast.profiling import ProfileRequest, request_for
     from predictor.errors import SchemaError
 
     if out is None and not dry_run:
         raise SchemaError(
             "--out is missing. Try: epochcast profile --preset quick --budget 180s --out mine.csv.gz"
         )
-    wanted = Wanted(
+    wanted = ProfileRequest(
         preset=preset,
         framework=framework,
         precisions=precision or (),
@@ -178,42 +178,44 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     print_table(records, columns, "What this machine has for measuring")
 
 
-def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) -> None:
-    from proxy_cnns.cost import estimated_seconds
+def _show_plan(request: "Request", left_out: "list[Configuration]", output: Format) -> None:
+    from proxy_cnns.estimates import estimated_seconds
 
-    settings = request.settings
+    configurations = request.configurations
     records: list[Record] = [
         {
-            "kind": setting.work.kind,
-            "cnn": setting.work.name,
-            "image_size": setting.work.image_size,
-            "precision": setting.mode.precision,
-            "memory_format": setting.mode.memory_format,
-            "batch_size": setting.batch_size,
-            "estimated_s": round(estimated_seconds(setting.work, setting.batch_size, setting.mode), 3),
+            "kind": configuration.subject.kind,
+            "cnn": configuration.subject.name,
+            "image_size": configuration.subject.image_size,
+            "precision": configuration.mode.precision,
+            "memory_format": configuration.mode.memory_format,
+            "batch_size": configuration.batch_size,
+            "estimated_s": round(estimated_seconds(configuration), 3),
         }
-        for setting in settings
+        for configuration in configurations
     ]
     if output is not Format.table:
         print_records(records, output, records[0] if records else ("kind",))
         return
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
-    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(settings):,} configurations")
+    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(configurations):,} configurations")
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
-    notes += _unrunnable(settings)
+    notes += _unrunnable(configurations)
     if request.budget_s is not None:
         notes.append(f"The budget ends it after {duration(request.budget_s)}; repeating the command goes on.")
     print_notes(notes)
 
 
-def _unrunnable(settings: "Sequence[Setting]") -> list[str]:
+def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
     """What a note says of operators that no framework can build from a layer table."""
-    n = sum(each.work.operator is not None and each.work.operator.type == "other" for each in settings)
+    n = sum(
+        each.subject.operator is not None and each.subject.operator.type == "other" for each in configurations
+    )
     if not n:
         return []
-    from proxy_cnns.work import MEASURE_WHOLE
+    from proxy_cnns.configuration import MEASURE_WHOLE
 
     return [f"{n:,} of them are operators of no known type, which will fail. {MEASURE_WHOLE}"]
 

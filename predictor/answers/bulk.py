@@ -301,5 +301,7 @@ def _write_rows(
     writer.writerows((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
     try:
         replace_file(path, text.getvalue())
+    except BrokenPipeError:
+        raise  # the reader has gone
     except OSError as error:
-        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the folder.") from None
+        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the path.") from None

@@ -64,7 +64,15 @@ _ABOUT = (
     "capture",
     "optimizer",
 )
-_TIMES = ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "host_time_ms")
+_TIMES = (
+    "iteration_time_ms",
+    "low_ms",
+    "high_ms",
+    "gpu_time_ms",
+    "gpu_low_ms",
+    "gpu_high_ms",
+    "host_time_ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,8 @@ class Explanation:
     low_ms: Numbers
     high_ms: Numbers
     gpu_time_ms: Numbers
+    gpu_low_ms: Numbers
+    gpu_high_ms: Numbers
     host_time_ms: Numbers
     classes: dict[str, Numbers]
     bound: tuple[str, ...]
@@ -273,6 +283,8 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         _plain(forecast.low_ms),
         _plain(forecast.high_ms),
         _plain(forecast.gpu_time_ms),
+        _plain(forecast.gpu_low_ms),
+        _plain(forecast.gpu_high_ms),
         _plain(forecast.host_time_ms),
         {name: _plain(ms) for name, ms in class_ms.items()},
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),

@@ -295,6 +295,8 @@ def _series(
         unknown,
         unknown,
         _plain(busy),
+        unknown,
+        unknown,
         _plain(host),
         {name: _plain(ms) for name, ms in known.classes.items()},
         bound,

@@ -100,6 +100,12 @@ COLUMNS = (
     Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),
     Column("n_repeats", "count", "timed repeats behind the time", "repeats"),
     Column("iteration_time_ms_iqr", "amount", "interquartile range of the repeats", "ms"),
+    Column(
+        "median_precision",
+        "amount",
+        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
+        "fraction of the median",
+    ),
     Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
     Column("measured_at", "text", "when, ISO 8601"),
     Column("notes", "text", "what else the source says about this row"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
+from predictor.files import replace_file
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
@@ -142,10 +144,19 @@ def check_measurements(
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns."""
+    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replace_file`.
+    """
     known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    known.astype(dict.fromkeys(whole, "Int64")).to_csv(path, index=False)
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / Path(path).name  # whose ending says how it is compressed
+        known.astype(dict.fromkeys(whole, "Int64")).to_csv(written, index=False)
+        replace_file(path, written.read_bytes())
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """A gate lets a few in, makes some wait, and refuses at once what would wait too long."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -50,12 +51,14 @@ def test_a_full_gate_says_so_before_any_work():
     async def ask():
         gate = Gate(at_once=1, waiting=0)
         gate.check()
-        running = asyncio.create_task(gate.run(time.sleep, 0.05))
-        await asyncio.sleep(0.01)
+        end = threading.Event()
+        running = asyncio.create_task(gate.run(end.wait))
+        await asyncio.sleep(0)  # it takes its place at once, and keeps it until the end is told
         try:
             with pytest.raises(HTTPException) as refused:
                 gate.check()
         finally:
+            end.set()
             await running
         gate.check()
         return refused.value

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -122,6 +124,35 @@ def test_rows_of_a_file_are_predicted(epochcast, tmp_path):
     (row,) = csv.DictReader(answered.open())
     single = face.predict("resnet18", "T4", 32)
     assert float(row["iteration_time_ms"]) == single["iteration_time_ms"][0]
+
+
+def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp_path):
+    asked, out = tmp_path / "rows.csv", tmp_path / "out"
+    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    epochcast("predict", "--rows", asked, "--out", tmp_path / "out.csv")
+    out.symlink_to("/dev/stdout")  # a link of our own, so that no failing test can replace the machine's
+    command = [sys.executable, "-m", "epochcast", "predict", "--rows", asked, "--out", out]
+    run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    assert run.stdout == (tmp_path / "out.csv").read_bytes()
+    assert out.is_symlink()
+
+
+def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
+    asked, measured, folder = (tmp_path / name for name in ("rows.csv", "measured.csv", "folder"))
+    folder.mkdir()
+    asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
+    rows = [
+        f"{gpu},{cnn},224,{2**i},fp32,{2**i}"
+        for gpu in ("T4", "K80")
+        for cnn in ("vgg11", "resnet18")
+        for i in range(5)
+    ]
+    measured.write_text("\n".join(["gpu,cnn,image_size,batch_size,precision,iteration_time_ms", *rows]))
+    for words in (("predict", "--rows", asked), ("fit", measured)):
+        run = epochcast(*words, "--out", folder)
+        assert (run.code, len(run.err.splitlines())) == (2, 1), run.err
+        assert f"{folder}" in run.err
+        assert "Is a directory" in run.err
 
 
 def test_a_failed_row_makes_the_exit_code_1(epochcast, tmp_path):

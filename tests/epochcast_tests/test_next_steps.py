@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy_cnns import backends
-from proxy_cnns.device_state import Monitor
+from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -30,7 +30,7 @@ def measured(epochcast, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
     monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
-    monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
     Path("mine.py").write_text(CODE)
 
     def profile(*options):

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pretended_cudnn import Numbers, PretendedCudnn
 
-from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
-from proxy_cnns.backends.chainer_cudnn_library import Cudnn
-from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer.cudnn.library import Cudnn
+from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
 _CHANGED = {
     "backends.cuda": (

@@ -20,13 +20,13 @@ from predictor.errors import (
 )
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.backends import load_backend
-from proxy_cnns.backends.chainer_backend import ChainerBackend
-from proxy_cnns.backends.chainer_device import CupyDevice, refusing
-from proxy_cnns.backends.chainer_modes import check_mode
-from proxy_cnns.backends.chainer_operators import operator_program
-from proxy_cnns.backends.chainer_prepared import ChainerPrepared
-from proxy_cnns.backends.chainer_training import Program
-from proxy_cnns.work import Builder, Setting, Work
+from proxy_cnns.backends.chainer.backend import ChainerBackend
+from proxy_cnns.backends.chainer.device import CupyDevice, refusing
+from proxy_cnns.backends.chainer.modes import check_mode
+from proxy_cnns.backends.chainer.operators import operator_program
+from proxy_cnns.backends.chainer.prepared import ChainerPrepared
+from proxy_cnns.backends.chainer.training import Program
+from proxy_cnns.configuration import Builder, Configuration, Subject
 
 FP32 = Mode(framework="chainer")
 
@@ -36,13 +36,13 @@ def backend(chainer: ModuleType) -> ChainerBackend:
     return ChainerBackend("cpu")
 
 
-def _target(name: str, size: int, batch_size: int = 2, mode: Mode = FP32) -> Setting:
-    return Setting(Work("target", name, size, table=zoo_cnn(name, size)), mode, batch_size)
+def _target(name: str, size: int, batch_size: int = 2, mode: Mode = FP32) -> Configuration:
+    return Configuration(Subject("target", name, size, table=zoo_cnn(name, size)), mode, batch_size)
 
 
-def _operator(operator: Operator, batch_size: int = 2) -> Setting:
-    return Setting(
-        Work("operator", operator.name, operator.in_height or 1, operator=operator), FP32, batch_size
+def _operator(operator: Operator, batch_size: int = 2) -> Configuration:
+    return Configuration(
+        Subject("operator", operator.name, operator.in_height or 1, operator=operator), FP32, batch_size
     )
 
 
@@ -94,11 +94,11 @@ def test_a_cnn_runs_and_is_timed(backend: ChainerBackend, capture: str) -> None:
 
 def test_training_changes_the_parameters(backend: ChainerBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    from proxy_cnns.backends import chainer_training
+    from proxy_cnns.backends.chainer import training
 
-    build = chainer_training.network
-    monkeypatch.setattr(chainer_training, "network", lambda *a, **k: made.append(build(*a, **k)) or made[-1])
-    monkeypatch.setattr(chainer_training, "LEARNING_RATE", 0.1)
+    build = training.network
+    monkeypatch.setattr(training, "network", lambda *a, **k: made.append(build(*a, **k)) or made[-1])
+    monkeypatch.setattr(training, "LEARNING_RATE", 0.1)
     prepared = backend.prepare(_target("lenet5", 32))
     before = [each.array.copy() for each in made[0].params()]
     prepared.run(1)
@@ -148,16 +148,16 @@ def test_a_chain_of_the_users_own_is_trained(backend: ChainerBackend, tmp_path: 
     path.write_text(
         "import chainer.links as L\ndef make_model():\n    return L.Classifier(L.Convolution2D(3, 4, 3))\n"
     )
-    work = Work("target", "own.py:make_model", 8, builder=Builder(path, "make_model"))
-    backend.prepare(Setting(work, FP32, 2)).run(1)
+    subject = Subject("target", "own.py:make_model", 8, builder=Builder(path, "make_model"))
+    backend.prepare(Configuration(subject, FP32, 2)).run(1)
 
 
 def test_what_is_no_chain_is_refused(backend: ChainerBackend, tmp_path: Path) -> None:
     path = tmp_path / "own.py"
     path.write_text("def make_model():\n    return 3\n")
-    work = Work("target", "own.py:make_model", 8, builder=Builder(path, "make_model"))
+    subject = Subject("target", "own.py:make_model", 8, builder=Builder(path, "make_model"))
     with pytest.raises(SchemaError, match=r"gives a int, no chainer\.Chain"):
-        backend.prepare(Setting(work, FP32, 2))
+        backend.prepare(Configuration(subject, FP32, 2))
 
 
 @pytest.mark.parametrize(

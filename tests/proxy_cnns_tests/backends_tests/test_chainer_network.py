@@ -9,7 +9,7 @@ import pytest
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer_network import network
+from proxy_cnns.backends.chainer.network import network
 
 torch = pytest.importorskip("torch")
 
@@ -50,7 +50,7 @@ def test_every_layer_but_a_split_can_be_built(chainer: ModuleType) -> None:
 
 
 def test_chainer_and_pytorch_agree_on_a_cnn_of_the_same_parameters(chainer: ModuleType) -> None:
-    from proxy_cnns.backends.torch_network import network as torch_network
+    from proxy_cnns.backends.torch.network import network as torch_network
 
     table = zoo_cnn("resnet18_cifar", 32)
     chain, module = network(table), torch_network(table, "cpu")

@@ -10,7 +10,7 @@ import pytest
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError
-from proxy_cnns.backends.torch_network import image_shape, network
+from proxy_cnns.backends.torch.network import image_shape, network
 
 _COMPARED = (
     "alexnet",

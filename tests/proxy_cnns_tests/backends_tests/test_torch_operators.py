@@ -8,8 +8,8 @@ import pytest
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.operators.operators import Operator, operators_of
-from proxy_cnns.backends import torch_operators
-from proxy_cnns.backends.torch_operators import copies_of, operator_program
+from proxy_cnns.backends.torch import operators as torch_operators
+from proxy_cnns.backends.torch.operators import copies_of, operator_program
 from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape
 
 _CPU_MODES = [
