@@ -53,5 +53,5 @@ def test_the_same_comparison_is_the_same_until_another_model_is_served(client, m
     other = Model.load()
     changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
     changed.card = other.card | {"trained_on": "something else"}
-    monkeypatch.setattr(client.app.state.served, "current", changed)
+    monkeypatch.setattr(client.app.state.serving.model, "current", changed)
     assert "something else" in client.post("/v1/comparisons", json=ASKED).json()["covers"]

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 
 import pytest
+from api.questions import MAX_EXPLAINED_GPUS
 from pydantic_core import from_json, to_json
 
-from api.schemas import MAX_EXPLAINED_GPUS
 from predictor.answers.explain import explain
 from predictor.models.served import Model
 
@@ -84,6 +84,6 @@ def test_the_same_explanation_is_the_same_until_another_model_is_served(client, 
     other = Model.load()
     changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
     changed.card = other.card | {"trained_on": "something else"}
-    monkeypatch.setattr(client.app.state.served, "current", changed)
+    monkeypatch.setattr(client.app.state.serving.model, "current", changed)
     explained = ask(client, gpus=["T4"]).json()["explanations"]
     assert explained[0]["trained_on"] == "something else"

@@ -8,7 +8,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from api.main import create_app
-from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
+from api.parsing import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
 from api.settings import Settings
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
@@ -91,7 +91,7 @@ def test_what_is_no_table_is_told_both_forms(client):
     assert answer.json()["errors"] == [
         {
             "field": "measurements",
-            "detail": "Input should be a valid array; given: 'a.csv', or: Input should be an object; given: 'a.csv'",
+            "detail": "Input should be a valid array of rows or an object of columns; given: 'a.csv'",
         }
     ]
 

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from api.layer_tables import LayerTableIn
 
 from api.layer_tables import as_sent, inline_table
-from api.schemas import LayerTableIn
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError
 

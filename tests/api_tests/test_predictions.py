@@ -147,7 +147,7 @@ def test_measurements_sent_along_correct_the_answer(client):
 
 
 def test_another_model_answers_from_the_moment_it_is_served(client, monkeypatch):
-    served = client.app.state.served
+    served = client.app.state.serving.model
     before = ask(client)["rows"][0]["trained_on"]
     other = Model.load()
     changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})

@@ -217,7 +217,7 @@ def test_every_error_of_the_tree_has_a_status():
 
 def test_a_damaged_new_model_is_reported_while_the_old_one_answers(client, monkeypatch):
     assert client.get("/readyz").json()["model_problem"] is None
-    monkeypatch.setattr(client.app.state.served, "problem", "the file is damaged. Refit it.")
+    monkeypatch.setattr(client.app.state.serving.model, "problem", "the file is damaged. Refit it.")
     found = client.get("/readyz")
     assert (found.status_code, found.json()["model_problem"]) == (200, "the file is damaged. Refit it.")
     assert client.get("/healthz").text == "ok\n"

@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from api.store.intake import rows_of
 from api.store.keys import add_key, find_key
 from api.store.measurements import store_rows
-from api.store.upload_tables import table_of_rows
+from api.store.uploads import rows_of, table_of_rows
 from predictor.answers.predict import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
