@@ -12,7 +12,7 @@ from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.predict import COLUMNS, Answer
-from predictor.answers.question import Plan, Question, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, options_of
 from predictor.checks import as_list
 from predictor.errors import EpochcastError, SchemaError, ServiceError
 
@@ -247,7 +247,11 @@ def _different(asked: Question | Plan) -> dict[str, Any]:
     """Options that are not the default."""
     known = options_of(type(asked))
     given = {name: getattr(asked, name) for name in known}
-    return {name: value for name, value in given.items() if value is not known[name].default and value != ()}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not known[name].default and not (isinstance(value, tuple) and not value)
+    }
 
 
 def _with_lists(options: dict[str, Any]) -> dict[str, Any]:
@@ -258,7 +262,11 @@ def _with_lists(options: dict[str, Any]) -> dict[str, Any]:
 
 def _anchor(anchor: object) -> dict[str, Any]:
     found = asdict(anchor) if is_dataclass(anchor) and not isinstance(anchor, type) else dict(anchor)  # type: ignore[call-overload]
-    return {name: value for name, value in found.items() if value not in (None, "")}
+    return {
+        name: ANCHOR_FIELDS[name].checked(value) if name in ANCHOR_FIELDS else value
+        for name, value in found.items()
+        if value not in (None, "")
+    }
 
 
 def _names(gpus: object) -> list[str]:
