@@ -1,7 +1,8 @@
 """CNNs of one's own that come with a question as layer tables: their schema, and the checks of what was sent."""
 
+from dataclasses import Field as Column
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
@@ -44,18 +45,17 @@ _AS_SENT = tuple(each.name for each in fields(Layer) if each.name not in ("index
 
 
 def _columns() -> dict[str, Any]:
-    """Every column of a layer table as a bounded field; channels and counts may be larger than sides."""
-    sides = ("height", "width", "dilation")
-    hints = get_type_hints(Layer)
-    sizes = {
-        each.name: (
-            Annotated[hints[each.name], Field(ge=0, le=10**6 if each.name.endswith(sides) else 10**7)],
-            each.default,
-        )
-        for each in fields(Layer)
-        if each.name not in _SPECIAL
-    }
-    return {each.name: {**_SPECIAL, **sizes}[each.name] for each in fields(Layer)}
+    """Every column of a layer table as a bounded field; channels and groups may be larger than sides and counts."""
+    return {each.name: _SPECIAL.get(each.name) or _size(each) for each in fields(Layer)}
+
+
+def _size(column: Column[Any]) -> tuple[Any, Any]:
+    largest = 10**7 if column.name.endswith(("channels", "groups")) else 10**6
+    smallest = (
+        0 if column.default is None else column.default
+    )  # a count that is known is at least its default
+    kind = Annotated[int, Field(ge=smallest, le=largest)]
+    return (kind | None if column.default is None else kind), column.default
 
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from api.questions import (
     PredictionQuestion,
 )
 from api.serving import serving_of
-from api.store.uploads import MAX_ROWS, rows_of, table_sent
+from api.store.uploads import MAX_ROWS, parsed_json, rows_of, table_sent
 from predictor.answers.question import OwnMeasurements, Question
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
@@ -154,7 +154,7 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
             f"Ask in several parts. {_COLUMNS_OR_STORE}"
         )
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate(parsed_json(body, "the question"))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
         raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None

@@ -76,6 +76,13 @@ _MOST_QUOTED = 2000
 _KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
 _FORMS = ("rows", "columns")  # of measurements
 _MOST_ERRORS = 20
+_IN_JSON = {
+    "list_type": "Input should be a valid array",
+    "dict_type": "Input should be an object",
+    "model_type": "Input should be an object",
+}
+"""What pydantic says of Python's types, in the words of JSON."""
+
 _NEXT_STEPS = {
     ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
     (
@@ -224,7 +231,7 @@ def _path(location: Sequence[object]) -> str:
 
 
 def _detail(found: Mapping[str, Any]) -> str:
-    said = str(found["msg"]).removeprefix("Value error, ")
+    said = _IN_JSON.get(found["type"], str(found["msg"]).removeprefix("Value error, "))
     value = found.get("input")
     if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
         said = f"{said}; given: {_short(value)}"

@@ -393,7 +393,7 @@ def evaluation(
     from predictor.evaluation.run import evaluate as run_evaluation
     from predictor.files import published_data_root
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published.tables import published_features
+    from predictor.measurements.published import published_features
 
     if measurements is None:
         features = published_features(published_data_root(published), seed=seed)
@@ -487,7 +487,9 @@ def _own(
 def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
     if isinstance(measurements, str | PathLike):
         return load_measurements(measurements)
-    return measurements
+    from predictor.measurements.table import check_measurements
+
+    return check_measurements(measurements, "the table of measurements")
 
 
 def _uploaded(url: str) -> "pd.DataFrame":

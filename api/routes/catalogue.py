@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.problems import only_known_parameters
 from api.serving import serving_of
 from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
-from predictor.catalogue.devices import GENERATIONS, Gpu, all_gpus, find_gpu, precisions_of
+from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
@@ -78,10 +78,10 @@ async def gpus(
     generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
 ) -> list[KnownGpu]:
     """Every GPU that can be predicted, oldest generation first."""
-    if generation is not None and generation.casefold() not in GENERATIONS:
+    if generation is not None and generation.casefold() not in generations():
         raise SchemaError(
-            f"no generation is called {generation!r}. Nearest: {nearest(generation, GENERATIONS)}; "
-            f"known: {', '.join(GENERATIONS)}."
+            f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
+            f"known: {', '.join(generations())}."
         )
     model = serving_of(request).model.current
     chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]

@@ -106,16 +106,15 @@ def json_table(body: bytes, max_rows: int = MAX_ROWS) -> Table:
     return table_of_rows(parsed_json(body), max_rows)
 
 
-def parsed_json(body: bytes) -> Any:
+def parsed_json(body: bytes, name: str = "the upload") -> Any:
     """Parse JSON strictly: no NaN, no key twice, no depth that Python cannot follow; SchemaError otherwise."""
     try:
         return json.loads(_text(body), parse_constant=_no_constant, object_pairs_hook=_distinct)
     except RecursionError:
-        raise SchemaError("the upload's JSON is nested too deeply. Send a list of flat objects.") from None
+        raise SchemaError(f"{name} is JSON that is nested too deeply. Send flat objects.") from None
     except ValueError as error:
-        raise (
-            error if isinstance(error, SchemaError) else SchemaError(f"the upload is not JSON: {error}.")
-        ) from None
+        known = isinstance(error, SchemaError)
+        raise (error if known else SchemaError(f"{name} is not JSON: {error}.")) from None
 
 
 def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
@@ -169,7 +168,7 @@ def _text(body: bytes) -> str:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SchemaError(
-            f"the upload is not UTF-8 text ({error.reason} at byte {error.start}). "
+            f"the body is not UTF-8 text ({error.reason} at byte {error.start}). "
             "Send CSV or JSON, gzipped with Content-Encoding: gzip."
         ) from None
 
@@ -217,7 +216,7 @@ def _finite_cell(value: Any, name: str, i: int) -> str:
 
 
 def _no_constant(name: str) -> Any:
-    raise SchemaError(f"the upload holds {name}, which JSON does not have. Leave out what was not measured.")
+    raise SchemaError(f"the body holds {name}, which JSON does not have. Leave out what was not measured.")
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -225,9 +224,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise SchemaError(
-            f"the upload's JSON has the key {shortened(twice)} twice in one object. Remove one."
-        )
+        raise SchemaError(f"the body's JSON has the key {shortened(twice)} twice in one object. Remove one.")
     return found
 
 

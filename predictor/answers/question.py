@@ -17,10 +17,9 @@ from predictor.catalogue.devices import (
     Gpu,
     all_gpus,
     check_precision,
-    cpu_device,
     default_precision,
+    device_of,
     find_gpu,
-    is_cpu,
     precisions_of,
 )
 from predictor.catalogue.modes import (
@@ -422,8 +421,7 @@ def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:
         if isinstance(gpu, str) and gpu.strip().casefold() == "all":
             chosen |= {each.name: each for each in all_gpus() if precision in (None, *precisions_of(each))}
             continue
-        name = str(gpu)
-        found = gpu if isinstance(gpu, Gpu) else cpu_device(name) if is_cpu(name) else find_gpu(name)
+        found = gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
         if precision is not None:
             check_precision(found, precision)
         chosen[found.name] = found
@@ -557,7 +555,7 @@ class OwnMeasurements:
 
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     name = str(row["gpu"])
-    mode = question.mode_on(cpu_device(name) if is_cpu(name) else find_gpu(name))
+    mode = question.mode_on(device_of(name))
     time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
     if time_ms is None:
         return None

@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from predictor.catalogue.devices import find_gpu
+from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.files import data_file
 
@@ -38,7 +39,6 @@ OPTIONAL_COLUMNS = (
     "retrieved_on",
     "historic",
 )
-_YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     cell = {column: (row.get(column) or "").strip() for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)}
-    historic = _flag(cell["historic"], where)
+    historic = yes_or_no(f"{where}: historic", cell["historic"])
     on_demand = _positive(cell, "usd_per_hour", where)
     spot = _optional(cell, "spot_usd_per_hour", where)
     if spot is not None and spot > on_demand:
@@ -233,13 +233,6 @@ def _positive(cell: Mapping[str, str], column: str, where: str) -> float:
 
 def _optional(cell: Mapping[str, str], column: str, where: str) -> float | None:
     return _positive(cell, column, where) if cell[column] else None
-
-
-def _flag(text: str, where: str) -> bool:
-    try:
-        return _YES_OR_NO[text.casefold()]
-    except KeyError:
-        raise SchemaError(f"{where}: historic {text!r} is neither true nor false.") from None
 
 
 def _date(text: str, where: str, needed: bool) -> date | None:

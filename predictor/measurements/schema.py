@@ -11,7 +11,9 @@ from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 __all__ = [
     "CHECKS",
@@ -21,8 +23,9 @@ __all__ = [
     "PASSES",
     "SYNONYMS",
     "Column",
-    "Rows",
+    "RowNames",
     "column",
+    "is_set",
     "missing_column",
     "text_column",
 ]
@@ -88,6 +91,7 @@ COLUMNS = (
     Column("autotune", "flag", "convolution algorithms chosen by trying them"),
     Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
     Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
+    Column("copies_input", "flag", "an iteration copies its images from the host to the GPU"),
     Column("loader_workers", "count", "processes that load images", "processes", least=0),
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column(
@@ -103,11 +107,12 @@ COLUMNS = (
     Column(
         "median_precision",
         "amount",
-        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
-        "fraction of the median",
+        "half width of the 95 % interval of the least certain time over that time",
     ),
+    Column("disturbed", "flag", "other work ran on the machine while it was measured"),
     Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
     Column("measured_at", "text", "when, ISO 8601"),
+    Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
     Column("notes", "text", "what else the source says about this row"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
@@ -147,7 +152,7 @@ _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RowNames:
     """Names rows in error messages: ``table.csv, line 3``."""
 
     label: str
@@ -178,6 +183,15 @@ def text_column(values: Sequence[str | None]) -> pd.Series:
     return pd.Series(list(values), dtype=object)
 
 
+def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
+    """Where a flag of a checked table is true, shape (n_rows,); false where it is unknown or the table lacks it."""
+    import numpy as np
+
+    return (
+        frame[name].isin([True]).to_numpy(dtype=bool) if name in frame else np.zeros(len(frame), dtype=bool)
+    )
+
+
 def missing_column(entry: Column, n_rows: int) -> pd.Series:
     """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
     import pandas as pd
@@ -195,7 +209,7 @@ def _blank(given: pd.Series) -> pd.Series:
     return given.isna() | (given.astype(str).str.strip() == "")
 
 
-def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     blank = _blank(given)
     if entry.required:
         rows.refuse(given, blank, entry, "any text")
@@ -203,7 +217,7 @@ def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return text_column([None if missing else str(value).strip() for value, missing in values])
 
 
-def _word(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _word(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     text = _text(given, entry, rows)
     ours = {value: _our_word(value) for value in text.dropna().unique()}
     words = text_column([None if value is None else ours[value] for value in text])
@@ -216,7 +230,7 @@ def _our_word(value: str) -> str:
     return SYNONYMS.get(word, word)
 
 
-def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _flag(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     import pandas as pd
 
     lower = [(value or "").casefold() for value in _text(given, entry, rows)]
@@ -224,7 +238,7 @@ def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
 
 
-def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Series:
+def _number(given: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
     import numpy as np
     import pandas as pd
 
@@ -235,7 +249,7 @@ def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Serie
     return numbers
 
 
-def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _count(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
@@ -243,21 +257,21 @@ def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return numbers.astype("int64") if entry.required else numbers
 
 
-def _amount(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
-    valid = f"a number of at least 0, in {entry.unit}"
+def _amount(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+    valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers < 0, entry, valid)
     return numbers
 
 
-def _time(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _time(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers <= 0, entry, valid)
     return numbers
 
 
-CHECKS: dict[str, Callable[[pd.Series, Column, Rows], pd.Series]] = {
+CHECKS: dict[str, Callable[[pd.Series, Column, RowNames], pd.Series]] = {
     "text": _text,
     "word": _word,
     "flag": _flag,

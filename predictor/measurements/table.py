@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
 from predictor.files import replace_file
 from predictor.measurements.schema import (
@@ -18,8 +19,9 @@ from predictor.measurements.schema import (
     COLUMNS,
     FORMAT_VERSION,
     Column,
-    Rows,
+    RowNames,
     column,
+    is_set,
     missing_column,
     text_column,
 )
@@ -41,26 +43,25 @@ __all__ = [
     "write_measurements",
 ]
 
-_DISTURBED = "disturbed:"
-_KNOWN_TO = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
-_WIDE = 10.0  # %, to either side: what a prediction's interval would hold anyway
+_WIDE = (
+    0.1  # median_precision above which a time is called noisy: what a prediction's interval would hold anyway
+)
 
 
 def disturbed_rows(rows: pd.DataFrame) -> int:
-    """How many rows were measured while something else worked on the machine."""
-    return sum(_DISTURBED in note for note in _notes(rows))
+    """How many rows of a checked table were measured while something else worked on the machine."""
+    return int(is_set(rows, "disturbed").sum())
 
 
 def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
-    """Reasons to doubt the times of a series of whole CNNs, by batch size; batch sizes without any are left out."""
-    notes = _notes(rows)
-    disturbed = [_DISTURBED in note for note in notes]
-    widths = [_width(note) for note in notes]
-    wide = [width > _WIDE for width in widths]
+    """Reasons to doubt the times of a checked series of CNNs, by batch size; batch sizes without any are left out."""
+    disturbed = is_set(rows, "disturbed")
+    precision = rows["median_precision"].fillna(0.0).to_numpy(dtype=float)
+    wide = precision > _WIDE
     reasons = {
-        f"noise: {sum(disturbed)} of {len(notes)} measurements were disturbed by other work": disturbed,
-        f"noise: the time of {sum(wide)} of {len(notes)} measurements is known to no better than {_WIDE:g} %, "
-        f"at worst to {max(widths, default=0.0):g} %": wide,
+        f"noise: {disturbed.sum()} of {len(rows)} measurements were disturbed by other work": disturbed,
+        f"noise: the time of {wide.sum()} of {len(rows)} measurements is known to no better than "
+        f"{100 * _WIDE:g} %, at worst to {100 * precision.max(initial=0.0):g} %": wide,
     }
     found: dict[int, tuple[str, ...]] = {}
     for reason, marks in reasons.items():
@@ -69,13 +70,28 @@ def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _notes(rows: pd.DataFrame) -> list[str]:
-    return rows["notes"].fillna("").astype(str).tolist() if "notes" in rows else [""] * len(rows)
+# What tables written before there were columns for it say in their notes.
+_OLD_DISTURBED = "disturbed:"
+_OLD_PRECISION = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
 
 
-def _width(note: str) -> float:
-    """The widest interval of a row's times, in %; the host's time spreads by itself and is left out."""
-    return max((float(width) for name, width in _KNOWN_TO.findall(note) if name != "host"), default=0.0)
+def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
+    """`median_precision` and `disturbed`, from the notes of old tables where the columns are empty."""
+    notes = checked["notes"]
+    telling = [
+        (i, note) for i, note in enumerate(notes) if note and (_OLD_DISTURBED in note or "known to" in note)
+    ]
+    if not telling:
+        return {}
+    precision, disturbed = checked["median_precision"].copy(), checked["disturbed"].copy()
+    for i, note in telling:
+        # The host's time spreads by itself, and is left out.
+        known = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
+        if known and precision[i] != precision[i]:
+            precision[i] = max(known) / 100
+        if _OLD_DISTURBED in note and disturbed.isna()[i]:
+            disturbed[i] = True
+    return {"median_precision": precision, "disturbed": disturbed}
 
 
 REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
@@ -110,7 +126,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     frame = _read_text(path)
     frame.columns = [str(name).strip() for name in frame.columns]
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
-    return _check(frame, Rows(str(path), "line", [int(position) + 2 for position in frame.index]))
+    return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
 
 
 def check_measurements(
@@ -140,7 +156,7 @@ def check_measurements(
     UnknownGpuError
         As `predictor.catalogue.devices.find_gpu`.
     """
-    return _check(frame, Rows(source_label, place, range(len(frame)) if numbers is None else numbers))
+    return _check(frame, RowNames(source_label, place, range(len(frame)) if numbers is None else numbers))
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
@@ -192,9 +208,7 @@ def canonical_gpu_name(name: str) -> str:
     UnknownGpuError
         If the name is unknown or fits several GPUs.
     """
-    from predictor.catalogue.devices import find_gpu
-
-    return name if name.startswith("cpu:") else find_gpu(name).name
+    return name if is_cpu(name) else find_gpu(name).name
 
 
 def _read_text(path: Path) -> pd.DataFrame:
@@ -215,7 +229,7 @@ def _read_text(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     import pandas as pd
 
     frame = frame.reset_index(drop=True)
@@ -228,12 +242,12 @@ def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
             CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
         )
     checked["format_version"] = checked["format_version"].fillna(FORMAT_VERSION).astype("int64")
-    checked |= _devices(checked, rows)
+    checked |= _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
     return pd.DataFrame(checked | own)
 
 
-def _check_version(frame: pd.DataFrame, rows: Rows) -> None:
+def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
     """Look at the version first: another version may have other columns."""
     if "format_version" not in frame:
         return
@@ -271,7 +285,7 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
         )
 
 
-def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
+def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:
     """Canonical GPU names, and the device kind that they tell."""
     names: list[str] = checked["gpu"].tolist()
     canonical: dict[str, str] = {}
@@ -284,7 +298,5 @@ def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
     kinds = zip(checked["device_kind"], names, strict=True)
     return {
         "gpu": text_column([canonical[name] for name in names]),
-        "device_kind": text_column(
-            [kind or ("cpu" if name.startswith("cpu:") else "gpu") for kind, name in kinds]
-        ),
+        "device_kind": text_column([kind or ("cpu" if is_cpu(name) else "gpu") for kind, name in kinds]),
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import GENERATIONS, Gpu, find_gpu, is_cpu
+from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Anchor, Reason
 
@@ -197,11 +197,11 @@ def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
             [[np.log(g.peak_fp32_tflop_per_s), np.log(g.memory_bandwidth_gb_per_s)] for g in gpus]
         )
 
-    def generations(gpus: Sequence[Gpu]) -> Array:
-        return np.array([GENERATIONS.index(g.generation) for g in gpus], dtype=float)
+    def ages(gpus: Sequence[Gpu]) -> Array:
+        return np.array([generations().index(g.generation) for g in gpus], dtype=float)
 
     apart = np.sqrt(((specs(a)[:, None] - specs(b)[None]) ** 2).mean(axis=2))
-    steps = np.abs(generations(a)[:, None] - generations(b)[None])
+    steps = np.abs(ages(a)[:, None] - ages(b)[None])
     similarity: Array = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
     return similarity
 

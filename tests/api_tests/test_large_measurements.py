@@ -13,7 +13,7 @@ from api.settings import Settings
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 
-QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32]}
+QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32], "precisions": ["fp32"]}
 PATHS = ("/v1/predictions", "/v1/calibrations")
 STORED = "`POST /v1/calibrations` with `stored` answers"
 

@@ -56,6 +56,6 @@ def test_an_unfitted_one_says_so(unfitted, features):
 
 @pytest.mark.parametrize("name", ["gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative"])
 def test_the_founding_predictors_say_that_they_answer_with_epochs(name):
-    from predictor.models.registry import predictor_class
+    from predictor.models.registry import new_predictor
 
-    assert predictor_class(name).answer == "epoch_time_s"
+    assert new_predictor(name).answer == "epoch_time_s"

@@ -10,7 +10,7 @@ from scipy.optimize import check_grad
 from predictor.catalogue.devices import design_of, find_gpu
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.models.roofline.features import FAMILY_OF
-from predictor.models.roofline.fit import Design, Fitted, HostLayout, KernelTimes, Problem
+from predictor.models.roofline.fit import Design, Fitted, HostLayout, KernelTimes, RooflineObjective
 from predictor.models.roofline.terms import (
     Coefficients,
     Situation,
@@ -41,7 +41,7 @@ def rows() -> tuple[list, list[Situation], list[int]]:
     )
 
 
-def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> Problem:
+def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> RooflineObjective:
     kernels, situations, batches = rows()
     n = len(kernels)
     hosts, host = np.unique([s.gpu.name for s in situations], return_inverse=True)
@@ -54,7 +54,7 @@ def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> Problem:
         np.array(batches) * 0.1,
         np.zeros(n),
     )
-    return Problem.of(design, layout, times, np.ones(n), kernel_times)
+    return RooflineObjective.of(design, layout, times, np.ones(n), kernel_times)
 
 
 def slowness(design: Design) -> np.ndarray:
@@ -159,11 +159,11 @@ def test_a_level_that_a_family_shares_is_one_term_for_all_its_classes():
     assert shared == {("family:conv", "one", "xla:yes")}
 
 
-def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel_times) -> Problem:
+def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel_times) -> RooflineObjective:
     layout = problem_of(times, design).layout
     second = np.arange(len(times)) % 2
     layout = replace(layout, frameworks=["pytorch", "tensorflow"], framework=second, is_fed=second * 1.0)
-    return Problem.of(design, layout, times, 1.0 + second, kernel_times)
+    return RooflineObjective.of(design, layout, times, 1.0 + second, kernel_times)
 
 
 def labels_of_every_kind(design: Design, times: np.ndarray) -> dict[str, KernelTimes]:
@@ -260,7 +260,9 @@ def test_rows_without_weight_are_as_good_as_absent(design, true_times):
         feed_megabytes=full.feed_megabytes[kept],
         is_fed=full.is_fed[kept],
     )
-    absent = Problem.of(Design.of(kernels, situations, batches), layout, true_times[kept], np.ones(len(kept)))
+    absent = RooflineObjective.of(
+        Design.of(kernels, situations, batches), layout, true_times[kept], np.ones(len(kept))
+    )
     assert np.allclose(absent.times(absent.solve()), heavy.times(heavy.solve())[kept], rtol=0.02)
 
 

@@ -1,13 +1,14 @@
-"""Bare convolutions of published tables in the layer table's columns: names, output sizes, paddings."""
+"""Single convolutions of published tables in the layer table's columns: names, output sizes, paddings, algorithms."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["operator_columns", "smallest_padding"]
+__all__ = ["forward_algorithms", "operator_columns", "smallest_padding", "square_shapes"]
 
 _GIVEN = (
     "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width", "kernel_height",
@@ -37,6 +38,18 @@ def operator_columns(prefix: str, shapes: pd.DataFrame) -> dict[str, Any]:
     rows = zip(*(shapes[name].tolist() for name in _NAMED_BY), strict=True)
     columns["cnn"] = [f"{prefix}/{_name(*row)}" for row in rows]
     return columns | {"image_size": shapes["in_height"], "type": "conv2d", "dilation": 1, "groups": 1}
+
+
+def forward_algorithms(names: pd.Series) -> pd.Series:
+    """Algorithm of each row's forward pass, as the JSON of `conv_algorithms`."""
+    return names.map({name: json.dumps({"conv": {"forward": name}}) for name in names.unique()})
+
+
+def square_shapes(rows: pd.DataFrame, out_size: pd.Series) -> pd.DataFrame:
+    """Shapes of square convolutions, for `operator_columns`: their rows name each side once, as `in_size`."""
+    sizes = {"in": rows["in_size"], "out": out_size, "kernel": rows["kernel_size"], "stride": rows["stride"]}
+    both = {f"{name}_{side}": size for name, size in sizes.items() for side in ("height", "width")}
+    return rows[["in_channels", "out_channels"]].assign(**both)
 
 
 def smallest_padding(size_in: int, size_out: int, kernel: int, stride: int) -> int | None:
