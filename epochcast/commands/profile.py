@@ -157,9 +157,9 @@ def profile_command(
     from proxy_cnns.runs import profile
 
     if push is not None:
-        from epochcast.push import check_service
+        from epochcast.client import check_upload
 
-        check_service(push)
+        check_upload(push)
     with shown_progress() as report:
         outcome = profile(request, report)
     _show_outcome(outcome, request, output)
