@@ -145,8 +145,10 @@ class _Members:
 
 def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
-    epoch = {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}  # rows have their own
-    question = Question.of(None, None, 1, epoch | defaults)
+    epoch: dict[str, Any] = (
+        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
+    )  # rows have theirs
+    question = Question.of(None, None, 1, {**epoch, **defaults})
     for name in _OF_COSTS:
         if defaults.get(name):
             raise SchemaError(f"{name} has no effect on rows, whose answers have no costs. Leave it out.")
@@ -180,7 +182,7 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
     found: dict[tuple[str, str, str], tuple[object, ...]] = {}
     for own in set(members.cells):
         try:
-            numbers[own] = _own_numbers(own, cells["data_set"].strip(), shared)
+            numbers[own] = _own_numbers(own, members.shared.get("data_set", "").strip(), shared)
         except EpochcastError as error:
             found[own] = _failed(str(error))
     if numbers:
@@ -196,7 +198,9 @@ def _own_numbers(own: tuple[str, str, str], data_set: str, shared: _Shared) -> t
     """Batch size, samples and validation samples of a row; 0 samples where a data set or nothing gives them."""
     size = whole_number("batch_size", own[0], high=MAX_BATCH_SIZE)
     if data_set and own[1].strip():
-        raise SchemaError(f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them.")
+        raise SchemaError(
+            f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them."
+        )
     options = options_of(Question)
     usual = shared.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
     samples, validation = (
