@@ -15,7 +15,7 @@ from predictor.evaluation.report import scenario_text, write_report
 from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.files import published_data_root
-from predictor.measurements.published.tables import published_features
+from predictor.measurements.published import published_features
 from predictor.models.registry import PREDICTORS
 
 

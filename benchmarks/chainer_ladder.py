@@ -25,13 +25,13 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.chainer_compat import install
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError
-from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions, enable
-from proxy_cnns.backends.chainer_cudnn_library import open_cudnn
-from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans, CupyMemory
-from proxy_cnns.backends.chainer_device import CupyDevice, refusing
-from proxy_cnns.backends.chainer_modes import configured, multiply_as_tf32
-from proxy_cnns.backends.chainer_network import network
-from proxy_cnns.backends.chainer_training import make_optimizer
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
+from proxy_cnns.backends.chainer.cudnn.library import open_cudnn
+from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans, CupyMemory
+from proxy_cnns.backends.chainer.device import CupyDevice, refusing
+from proxy_cnns.backends.chainer.modes import configured, multiply_as_tf32
+from proxy_cnns.backends.chainer.network import network
+from proxy_cnns.backends.chainer.training import make_optimizer
 
 _N_CLASSES = 1000
 _MARGIN = 32  # pixels by which stored images are larger than a crop

@@ -19,7 +19,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import EpochcastError
 from proxy_cnns.backends import Prepared, load_backend
-from proxy_cnns.work import Setting, Work
+from proxy_cnns.configuration import Configuration, Subject
 
 _WALL_TIMES = 5
 
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     budget = Budget(options.budget)
     rows = Rows(options.out, {"machine": machine(), **backend.environment()})
     table = zoo_cnn("resnet50", options.image_size)
-    work = Work("target", "resnet50", options.image_size, table=table)
+    subject = Subject("target", "resnet50", options.image_size, table=table)
     for step in STEPS:
         batch_size = options.batch_size * step.times_batch
         row = {"step": step.name, "batch_size": batch_size}
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
             rows.add(row | {"error": "the budget is over"})
             continue
         try:
-            prepared = backend.prepare(Setting(work, step.mode, batch_size))
+            prepared = backend.prepare(Configuration(subject, step.mode, batch_size))
         except EpochcastError as error:
             rows.add(row | {"error": f"{type(error).__name__}: {error}"[:300]})
             continue

@@ -22,7 +22,7 @@ def next_steps(request: "Request", outcome: "Outcome") -> list[str]:
     """Commands to go on with, and a sentence where something else is needed first."""
     out = _quoted(str(outcome.out))
     steps = [f"epochcast data show {out}"]
-    kinds = {setting.work.kind for setting in request.settings}
+    kinds = {each.subject.kind for each in request.configurations}
     if "operator" in kinds or ("target" in kinds and not is_cpu(outcome.gpu)):
         return [*steps, _prediction(request, outcome, out)]
     alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
@@ -32,9 +32,9 @@ def next_steps(request: "Request", outcome: "Outcome") -> list[str]:
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
     """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
-    mode = request.settings[0].mode
-    sizes = {setting.batch_size for setting in request.settings}
-    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else request.settings[0].batch_size
+    mode = request.configurations[0].mode
+    sizes = {each.batch_size for each in request.configurations}
+    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else request.configurations[0].batch_size
     words = ["epochcast predict", _cnn(request), f"--gpu {_quoted(outcome.gpu)}"]
     words += [f"--framework {mode.framework}"] * (mode.framework != "pytorch")
     words += [f"--precision {mode.precision}"]
@@ -45,13 +45,13 @@ def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
 
 def _cnn(request: "Request") -> str:
     """The CNN of ``cnn:`` or the first of ``targets:``; of a preset with whole CNNs its first, else any."""
-    from proxy_cnns.named_cnns import names_a_file
+    from proxy_cnns.user_cnns import names_a_file
 
     _, _, texts = request.name.partition(":")
     text = texts.split(",")[0].strip()
     if not text:
-        work = next((each.work for each in request.settings if each.work.kind == "target"), None)
-        text = _ANY_CNN if work is None else f"{work.name}@{work.image_size}"
+        cnn = next((each.subject for each in request.configurations if each.subject.kind == "target"), None)
+        text = _ANY_CNN if cnn is None else f"{cnn.name}@{cnn.image_size}"
     if names_a_file(text):
         return _quoted(text)
     name, at, size = text.rpartition("@")

@@ -9,9 +9,9 @@ __all__ = [
     "MAX_BATCH_SIZE",
     "MAX_IMAGE_SIZE",
     "MAX_SAMPLES",
+    "as_list",
     "batch_sizes_of",
     "positive_number",
-    "texts_of",
     "whole_number",
     "yes_or_no",
 ]
@@ -72,7 +72,7 @@ def batch_sizes_of(values: int | str | Iterable[object]) -> list[int]:
     return sorted({whole_number("batch_size", part, high=MAX_BATCH_SIZE) for part in parts})
 
 
-def texts_of(values: object) -> list[object]:
+def as_list(values: object) -> list[object]:
     """One name, GPU or CNN, or a sequence of them, as a list."""
     if isinstance(values, Sequence | set | frozenset) and not isinstance(values, str | bytes):
         return list(values)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import tempfile
 from os import PathLike
 from pathlib import Path
 
 from predictor.errors import DataError
 
-__all__ = ["data_file", "data_root", "published_data_root", "replace_file"]
+__all__ = [
+    "data_file",
+    "data_root",
+    "is_written_through",
+    "published_data_root",
+    "replace_file",
+]
 
 
 def data_root() -> Path:
@@ -60,16 +68,69 @@ def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
 def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
     """Write `content`, text as UTF-8, to a file beside `path`, sync it to disk, and rename it to `path`.
 
+    A link stays; what it points to is replaced. What cannot be replaced is opened and written to: a FIFO, a device,
+    and an open file of this process such as /dev/stdout or /dev/fd/3.
+
     Raises
     ------
     OSError
-        If the folder does not exist or cannot be written; then the old file is untouched.
+        If `path` is a folder, or its folder does not exist or cannot be written; then the old file is untouched.
+        Its `filename` is `path`.
     """
-    target = Path(path).resolve()
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if is_written_through(path):
+            _write_through(Path(path), data)
+        else:
+            _replace(Path(path).resolve(), data)
+    except OSError as error:
+        error.filename, error.filename2 = os.fspath(path), None  # not the temporary file's name
+        raise
+
+
+def is_written_through(path: str | PathLike[str]) -> bool:
+    """Whether a file can only be written to, as a FIFO, a device or /dev/stdout, not replaced by another.
+
+    Raises
+    ------
+    OSError
+        If `path` is a folder, or goes through what is none.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return False
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    return not stat.S_ISREG(mode) or _own_descriptor(Path(path)) is not None
+
+
+def _own_descriptor(path: Path) -> int | None:
+    """Number of the open file of this process that a path names, such as 1 for /dev/stdout; None for other paths."""
+    folders = {Path(folder).resolve() for folder in ("/dev/fd", "/proc/self/fd")}
+    for _ in range(40):  # as many links as Linux follows
+        folder = path.parent.resolve()
+        if folder in folders and path.name.isdecimal():
+            return int(path.name)
+        if not path.is_symlink():
+            return None
+        path = folder / path.readlink()
+    return None
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    descriptor = _own_descriptor(path)
+    # An open file is written where it stands: to open /dev/stdout anew would begin a redirected one again.
+    opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
+    with os.fdopen(opened, "wb") as file:
+        file.write(data)
+
+
+def _replace(target: Path, data: bytes) -> None:
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(_mode(target))

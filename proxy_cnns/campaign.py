@@ -1,11 +1,14 @@
-"""One run of the instrument: what to measure in which order, until it is done or the budget is over.
+"""A campaign: which configurations to measure in which order, until all are measured or the time is over.
 
 A configuration that does not fit, or takes too long, ends its series: larger batch sizes of it are not tried.
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import exp, log, sqrt
 from typing import Any
 
 from predictor.errors import (
@@ -16,23 +19,21 @@ from predictor.errors import (
     ProfilingError,
 )
 from proxy_cnns.backends.protocol import Backend, Prepared
-from proxy_cnns.cost import estimated_seconds
-from proxy_cnns.device_state import DeviceState, Monitor, disturbances
+from proxy_cnns.configuration import Configuration
+from proxy_cnns.device import DeviceState, Monitor, disturbances
+from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
-from proxy_cnns.refinement import refined
-from proxy_cnns.rows import measurement_row, repeats_of, series_of, setting_key
-from proxy_cnns.run_file import Run, RunFile
-from proxy_cnns.work import Setting
+from proxy_cnns.rows_file import Key, Run, RunFile, configuration_key, measurement_row, repeats_of, series_of
 
-__all__ = ["Progress", "Task", "measure_all", "pending", "remaining"]
+__all__ = ["Campaign", "Progress", "measure_all", "pending", "refined", "remaining"]
 
 _READ_EACH_S = 1.0
-_MOST_FAILURES = 10  # in a row, unforeseen: then the device is gone, not one configuration
+_MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed, not one configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each configuration; `seconds_left` counts the budget."""
+    """How far a run is, after each configuration; `seconds_left` is at most the budget's rest."""
 
     done: int
     total: int
@@ -41,14 +42,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Campaign:
     """What one process measures on one device.
 
-    `label` names the device to people, where a process is shown a single GPU, which is then ``cuda:0`` to it.
+    `label` is the device's name in messages: a process that sees a single GPU calls it ``cuda:0``, whatever its number.
     `deadline` is the clock's reading at which it stops, None for never; `about` are columns that all rows share.
     """
 
-    settings: tuple[Setting, ...]
+    configurations: tuple[Configuration, ...]
     device: str
     label: str = ""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -59,20 +60,22 @@ class Task:
     limits: Mapping[str, Limits] = field(default_factory=lambda: LIMITS)
 
 
-def remaining(settings: Iterable[Setting], run: Run) -> list[Setting]:
+def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
     """Configurations that are not measured, did not fail, and are not beyond the end of their series."""
-    keys = ((setting, setting_key(setting)) for setting in settings)
+    keys = ((configuration, configuration_key(configuration)) for configuration in configurations)
     done = run.rows.keys() | run.failed.keys()
-    return [setting for setting, key in keys if key not in done and run.ends(key) is None]
+    return [configuration for configuration, key in keys if key not in done and run.ends(key) is None]
 
 
-def pending(settings: Sequence[Setting], run: Run, *, refine: bool = False) -> list[Setting]:
-    """What is left to measure: the grid, and after it, if wanted, the batch sizes between."""
-    return remaining(settings, run) or (remaining(refined(settings, run), run) if refine else [])
+def pending(
+    configurations: Sequence[Configuration], run: Run, *, refine: bool = False
+) -> list[Configuration]:
+    """Configurations left to measure: those of the grid, then, if `refine`, batch sizes between them."""
+    return remaining(configurations, run) or (remaining(refined(configurations, run), run) if refine else [])
 
 
 def measure_all(
-    task: Task,
+    campaign: Campaign,
     backend: Backend,
     monitor: Monitor,
     run: Run,
@@ -95,20 +98,20 @@ def measure_all(
     ProfilingError
         If the disk is full, or one configuration after the other fails.
     """
-    session = _Session(task, backend, monitor, run, file, report, clock)
+    session = _Session(campaign, backend, monitor, run, file, report, clock)
     done = True
-    while done and (some := pending(task.settings, run, refine=task.refine)):
+    while done and (some := pending(campaign.configurations, run, refine=campaign.refine)):
         done = session.measure(some)
     session.check_device("after")
     return done
 
 
 class _Session:
-    """What changes while a task runs."""
+    """The state of a campaign while it runs."""
 
     def __init__(
         self,
-        task: Task,
+        campaign: Campaign,
         backend: Backend,
         monitor: Monitor,
         run: Run,
@@ -116,101 +119,105 @@ class _Session:
         report: Callable[[Progress], None],
         clock: Clock,
     ) -> None:
-        self.task, self.backend, self.monitor = task, backend, monitor
-        self.label = task.label or task.device
+        self.campaign, self.backend, self.monitor = campaign, backend, monitor
+        self.label = campaign.label or campaign.device
         self.run, self.file, self.report, self.clock = run, file, report, clock
-        self._failures: list[tuple[Setting, Exception]] = []
+        self._failures: list[tuple[Configuration, Exception]] = []
         self._recent: list[Any] = []
         self._clean = monitor.read()
         self._read_at = clock()
         self._note(self._clean, "before", {})
 
-    def measure(self, settings: Sequence[Setting]) -> bool:
+    def measure(self, configurations: Sequence[Configuration]) -> bool:
         """Measure these in order; False if the deadline came first."""
-        weights = [_weight(setting) for setting in settings]
+        weights = [estimated_seconds(configuration) for configuration in configurations]
         start, planned, done = self.clock(), sum(weights), 0.0
-        for position, setting in enumerate(settings):
-            if self.task.deadline is not None and self.clock() >= self.task.deadline:
+        for position, configuration in enumerate(configurations):
+            if self.campaign.deadline is not None and self.clock() >= self.campaign.deadline:
                 return False
-            if self.run.ends(setting_key(setting)) is None:
-                self._measure_one(setting)
+            if self.run.ends(configuration_key(configuration)) is None:
+                self._measure_one(configuration)
                 self.monitor.settle()
             done += weights[position]
             left = self._left(start, done, planned)
-            self.report(Progress(position + 1, len(settings), left, _words(setting)))
+            self.report(Progress(position + 1, len(configurations), left, _words(configuration)))
             if self.clock() - self._read_at >= _READ_EACH_S:
                 self.check_device()
         self._note_failures()
         return True
 
     def check_device(self, when: str = "during") -> None:
-        """Read the device; what disturbed it concerns every row since the last clean reading."""
+        """Read the device; a disturbance concerns every row since the last clean reading."""
         state = self.monitor.read()
         self._read_at = self.clock()
         reasons, n = disturbances(self._clean, state), len(self._recent)
-        found = {"disturbed": reasons, "kept": self.task.allow_noise} if reasons else {}
+        found = {"disturbed": reasons, "kept": self.campaign.allow_noise} if reasons else {}
         self._note(state, when, found)
-        if reasons and not self.task.allow_noise:
+        if reasons and not self.campaign.allow_noise:
             raise NoisyMeasurementError(
                 f"{self.label} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
-                "Repeat the command when nothing else runs there, or pass --allow-noise to have it noted instead."
+                "Repeat the command when nothing else runs there, or pass --allow-noise to keep them with a note."
             )
         self._clean = state
 
     def _note(self, state: DeviceState, when: str, more: Mapping[str, Any]) -> None:
         self._write({"device": state.row(), "when": when, "on": self.label, **more})
 
-    def _measure_one(self, setting: Setting) -> None:
+    def _measure_one(self, configuration: Configuration) -> None:
         try:
-            measured = self._measured(setting)
+            measured = self._measured(configuration)
         except DeviceOutOfMemoryError as error:
-            self._end(setting, f"out of memory: {error}")
+            self._end(configuration, f"out of memory: {error}")
         except DataError as error:  # the framework cannot build it
-            self._note_failure(setting, error)
+            self._note_failure(configuration, error)
         except (EpochcastError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
-            self._fail(setting, error)
+            self._fail(configuration, error)
         else:
             self._note_failures()
             if measured is None:
-                self._end(setting, f"an iteration takes longer than {self.task.longest_ms:g} ms")
+                self._end(configuration, f"an iteration takes longer than {self.campaign.longest_ms:g} ms")
             else:
-                self._keep(setting, measured)
+                self._keep(configuration, measured)
 
-    def _measured(self, setting: Setting) -> Measured | None:
-        limits = replace(self.task.limits[setting.work.kind], longest_ms=self.task.longest_ms)
-        prepared: Prepared = self.backend.prepare(setting)
+    def _measured(self, configuration: Configuration) -> Measured | None:
+        limits = replace(
+            self.campaign.limits[configuration.subject.kind], longest_ms=self.campaign.longest_ms
+        )
+        prepared: Prepared = self.backend.prepare(configuration)
         try:
-            on_gpu, captured = self.task.device != "cpu", setting.mode.capture == "graph"
+            on_gpu, captured = self.campaign.device != "cpu", configuration.mode.capture == "graph"
             return measure(prepared, self.clock, limits, on_gpu=on_gpu, captured=captured)
         finally:
             prepared.close()
 
-    def _keep(self, setting: Setting, measured: Measured) -> None:
-        row = measurement_row(setting, measured, self.task.about)
-        self._write({"row": row, "repeats": repeats_of(measured, setting.work.kind)})
+    def _keep(self, configuration: Configuration, measured: Measured) -> None:
+        row = measurement_row(configuration, measured, self.campaign.about)
+        self._write({"row": row, "repeats": repeats_of(measured, configuration.subject.kind)})
 
-    def _end(self, setting: Setting, reason: str) -> None:
-        series = series_of(setting_key(setting))
-        self._write({"ended": {"series": series, "batch_size": setting.batch_size, "reason": reason[:300]}})
+    def _end(self, configuration: Configuration, reason: str) -> None:
+        series = series_of(configuration_key(configuration))
+        self._write(
+            {"ended": {"series": series, "batch_size": configuration.batch_size, "reason": reason[:300]}}
+        )
 
-    def _fail(self, setting: Setting, error: Exception) -> None:
-        """Go on after what the framework did not foresee, unless nothing works any more: then blame the device."""
-        self._failures.append((setting, error))
+    def _fail(self, configuration: Configuration, error: Exception) -> None:
+        """Go on after an unforeseen failure; after many in a row, with no success between, stop."""
+        self._failures.append((configuration, error))
         if len(self._failures) >= _MOST_FAILURES:
             raise ProfilingError(
-                f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(setting)}, with "
-                f"{type(error).__name__}: {error}. What was measured before is kept; repeat the command to go on."
+                f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(configuration)}, with "
+                f"{type(error).__name__}: {error}. Earlier measurements are kept; repeat the command to go on."
             ) from error
 
     def _note_failures(self) -> None:
-        """Something works: what failed before it failed by itself."""
-        for setting, error in self._failures:
-            self._note_failure(setting, error)
+        """Note earlier failures as those of their configurations, since another configuration has worked."""
+        for configuration, error in self._failures:
+            self._note_failure(configuration, error)
         self._failures.clear()
 
-    def _note_failure(self, setting: Setting, error: Exception) -> None:
+    def _note_failure(self, configuration: Configuration, error: Exception) -> None:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        self._write({"failed": setting_key(setting), "reason": reason})
+        self._write({"failed": configuration_key(configuration), "reason": reason})
 
     def _write(self, entry: dict[str, Any]) -> None:
         self.file.append(entry)
@@ -219,13 +226,65 @@ class _Session:
     def _left(self, start: float, done: float, planned: float) -> float:
         elapsed = self.clock() - start
         left = elapsed * (planned - done) / done if done else planned
-        return left if self.task.deadline is None else max(0.0, min(left, self.task.deadline - self.clock()))
+        return (
+            left
+            if self.campaign.deadline is None
+            else max(0.0, min(left, self.campaign.deadline - self.clock()))
+        )
 
 
-def _weight(setting: Setting) -> float:
-    return estimated_seconds(setting.work, setting.batch_size, setting.mode)
+def _words(configuration: Configuration) -> str:
+    mode = configuration.mode
+    return (
+        f"{configuration.subject.name} batch {configuration.batch_size} {mode.precision} {mode.memory_format}"
+    )
 
 
-def _words(setting: Setting) -> str:
-    mode = setting.mode
-    return f"{setting.work.name} batch {setting.batch_size} {mode.precision} {mode.memory_format}"
+_DISAGREEMENT = 0.03
+_CLOSEST = 1.1
+"""Batch sizes nearer than this ratio are not divided further."""
+
+Point = tuple[int, float]
+"""Batch size and time in ms."""
+
+
+def refined(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
+    """Batch sizes to add to the series of whole CNNs.
+
+    Where a measured time differs by more than 3 % from the line between its neighbours, logarithm of time over
+    logarithm of batch size, the batch sizes halfway to both of them are added.
+    """
+    first: dict[Key, Configuration] = {}
+    for configuration in configurations:
+        if configuration.subject.kind != "operator":
+            first.setdefault(series_of(configuration_key(configuration)), configuration)
+    points: dict[Key, list[Point]] = {series: [] for series in first}
+    for key, row in run.rows.items():
+        if series_of(key) in points:
+            time = float(row.get("gpu_time_ms") or row["iteration_time_ms"])
+            points[series_of(key)].append((int(key[-1]), time))
+    return [
+        Configuration(configuration.subject, configuration.mode, batch_size)
+        for series, configuration in first.items()
+        for batch_size in _between(sorted(points[series]))
+    ]
+
+
+def _between(points: list[Point]) -> list[int]:
+    """Batch sizes to add, ascending."""
+    found: set[int] = set()
+    for before, here, after in zip(points, points[1:], points[2:], strict=False):
+        if abs(here[1] / _on_line(before, after, here[0]) - 1) > _DISAGREEMENT:
+            found |= set(_halfway(before[0], here[0])) | set(_halfway(here[0], after[0]))
+    return sorted(found)
+
+
+def _on_line(one: Point, other: Point, batch_size: int) -> float:
+    share = log(batch_size / one[0]) / log(other[0] / one[0])
+    return exp((1 - share) * log(one[1]) + share * log(other[1]))
+
+
+def _halfway(low: int, high: int) -> Iterator[int]:
+    middle = round(sqrt(low * high))
+    if low < middle < high and high / low > _CLOSEST:
+        yield middle

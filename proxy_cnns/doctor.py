@@ -1,6 +1,6 @@
-"""What this machine has for measuring, what is missing, and the command that gets it.
+"""What this machine has for measuring, what is missing, and the command that installs it.
 
-Looks without opening a device, except through NVIDIA's management library.
+No device is opened; NVIDIA's management library alone is asked.
 """
 
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from proxy_cnns.host import host_name
-from proxy_cnns.nvml import driver_version, gpu_names
+from proxy_cnns.device import driver_version, gpu_names, host_name
 
 __all__ = ["Finding", "examine"]
 
@@ -37,9 +36,6 @@ def examine() -> list[Finding]:
         _package("chainer", ("chainer",), "the framework chainer", _TWO_STEPS),
         _package("CuPy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "Chainer on a GPU", _CUPY),
         _package("cuDNN", ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"), "what Chainer runs on a GPU", _CUDNN),
-        _package(
-            "pandas", ("pandas",), "fit, evaluate and data; measuring does without", "pip install pandas"
-        ),
     ]
 
 

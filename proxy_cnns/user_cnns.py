@@ -1,11 +1,15 @@
-"""The user's own CNN: ``FILE.py:make_model``, loaded by its path.
+"""CNNs by the text that presets name them with: ``NAME[@IMAGE_SIZE]`` or ``FILE.py:make_model[@IMAGE_SIZE]``.
 
-The file is Python code and runs when it is loaded: only the person at this machine names it, never a request.
+A user's file is Python code and runs when it is loaded: only the person at this machine names it, never a request.
 """
+
+from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +17,30 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
-from proxy_cnns.work import Builder
+from predictor.operators.operators import Operator, operators_of
+from proxy_cnns.configuration import Builder, Subject
 
-__all__ = ["builder_of", "make_model", "user_name", "user_table"]
+__all__ = [
+    "builder_of",
+    "distinct_operators",
+    "make_model",
+    "named_table",
+    "names_a_file",
+    "target_subject",
+    "user_name",
+    "user_table",
+]
 
 _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),
     "chainer": ("Chainer", "chainer"),
 }
-"""What a user's file may import: its name, and the extra of epochcast that brings it or what it stands on."""
+"""Packages that a user's file may import: name, and the extra of epochcast that installs it or its framework."""
 
 
 def builder_of(text: str) -> Builder | None:
-    """Read ``FILE.py:make_model``; None where `text` is not of this form.
+    """Read ``FILE.py:make_model``; None if `text` is not of this form.
 
     Raises
     ------
@@ -45,7 +59,7 @@ def builder_of(text: str) -> Builder | None:
 
 
 def make_model(builder: Builder) -> Any:
-    """Run the user's function, and return the CNN that it makes.
+    """Run the user's function, and return its CNN.
 
     Raises
     ------
@@ -76,7 +90,7 @@ def user_table(builder: Builder, image_size: int) -> LayerTable:
 
 
 def user_name(builder: Builder) -> str:
-    """What tables call the user's CNN: ``mine.make_model``."""
+    """Name of the user's CNN in tables: ``mine.make_model``."""
     return f"{builder.path.stem}.{builder.function}"
 
 
@@ -111,3 +125,52 @@ def _module(path: Path) -> Any:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+_USER_IMAGE_SIZE = 224
+_PYTHON_FILE = re.compile(r"\.py(:\w*)?(@[^/\\]*)?")
+
+
+def target_subject(text: str) -> Subject:
+    """Whole CNN; a user's own is built when it runs, with images of 224 pixels unless the text says otherwise."""
+    cnn, image_size = _cnn_and_size(text)
+    builder = builder_of(cnn)
+    if builder is not None:
+        return Subject("target", user_name(builder), image_size or _USER_IMAGE_SIZE, builder=builder)
+    table = named_table(text)
+    return Subject("target", table.cnn, table.image_size, table)
+
+
+def names_a_file(text: str) -> bool:
+    """Whether `text` names a user's Python file, ``FILE.py:make_model[@IMAGE_SIZE]``, complete or not."""
+    return any(found.end() == len(text) for found in _PYTHON_FILE.finditer(text))
+
+
+def named_table(text: str, image_size: int | None = None) -> LayerTable:
+    """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
+
+    `image_size` applies where the text has none; SchemaError if they differ.
+    """
+    cnn, own_size = _cnn_and_size(text)
+    if own_size and image_size not in (None, own_size):
+        raise SchemaError(f"{text!r} and image size {image_size} differ. Give one of them.")
+    image_size = own_size or image_size
+    builder = builder_of(cnn)
+    if builder is not None:
+        return user_table(builder, image_size or _USER_IMAGE_SIZE)
+    return resolve_cnn(cnn, image_size)
+
+
+def _cnn_and_size(text: str) -> tuple[str, int | None]:
+    cnn, at, size = text.strip().rpartition("@")
+    if not at or any(mark in size for mark in ("/", "\\", ".")):  # no @, or one in a folder's name
+        return text.strip(), None
+    if not size.isdecimal() or int(size) < 1:
+        raise SchemaError(f"{text!r}: after @ comes the image size in pixels, such as {cnn}@224.")
+    return cnn, int(size)
+
+
+def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
+    """Operators of all these CNNs, each once; one that runs on several maps of an image is measured on one."""
+    found = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
+    return tuple(dict.fromkeys(found))

@@ -1,10 +1,30 @@
 """Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
 
+import os
+import socket
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import hypothesis
 import pytest
+
+# Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
+for _library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from waiting import wait_until  # noqa: E402 - beside this file
+
+# How long an example takes is the machine's affair.
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 _TORCHVISION_OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -12,6 +32,37 @@ _TORCHVISION_OPERATORS = (
 )
 _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3": _NO_AUXILIARY}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_services() -> Iterator[None]:
+    """No service, in this process or another, refuses a request because the machine is loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EPOCHCAST_MAX_LAG_S", "3600")
+        patch.setenv("EPOCHCAST_TIMEOUT_S", "3600")
+        yield
+
+
+@pytest.fixture(scope="module")
+def serve() -> Iterator[Callable[[Any], str]]:
+    """Run an application in a thread, on a socket; gives its address. It ends with the module's tests."""
+    import uvicorn
+
+    running: list[tuple[Any, threading.Thread]] = []
+
+    def run(app: Any) -> str:
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        running.append((server, thread))
+        wait_until(lambda: server.started, alive=thread.is_alive)
+        return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+    yield run
+    for server, thread in running:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -21,13 +21,13 @@ def list_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """List every GPU that can be predicted."""
-    from predictor.catalogue.devices import GENERATIONS, all_gpus
+    from predictor.catalogue.devices import all_gpus, generations
     from predictor.errors import SchemaError, nearest
 
-    if generation is not None and generation.casefold() not in GENERATIONS:
+    if generation is not None and generation.casefold() not in generations():
         raise SchemaError(
-            f"no generation is called {generation!r}. Nearest: {nearest(generation, GENERATIONS)}; "
-            f"known: {', '.join(GENERATIONS)}."
+            f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
+            f"known: {', '.join(generations())}."
         )
     chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
     records = [asdict(gpu) for gpu in chosen]

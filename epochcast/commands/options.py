@@ -1,159 +1,163 @@
-"""Options that several commands share, described once."""
+"""What several commands take: options, those of a question derived from its declaration, and CNNs in Python files."""
 
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.tables import Format
+from predictor.answers.question import ANCHOR_FIELDS, Option, Question, options_of
+
+if TYPE_CHECKING:
+    from predictor.cnns.layer_table import LayerTable
 
 __all__ = [
-    "AllowSpot",
-    "AnchorBatchSize",
-    "AnchorEpochTime",
-    "AnchorGpu",
-    "AnchorIterationTime",
-    "AnchorSamples",
-    "AnchorThroughput",
-    "Autotune",
+    "CNN_HELP",
     "BatchSizes",
-    "Capture",
-    "DataSet",
-    "Framework",
-    "Host",
     "ImageSize",
-    "MemoryFormat",
-    "Method",
-    "ModelFile",
     "Offers",
-    "Optimizer",
     "OutputFormat",
-    "OwnMeasurements",
-    "Precision",
-    "Samples",
     "Server",
-    "ValidationSamples",
-    "anchors_from",
+    "cnn_or_layers",
+    "cnns_or_layers",
+    "with_options",
 ]
 
-_TRAINING = "How it is trained"
-_PRICES = "Prices"
-_ANCHOR = "A measurement of this CNN in this mode, to predict from"
-_MODEL = "Model"
+CNN_HELP = "a zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run"
 
 BatchSizes = Annotated[
     list[str] | None,
     typer.Option("--batch-size", "-b", help="Mini-batch size; repeat it, or write 32,64.", metavar="N"),
 ]
-ImageSize = Annotated[
-    int | None,
-    typer.Option(help="Side of the square images in pixels.", show_default="the data set's or the CNN's"),
-]
-DataSet = Annotated[
-    str | None, typer.Option("--dataset", help="A known data set, such as cifar100 or imagenet.")
-]
-Samples = Annotated[int | None, typer.Option(help="Training samples per epoch, instead of a data set.")]
-ValidationSamples = Annotated[
-    int, typer.Option(help="Add a forward pass over N samples to each epoch.", metavar="N")
-]
-
-Precision = Annotated[
-    str, typer.Option(help="fp32, tf32, fp16, amp_fp16 or amp_bf16.", rich_help_panel=_TRAINING)
-]
-MemoryFormat = Annotated[str, typer.Option(help="nchw or channels_last.", rich_help_panel=_TRAINING)]
-Framework = Annotated[str, typer.Option(help="pytorch, tensorflow or chainer.", rich_help_panel=_TRAINING)]
-Autotune = Annotated[
-    bool, typer.Option("--autotune", help="cuDNN times its algorithms first.", rich_help_panel=_TRAINING)
-]
-Capture = Annotated[str, typer.Option(help="eager, graph or static_graph.", rich_help_panel=_TRAINING)]
-Optimizer = Annotated[str, typer.Option(help="sgd, momentum or adam.", rich_help_panel=_TRAINING)]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        help="The machine around the GPU.", show_default="the reference host", rich_help_panel=_TRAINING
-    ),
-]
-
-Offers = Annotated[
-    Path | None,
-    typer.Option(
-        help="Your own price file, with the columns of offers.csv.",
-        show_default="the shipped prices",
-        rich_help_panel=_PRICES,
-    ),
-]
-AllowSpot = Annotated[bool, typer.Option("--spot", help="Spot prices.", rich_help_panel=_PRICES)]
-
-AnchorGpu = Annotated[str | None, typer.Option(help="GPU it was measured on.", rich_help_panel=_ANCHOR)]
-AnchorBatchSize = Annotated[int | None, typer.Option(help="Its batch size.", rich_help_panel=_ANCHOR)]
-AnchorIterationTime = Annotated[
-    float | None,
-    typer.Option(
-        "--anchor-iteration-time-ms", help="Milliseconds of one iteration.", rich_help_panel=_ANCHOR
-    ),
-]
-AnchorEpochTime = Annotated[
-    float | None,
-    typer.Option(
-        "--anchor-epoch-time-s",
-        help="Or seconds of an epoch, with --anchor-samples.",
-        rich_help_panel=_ANCHOR,
-    ),
-]
-AnchorSamples = Annotated[int | None, typer.Option(help="Samples of that epoch.", rich_help_panel=_ANCHOR)]
-AnchorThroughput = Annotated[
-    float | None, typer.Option("--anchor-throughput", help="Or samples per second.", rich_help_panel=_ANCHOR)
-]
-
-OwnMeasurements = Annotated[
-    Path | None,
-    typer.Option(
-        "--measurements",
-        help="A measurement table of your own (epochcast profile): operators answer, CNNs are anchors.",
-        show_default=False,
-        rich_help_panel=_MODEL,
-    ),
-]
-Method = Annotated[str, typer.Option(help="auto, or the name of a predictor.", rich_help_panel=_MODEL)]
-ModelFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--model",
-        help="A model that `epochcast fit` wrote.",
-        show_default="the shipped one",
-        rich_help_panel=_MODEL,
-    ),
-]
-
 Server = Annotated[
     str | None,
     typer.Option(
         "--server",
         metavar="URL",
-        help="Ask this service instead; the answer is its model's, with its prices.",
+        help="Ask the service at this address, which answers with its own model and prices.",
         show_default=False,
-        rich_help_panel=_MODEL,
+        rich_help_panel="Model",
     ),
 ]
-
+ImageSize = Annotated[
+    int | None, typer.Option(help="Side of the square images in pixels.", show_default="the CNN's")
+]
+Offers = Annotated[
+    Path | None,
+    typer.Option(
+        help="Your own price file, with the columns of offers.csv.", show_default="the shipped prices"
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
 
+_METAVARS = {"whole": "N", "number": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
+_ANCHOR = "anchor_"
 
-def anchors_from(
-    gpu: str | None,
-    batch_size: int | None,
-    iteration_time_ms: float | None,
-    epoch_time_s: float | None,
-    samples: int | None,
-    throughput: float | None,
-) -> list[dict[str, Any]]:
-    """List the anchor that the options describe, if they do, as `predict` takes it."""
-    given = {
-        "gpu": gpu,
-        "batch_size": batch_size,
-        "iteration_time_ms": iteration_time_ms,
-        "epoch_time_s": epoch_time_s,
-        "samples": samples,
-        "throughput_samples_per_s": throughput,
+
+def with_options(
+    *kinds: type[Any], without: Iterable[str] = (), usual: Mapping[str, str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that these dataclasses declare; those given reach it as the dict `options`.
+
+    Parameters
+    ----------
+    *kinds : dataclass
+        Such as `Question` and `Plan`.
+    without : iterable of str
+        Options that this command does not take.
+    usual : mapping of str to str, optional
+        What to show as the default of an option instead of what it declares.
+    """
+    declared = {
+        name: each for kind in kinds for name, each in options_of(kind).items() if name not in without
     }
-    return [given] if any(value is not None for value in given.values()) else []
+    shown = usual or {}
+    derived = [
+        _parameter(each, each.name, each.flag or _flag_of(each.name), shown.get(name, ""))
+        for name, each in declared.items()
+        if each.kind != "anchors"
+    ]
+    if "anchors" in declared:
+        derived += [
+            _parameter(each, _ANCHOR + name, each.flag or _flag_of(_ANCHOR + name), "")
+            for name, each in ANCHOR_FIELDS.items()
+            if name != "image_size"  # the command line measures no other size
+        ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [each for each in inspect.signature(command).parameters.values() if each.name != "options"]
+
+        @functools.wraps(command)
+        def call(**values: Any) -> None:
+            given = {each.name: values.pop(each.name) for each in derived}
+            command(**values, options=_given(given))
+
+        signature = inspect.Signature([*own, *derived])
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        return call
+
+    return decorate
+
+
+def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Parameter:
+    panel = known.panel or None
+    if known.kind == "flag":
+        about = typer.Option(flag, help=known.help, rich_help_panel=panel)
+        return _keyword(name, Annotated[bool, about], False)
+    default = known.usual or ("" if known.default in (None, 0) else str(known.default))
+    about = typer.Option(
+        flag,
+        help=known.help,
+        metavar=_METAVARS[known.kind],
+        show_default=shown or default or False,
+        rich_help_panel=panel,
+    )
+    return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were typed, the anchor's fields as one anchor."""
+    typed = {name: value for name, value in values.items() if value is not None and value is not False}
+    anchor = {name.removeprefix(_ANCHOR): typed.pop(name) for name in list(typed) if name.startswith(_ANCHOR)}
+    return typed | ({"anchors": [anchor]} if anchor else {})
+
+
+def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
+    """The layers of a CNN that a Python file makes (``FILE.py:make_model[@SIZE]``); every other text as it is.
+
+    The file is run on this machine; the core and a service get the layers alone. Images are as large as the text says
+    after @, else `image_size` of the options, else those of the data set, else 224 pixels.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such file or function, it fails, or two image sizes are given.
+    BackendUnavailableError
+        If it needs PyTorch or Chainer, which is not installed.
+    UnknownDataSetError
+        If the data set is not known.
+    """
+    from proxy_cnns.user_cnns import named_table, names_a_file
+
+    if not names_a_file(cnn):
+        return cnn
+    asked = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
+    size = asked.image_size
+    return named_table(cnn, asked.image_size_of(None) if size is None and "@" not in cnn else size)
+
+
+def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":
+    """Each as `cnn_or_layers`."""
+    return [cnn_or_layers(cnn, options) for cnn in cnns]

@@ -1,4 +1,4 @@
-"""`epochcast profile`: measure the local machine, and say what it has for measuring."""
+"""`epochcast profile`: measure the local machine, or list what it has for measuring."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 
 if TYPE_CHECKING:
+    from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
-    from proxy_cnns.work import Setting
 
 __all__ = ["app"]
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )
 
-_WHAT, _HOW_LONG = "What to measure", "How long, and what to make of noise"
+_WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
 @app.callback()
@@ -101,11 +101,18 @@ def profile_command(
     allow_noise: Annotated[
         bool,
         typer.Option(
-            "--allow-noise", help="Measure on a busy device, and note it.", rich_help_panel=_HOW_LONG
+            "--allow-noise",
+            help="Measure on a busy device, and note it in the rows.",
+            rich_help_panel=_HOW_LONG,
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, and how long.", rich_help_panel=_HOW_LONG)
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print what would be measured, and about how long it takes.",
+            rich_help_panel=_HOW_LONG,
+        ),
     ] = False,
     push: Annotated[
         str | None,
@@ -120,14 +127,14 @@ def profile_command(
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
     if context.invoked_subcommand is not None:
         return
-    from epochcast.profiling import Wanted, request_for
+    from epochcast.profiling import ProfileRequest, request_for
     from predictor.errors import SchemaError
 
     if out is None and not dry_run:
         raise SchemaError(
             "--out is missing. Try: epochcast profile --preset quick --budget 180s --out mine.csv.gz"
         )
-    wanted = Wanted(
+    wanted = ProfileRequest(
         preset=preset,
         framework=framework,
         precisions=precision or (),
@@ -150,9 +157,9 @@ def profile_command(
     from proxy_cnns.runs import profile
 
     if push is not None:
-        from epochcast.push import check_service
+        from epochcast.client import check_upload
 
-        check_service(push)
+        check_upload(push)
     with shown_progress() as report:
         outcome = profile(request, report)
     _show_outcome(outcome, request, output)
@@ -162,7 +169,7 @@ def profile_command(
 
 @app.command("doctor")
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
-    """Say what this machine has for measuring, what is missing, and how to get it."""
+    """List what this machine has for measuring, what is missing, and how to install it."""
     from proxy_cnns.doctor import Finding, examine
 
     records = [asdict(finding) for finding in examine()]
@@ -178,44 +185,48 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     print_table(records, columns, "What this machine has for measuring")
 
 
-def _show_plan(request: "Request", left_out: "list[Setting]", output: Format) -> None:
-    from proxy_cnns.cost import estimated_seconds
+def _show_plan(request: "Request", left_out: "list[Configuration]", output: Format) -> None:
+    from proxy_cnns.estimates import estimated_seconds
 
-    settings = request.settings
+    configurations = request.configurations
     records: list[Record] = [
         {
-            "kind": setting.work.kind,
-            "cnn": setting.work.name,
-            "image_size": setting.work.image_size,
-            "precision": setting.mode.precision,
-            "memory_format": setting.mode.memory_format,
-            "batch_size": setting.batch_size,
-            "estimated_s": round(estimated_seconds(setting.work, setting.batch_size, setting.mode), 3),
+            "kind": configuration.subject.kind,
+            "cnn": configuration.subject.name,
+            "image_size": configuration.subject.image_size,
+            "precision": configuration.mode.precision,
+            "memory_format": configuration.mode.memory_format,
+            "batch_size": configuration.batch_size,
+            "estimated_s": round(estimated_seconds(configuration), 3),
         }
-        for setting in settings
+        for configuration in configurations
     ]
     if output is not Format.table:
         print_records(records, output, records[0] if records else ("kind",))
         return
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
-    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(settings):,} configurations")
+    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(configurations):,} configurations")
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
-    notes += _unrunnable(settings)
+    notes += _unrunnable(configurations)
     if request.budget_s is not None:
-        notes.append(f"The budget ends it after {duration(request.budget_s)}; repeating the command goes on.")
+        notes.append(
+            f"The budget ends it after {duration(request.budget_s)}; the same command then continues it."
+        )
     print_notes(notes)
 
 
-def _unrunnable(settings: "Sequence[Setting]") -> list[str]:
-    """What a note says of operators that no framework can build from a layer table."""
-    n = sum(each.work.operator is not None and each.work.operator.type == "other" for each in settings)
+def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
+    """Note on operators that no framework can build from a layer table."""
+    n = sum(
+        each.subject.operator is not None and each.subject.operator.type == "other" for each in configurations
+    )
     if not n:
         return []
-    from proxy_cnns.work import MEASURE_WHOLE
+    from proxy_cnns.configuration import MEASURE_WHOLE
 
-    return [f"{n:,} of them are operators of no known type, which will fail. {MEASURE_WHOLE}"]
+    return [f"{n:,} of them are operators of no known type and will fail. {MEASURE_WHOLE}"]
 
 
 def _summed(records: list[Record]) -> list[Record]:
@@ -255,7 +266,7 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
     if outcome.left:
         notes.append(
-            f"{outcome.left:,} configurations are left: repeat the same command to go on where it stopped."
+            f"{outcome.left:,} configurations are left: the same command continues where it stopped."
         )
     if outcome.ended:
         notes.append(

@@ -1,67 +1,262 @@
-"""Many predictions from one CSV file to another: a bad row gets its error text, the others their numbers."""
+"""Many predictions from one CSV file to another: a bad row gets its error text, the others their numbers.
+
+Rows that share everything but batch size and samples are one question, which is what makes 100,000 rows a matter of a
+second.
+"""
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.predict import epoch_times_s
-from predictor.answers.question import anchors_of, load_model
-from predictor.catalogue.devices import check_precision, find_gpu
-from predictor.catalogue.modes import Mode
-from predictor.checks import MAX_BATCH_SIZE, MAX_IMAGE_SIZE, MAX_SAMPLES, whole_number, yes_or_no
+from predictor.answers.predict import answer, epoch_times_s
+from predictor.answers.question import ANCHOR_FIELDS, OwnMeasurements, Question, load_model, options_of
+from predictor.catalogue.offers import load_offers
+from predictor.checks import MAX_BATCH_SIZE, whole_number
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+from predictor.files import replace_file
 
 if TYPE_CHECKING:
-    from predictor.cnns.layer_table import LayerTable
-    from predictor.models.served import Anchor, IterationForecast, Model
+    from predictor.models.served import Model
 
-__all__ = [
-    "ADDED_COLUMNS",
-    "OPTIONAL_COLUMNS",
-    "REQUIRED_COLUMNS",
-    "Answer",
-    "failed",
-    "predict_rows",
-    "read_rows",
-    "write_rows",
-]
+__all__ = ["ADDED_COLUMNS", "REQUIRED_COLUMNS", "optional_columns", "predict_rows"]
 
-REQUIRED_COLUMNS = ("cnn", "image_size", "gpu", "batch_size", "precision")
-OPTIONAL_COLUMNS = (
-    "memory_format",
-    "framework",
-    "autotune",
-    "capture",
-    "samples",
-    "n_gpus",
-    "anchor_gpu",
-    "anchor_batch_size",
-    "anchor_iteration_time_ms",
-)
+REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
+
 ADDED_COLUMNS = (
     "iteration_time_ms",
     "gpu_time_ms",
+    "gpu_low_ms",
+    "gpu_high_ms",
     "low_ms",
     "high_ms",
     "epoch_time_s",
+    "mode",
     "method",
     "extrapolates",
     "error",
 )
 
-Answer = tuple[object, ...]
-"""Cells of ADDED_COLUMNS."""
+_NUMBERS = ADDED_COLUMNS[:6]
+_ANCHOR = "anchor_"
+_OF_EPOCH = ("samples", "validation_samples")
+_OF_COSTS = ("offers", "spot")
+_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # that no cell can hold
+_FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
+"""Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
 
-def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows as text; SchemaError if the file cannot be what is asked."""
+def optional_columns() -> tuple[str, ...]:
+    """Columns that a file may have beside the required ones: the options of a question, and an anchor's fields."""
+    options = (name for name in options_of(Question) if name not in _FOR_ALL_ROWS)
+    return (*options, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
+
+
+def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **defaults: Any) -> int:
+    """Answer every row of a CSV and write it, with the answers added, to another.
+
+    Parameters
+    ----------
+    in_csv : path
+        Columns `REQUIRED_COLUMNS` and any of `optional_columns`; others are kept. An empty cell is the default.
+    out_csv : path
+        The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format and
+        capture, reasons are joined by ``;``.
+    **defaults
+        Options of a `Question` for every row: what a cell leaves empty, and `model`, `measurements`, `anchors`. A row's
+        data set replaces the default samples; `offers` and `spot` are refused, since answers have no costs.
+
+    Returns
+    -------
+    int
+        Rows that failed.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError
+        If the file is empty, lacks a required column or already has an added one, or a default makes no sense.
+    """
+    shared = _Shared(_checked_defaults(defaults))
+    header, rows = _read_rows(Path(in_csv))
+    answers: list[tuple[object, ...]] = [()] * len(rows)
+    for members in _grouped(header, rows, answers):
+        _answer_group(members, answers, shared)
+    _write_rows(Path(out_csv), header, rows, answers)
+    return sum(1 for each in answers if each[-1])
+
+
+class _Shared:
+    """What all rows have in common: defaults, the model with its measurements, and layer tables looked up already."""
+
+    columns = tuple(
+        name for name in (*REQUIRED_COLUMNS, *optional_columns()) if name not in ("batch_size", *_OF_EPOCH)
+    )
+
+    def __init__(self, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults | {"model": load_model(defaults.get("model"))}
+        if defaults.get("measurements") is not None:
+            own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
+            self.defaults["measurements"] = own
+        if isinstance(defaults.get("offers"), str | PathLike):
+            self.defaults["offers"] = load_offers(defaults["offers"])
+        self._tables: dict[tuple[str, int | None], LayerTable | EpochcastError] = {}
+
+    @property
+    def model(self) -> Model:
+        """The model that answers."""
+        own = self.defaults.get("measurements")
+        model: Model = self.defaults["model"] if own is None else own.model
+        return model
+
+    def table(self, cnn: str, image_size: int | None) -> LayerTable:
+        """The CNN's layer table; an error is raised again for each row that names it."""
+        if (cnn, image_size) not in self._tables:
+            try:
+                self._tables[cnn, image_size] = resolve_cnn(cnn, image_size)
+            except EpochcastError as error:
+                self._tables[cnn, image_size] = error
+        found = self._tables[cnn, image_size]
+        if isinstance(found, EpochcastError):
+            raise found
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Rows of one group: the cells that they share by column, where they stand, and their own cells.
+
+    Their own are batch size, samples and validation samples.
+    """
+
+    shared: dict[str, str]
+    positions: list[int] = field(default_factory=list)
+    cells: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
+    epoch: dict[str, Any] = (
+        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
+    )  # rows have theirs
+    question = Question.of(None, None, 1, {**epoch, **defaults})
+    for name in _OF_COSTS:
+        if defaults.get(name):
+            raise SchemaError(f"{name} has no effect on rows, whose answers have no costs. Leave it out.")
+    return {name: getattr(question, name) for name in defaults}
+
+
+def _grouped(header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]) -> list[_Members]:
+    """Rows by what they share; a row with too few or too many cells is answered with its error here."""
+    present = [name for name in _Shared.columns if name in header]
+    shared_cells = itemgetter(*(header.index(name) for name in present))
+    own = [header.index(name) if name in header else len(header) for name in ("batch_size", *_OF_EPOCH)]
+    own_cells = itemgetter(*own)
+    width = len(header)
+    groups: dict[tuple[str, ...], _Members] = {}
+    for position, row in enumerate(rows):
+        if len(row) != width:
+            answers[position] = _failed(f"the row has {len(row)} cells, the header {width}.")
+            continue
+        shared = shared_cells(row)
+        members = groups.get(shared)
+        if members is None:
+            members = groups[shared] = _Members(dict(zip(present, shared, strict=True)))
+        members.positions.append(position)
+        members.cells.append(own_cells([*row, ""]))  # a column that the file lacks is an empty cell
+    return list(groups.values())
+
+
+def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: _Shared) -> None:
+    """Fill in the answers of rows that share CNN, GPU and mode: one question for all their batch sizes."""
+    numbers: dict[tuple[str, str, str], tuple[int, int, int]] = {}
+    found: dict[tuple[str, str, str], tuple[object, ...]] = {}
+    for own in set(members.cells):
+        try:
+            numbers[own] = _own_numbers(own, members.shared.get("data_set", "").strip(), shared)
+        except EpochcastError as error:
+            found[own] = _failed(str(error))
+    if numbers:
+        try:
+            found |= _answered(members.shared, numbers, shared)
+        except EpochcastError as error:
+            found |= dict.fromkeys(numbers, _failed(str(error)))
+    for position, own in zip(members.positions, members.cells, strict=True):
+        answers[position] = found[own]
+
+
+def _own_numbers(own: tuple[str, str, str], data_set: str, shared: _Shared) -> tuple[int, int, int]:
+    """Batch size, samples and validation samples of a row; 0 samples where a data set or nothing gives them."""
+    size = whole_number("batch_size", own[0], high=MAX_BATCH_SIZE)
+    if data_set and own[1].strip():
+        raise SchemaError(
+            f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them."
+        )
+    options = options_of(Question)
+    usual = shared.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
+    samples, validation = (
+        options[name].checked(text if text.strip() else usual.get(name))
+        for name, text in zip(_OF_EPOCH, own[1:], strict=True)
+    )
+    if validation and samples is None and usual.get("data_set") is None:
+        raise SchemaError(f"validation_samples {validation} needs an epoch to follow. Fill in samples, too.")
+    return size, samples or 0, validation
+
+
+def _answered(
+    cells: dict[str, str], numbers: dict[tuple[str, str, str], tuple[int, int, int]], shared: _Shared
+) -> dict[tuple[str, str, str], tuple[object, ...]]:
+    """Answer each distinct triple of batch size, samples and validation samples."""
+    question = _question(cells, sorted({size for size, _, _ in numbers.values()}), shared)
+    columns = answer(question).columns
+    of_data_set = question.epoch_samples() or 0
+    rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
+    at = np.searchsorted(question.batch_sizes, rows[:, 0])
+    times = np.array([columns[name] for name in _NUMBERS])[:, at]
+    mode = question.mode_on(question.devices()[0][0])
+    epochs = epoch_times_s(times[0], rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode).tolist()
+    words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
+    method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
+    return {
+        own: (*map(repr, time), repr(epoch) if samples else "", words, method, reasons[i], "")
+        for own, time, epoch, samples, i in zip(
+            numbers, times.T.tolist(), epochs, rows[:, 1].tolist(), at.tolist(), strict=True
+        )
+    }
+
+
+def _question(cells: dict[str, str], batch_sizes: list[int], shared: _Shared) -> Question:
+    for name, only in _FIXED.items():
+        if cells.get(name, "").strip().casefold() not in ("", only):
+            raise OutOfRangeError(
+                f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
+            )
+    options = options_of(Question)
+    given = {name: cells[name] for name in options if cells.get(name, "").strip()}
+    anchor = {name: cells[_ANCHOR + name] for name in ANCHOR_FIELDS if cells.get(_ANCHOR + name, "").strip()}
+    more = {"anchors": [anchor]} if anchor else {}
+    usual = {name: value for name, value in shared.defaults.items() if name not in _OF_EPOCH}
+    question = Question(cells["cnn"], cells["gpu"], batch_sizes, **(usual | given | more))
+    return _with_table(question, shared)
+
+
+def _with_table(question: Question, shared: _Shared) -> Question:
+    """The question with its layer table in place of the name, so that a table is looked up once for all its rows."""
+    cnn = str(question.cnn)
+    return replace(question, cnn=shared.table(cnn, question.image_size_of(cnn)), image_size=None)
+
+
+def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Read header and rows as text; SchemaError if the file cannot be a question."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]
@@ -76,7 +271,7 @@ def read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     return header, lines[1:]
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def _check_header(path: Path, header: Sequence[str]) -> None:
     missing = [name for name in REQUIRED_COLUMNS if name not in header]
     if missing:
         raise SchemaError(
@@ -92,209 +287,22 @@ def _check_header(path: Path, header: list[str]) -> None:
         )
 
 
-def failed(message: str) -> Answer:
-    """Answer a row with nothing but the reason why."""
+def _failed(message: str) -> tuple[object, ...]:
+    """Answer a row with nothing but its error."""
     return (*[""] * (len(ADDED_COLUMNS) - 1), message)
 
 
-def write_rows(path: Path, header: list[str], rows: list[list[str]], answers: list[Answer]) -> None:
-    """Write beside the target and rename, so that a crash leaves no half answer."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([*header, *ADDED_COLUMNS])
-            width = len(header)
-            writer.writerows(
-                (*(*row, *[""] * width)[:width], *answer) for row, answer in zip(rows, answers, strict=True)
-            )
-        part.replace(path)
-    except OSError as error:
-        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the folder.") from None
-
-
-_PER_ROW = frozenset({"batch_size", "samples"})
-_SHARED = tuple(name for name in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS) if name not in _PER_ROW)
-
-
-def predict_rows(
-    in_csv: str | PathLike[str],
-    out_csv: str | PathLike[str],
-    model: Model | str | PathLike[str] | None = None,
-) -> int:
-    """Answer every row of a CSV and write it, with the answers added, to another.
-
-    Parameters
-    ----------
-    in_csv : path
-        Columns `REQUIRED_COLUMNS` and any of `OPTIONAL_COLUMNS`; others are kept. An empty cell is the
-        default: the CNN's usual image size, fp32, NCHW, PyTorch, no autotuning, eager, one GPU, no epoch
-        time, no anchor.
-    out_csv : path
-        The input's columns in their order, then `ADDED_COLUMNS`; reasons are joined by ``;``.
-    model : Model or path, optional
-
-    Returns
-    -------
-    int
-        Rows that failed.
-
-    Raises
-    ------
-    SchemaError
-        If the file is empty, lacks a required column, or already has an added one.
-    """
-    header, rows = read_rows(Path(in_csv))
-    answers: list[Answer] = [()] * len(rows)
-    groups = _grouped(header, rows, answers)
-    served, tables = load_model(model), _Tables()
-    for shared, members in groups.items():
-        _answer_group(dict(zip(_SHARED, shared, strict=True)), members, answers, served, tables)
-    write_rows(Path(out_csv), header, rows, answers)
-    return sum(1 for answer in answers if answer[-1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """Rows of one group: where they stand, and their own cells."""
-
-    positions: list[int]
-    batch_sizes: list[str]
-    samples: list[str]
-
-
-class _Tables:
-    """Layer tables already looked up, or why they cannot be."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, str], LayerTable | EpochcastError] = {}
-
-    def find(self, cnn: str, image_size: str) -> LayerTable:
-        if (cnn, image_size) not in self._known:
-            try:
-                text = image_size.strip()
-                size = whole_number("image_size", text, high=MAX_IMAGE_SIZE) if text else None
-                self._known[cnn, image_size] = resolve_cnn(cnn, size)
-            except EpochcastError as error:
-                self._known[cnn, image_size] = error
-        found = self._known[cnn, image_size]
-        if isinstance(found, EpochcastError):
-            raise found
-        return found
-
-
-def _grouped(
-    header: list[str], rows: list[list[str]], answers: list[Answer]
-) -> dict[tuple[str, ...], _Members]:
-    """Rows by what they share; a row with too few or too many cells is answered with its error here."""
-    places = [header.index(name) if name in header else -1 for name in _SHARED]
-    batch_at = header.index("batch_size")
-    samples_at = header.index("samples") if "samples" in header else -1
-    width = len(header)
-    groups: dict[tuple[str, ...], _Members] = {}
-    for position, row in enumerate(rows):
-        if len(row) != width:
-            answers[position] = failed(f"the row has {len(row)} cells, the header {width}.")
-            continue
-        shared = tuple([row[place] if place >= 0 else "" for place in places])
-        members = groups.get(shared)
-        if members is None:
-            members = groups[shared] = _Members([], [], [])
-        members.positions.append(position)
-        members.batch_sizes.append(row[batch_at])
-        members.samples.append(row[samples_at] if samples_at >= 0 else "")
-    return groups
-
-
-def _answer_group(
-    shared: dict[str, str], members: _Members, answers: list[Answer], model: Model, tables: _Tables
+def _write_rows(
+    path: Path, header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]
 ) -> None:
-    """Fill in the answers of rows that share CNN, GPU and mode: one forecast for all their batch sizes."""
-    sizes, bad_sizes = _numbers("batch_size", members.batch_sizes, MAX_BATCH_SIZE)
-    samples, bad_samples = _numbers(
-        "samples", [text for text in members.samples if text.strip()], MAX_SAMPLES
-    )
-    wanted = {
-        (size, count)
-        for size, count in set(zip(members.batch_sizes, members.samples, strict=True))
-        if size in sizes and (count in samples or not count.strip())
-    }
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*header, *ADDED_COLUMNS])
+    width = len(header)
+    writer.writerows((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
     try:
-        cells = _cells(shared, wanted, sizes, samples, model, tables)
-    except EpochcastError as error:
-        cells = dict.fromkeys(wanted, failed(str(error)))
-    for place, pair in zip(
-        members.positions, zip(members.batch_sizes, members.samples, strict=True), strict=True
-    ):
-        answers[place] = cells.get(pair) or failed(bad_sizes.get(pair[0]) or bad_samples[pair[1]])
-
-
-def _cells(
-    shared: dict[str, str],
-    wanted: set[tuple[str, str]],
-    sizes: dict[str, int],
-    samples: dict[str, int],
-    model: Model,
-    tables: _Tables,
-) -> dict[tuple[str, str], Answer]:
-    """Answer each distinct pair of batch size and samples."""
-    if not wanted:
-        return {}
-    pairs = sorted(wanted)
-    mode = _mode(shared)
-    distinct = sorted({sizes[size] for size, _ in pairs})
-    at = np.searchsorted(distinct, [sizes[size] for size, _ in pairs])
-    forecast = _forecast(shared, mode, distinct, model, tables)
-    times = np.asarray(forecast.iteration_time_ms)
-    if not np.all(np.isfinite(times) & (times > 0)):
-        raise OutOfRangeError("the model gives a time that is not positive. Try a batch size nearer to 64.")
-    counts = np.array([samples.get(count, 0) for _, count in pairs])
-    epochs = epoch_times_s(times[at], np.asarray(distinct)[at], counts, 0, model, mode)
-    columns = (times, forecast.gpu_time_ms, forecast.low_ms, forecast.high_ms)
-    numbers = np.stack([np.asarray(column)[at] for column in columns], axis=1).tolist()
-    reasons = ["; ".join(forecast.extrapolates[i]) for i in at]
-    return {
-        pair: (*numbers[i], epoch if counts[i] else "", forecast.method, reasons[i], "")
-        for i, (pair, epoch) in enumerate(zip(pairs, epochs.tolist(), strict=True))
-    }
-
-
-def _forecast(
-    shared: dict[str, str], mode: Mode, batch_sizes: list[int], model: Model, tables: _Tables
-) -> IterationForecast:
-    if shared["n_gpus"].strip() and whole_number("n_gpus", shared["n_gpus"]) != 1:
-        raise OutOfRangeError(
-            f"n_gpus {shared['n_gpus']} cannot be predicted yet. Leave it empty, or write 1."
-        )
-    gpu = find_gpu(shared["gpu"])
-    check_precision(gpu, mode.precision)
-    table = tables.find(shared["cnn"], shared["image_size"])
-    return model.forecast(table, gpu, mode, batch_sizes, _anchors(shared, model, mode))
-
-
-def _mode(shared: dict[str, str]) -> Mode:
-    words = ("precision", "memory_format", "framework", "capture")
-    given: dict[str, Any] = {name: shared[name].strip() for name in words if shared[name].strip()}
-    return Mode(**given, autotune=yes_or_no("autotune", shared["autotune"]))
-
-
-def _anchors(shared: dict[str, str], model: Model, mode: Mode) -> tuple[Anchor, ...]:
-    prefix = "anchor_"
-    given = {
-        name.removeprefix(prefix): text
-        for name, text in shared.items()
-        if name.startswith(prefix) and text.strip()
-    }
-    return anchors_of([given], model, mode) if given else ()
-
-
-def _numbers(name: str, texts: list[str], high: int) -> tuple[dict[str, int], dict[str, str]]:
-    """Each distinct text's number, or its error."""
-    numbers: dict[str, int] = {}
-    errors: dict[str, str] = {}
-    for text in set(texts):
-        try:
-            numbers[text] = whole_number(name, text, high=high)
-        except EpochcastError as error:
-            errors[text] = str(error)
-    return numbers, errors
+        replace_file(path, text.getvalue())
+    except BrokenPipeError:
+        raise  # the reader has gone
+    except OSError as error:
+        raise SchemaError(f"{path} cannot be written: {error.strerror}. Check the path.") from None

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from os import PathLike
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
-from predictor.answers.predict import PredictionRow, offers_of, predict
-from predictor.answers.question import gpus_of, load_model
+from predictor.answers.predict import COLUMNS, Answer, answer
+from predictor.answers.question import Plan, Question, gpus_of
 from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.offers import Offer, cheapest_offer
-from predictor.checks import positive_number, texts_of, whole_number
+from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd, offers_for
+from predictor.checks import as_list
 from predictor.errors import SchemaError
 
-__all__ = ["RANKINGS", "ComparisonRow", "compare", "mark_pareto", "pareto_front", "ranked"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-RANKINGS = ("cost", "time")
-"""What rows can be ranked by: `total_cost_usd` or `total_time_h`."""
+__all__ = [
+    "Comparison",
+    "ComparisonRow",
+    "compare",
+    "mark_pareto",
+    "pareto_front",
+    "ranked",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
     """One way to train: a GPU at its best batch size, on an offer. None where there is no offer or wish.
 
-    `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs plus the set-up time. `rank`
-    is None where the training does not fit in memory. `pareto`: nothing that fits is as fast and as cheap and
-    better in one of the two. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or
-    twice as dear.
+    `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs plus the set-up time. `rank` is None
+    where the training does not fit in memory. `pareto`: nothing that fits is as fast and as cheap and better in one
+    of the two. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or twice as dear.
     """
 
     rank: int | None
@@ -46,6 +51,11 @@ class ComparisonRow:
     memory_format: str
     framework: str
     iteration_time_ms: float
+    low_ms: float
+    high_ms: float
+    gpu_time_ms: float
+    gpu_low_ms: float
+    gpu_high_ms: float
     epoch_time_s: float
     epoch_low_s: float | None
     epoch_high_s: float | None
@@ -65,6 +75,67 @@ class ComparisonRow:
     method: str
     trained_on: str
     extrapolates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows, best first; `scope` says in a paragraph what they cover."""
+
+    rows: list[ComparisonRow]
+    scope: str
+
+    def frame(self) -> pd.DataFrame:
+        """A data frame; ``attrs["covers"]`` is the scope."""
+        import pandas as pd
+
+        names = [each.name for each in fields(ComparisonRow)]
+        frame = pd.DataFrame([asdict(row) for row in self.rows], columns=names)
+        frame.attrs["covers"] = self.scope
+        return frame
+
+
+def compare(question: Question, plan: Plan | None = None) -> Comparison:
+    """Time and cost of training one CNN on every GPU, ranked.
+
+    Parameters
+    ----------
+    question : Question
+        One CNN; each GPU keeps its best batch size, the smallest within 5 %. With `gpus` None: every GPU that an offer
+        has and that trains in the precision. `samples` or `data_set` is needed.
+    plan : Plan, optional
+        One epoch by default.
+
+    Returns
+    -------
+    Comparison
+        Ranked by cost, rows without a price follow those with one; what does not fit in memory comes last. Cost is
+        the whole instance x time. Historic offers never appear.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+    """
+    plan = plan or Plan()
+    if len(as_list(question.cnn)) != 1:
+        raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
+    if question.epoch_samples() is None:
+        raise SchemaError(
+            "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
+        )
+    prices = question.prices()
+    question = replace(question, offers=prices, gpus=_offered(question, prices))
+    found = answer(question)
+    rows = [
+        _row(row, offer, plan, question.spot)
+        for row in _best_of_each_gpu(found)
+        for offer in _offers_of(prices, row["gpu"], question.spot, plan.all_offers)
+    ]
+    if plan.relative_to is not None:
+        best = _best_of_each_gpu(answer(replace(question, gpus=find_gpu(plan.relative_to))))[0]
+        reference = _row(best, cheapest_offers(prices, question.spot).get(best["gpu"]), plan, question.spot)
+        rows = [_relative(row, reference) for row in rows]
+    return Comparison(ranked(mark_pareto(rows), plan.rank_by), found.scope)
 
 
 def mark_pareto(rows: list[ComparisonRow]) -> list[ComparisonRow]:
@@ -95,182 +166,61 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The checked wishes of one comparison."""
-
-    epochs: int
-    setup_h: float
-    budget_usd: float | None
-    deadline_h: float | None
-    spot: bool
-
-
-def compare(
-    cnn: object,
-    batch_sizes: int | str | Iterable[object],
-    gpus: object = None,
-    *,
-    epochs: int = 1,
-    budget_usd: float | None = None,
-    deadline_h: float | None = None,
-    setup_minutes: float = 0.0,
-    relative_to: str | None = None,
-    rank_by: str = "cost",
-    all_offers: bool = False,
-    offers: str | PathLike[str] | Sequence[Offer] | None = None,
-    spot: bool = False,
-    **question: Any,
-) -> list[ComparisonRow]:
-    """Time and cost of training on every GPU, ranked.
-
-    Parameters
-    ----------
-    cnn, batch_sizes
-        One CNN, and batch sizes as for `predict`; each GPU keeps its best, the smallest within 5 %.
-    gpus : str, Gpu, or a list of them, optional
-        Every GPU that an offer has and that trains in the precision, if not given.
-    epochs : int
-        Epochs to train, >= 1.
-    budget_usd, deadline_h : float, optional
-        What the whole training may cost and how many hours it may take; rows are marked, not dropped.
-    setup_minutes : float
-        Minutes of the rented instance before training starts; billed.
-    relative_to : str, optional
-        GPU that the others are compared with.
-    rank_by : {"cost", "time"}
-    all_offers : bool
-        A row for each offer instead of the cheapest of each GPU.
-    offers, spot
-        Prices, as for `predict`.
-    **question
-        Everything else of `predict`; one of samples and data_set is needed.
-
-    Returns
-    -------
-    list of ComparisonRow
-        Best first; ranked by cost, rows without a price follow those with one; what does not fit in memory
-        comes last. Cost is the whole instance x time. Historic offers never appear.
-
-    Raises
-    ------
-    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
-        If the question makes no sense.
-    """
-    _check(cnn, question, rank_by)
-    plan = _plan(epochs, setup_minutes, budget_usd, deadline_h, spot)
-    prices = offers_of(offers)
-    question = {**question, "model": load_model(question.get("model")), "offers": prices, "spot": spot}
-    chosen = _offered_gpus(prices, str(question.get("precision", "fp32"))) if gpus is None else gpus
-    rows = [
-        _row(prediction, offer, plan)
-        for prediction in _best_of_each_gpu(predict(cnn, chosen, batch_sizes, **question))
-        for offer in _offers_for(prices, prediction.gpu, spot, all_offers)
-    ]
-    if relative_to is not None:
-        at_reference = _best_of_each_gpu(predict(cnn, find_gpu(relative_to), batch_sizes, **question))[0]
-        reference = _row(at_reference, cheapest_offer(prices, at_reference.gpu, 1, spot), plan)
-        rows = [_relative(row, reference) for row in rows]
-    return ranked(mark_pareto(rows), rank_by)
-
-
-def _check(cnn: object, question: dict[str, Any], rank_by: str) -> None:
-    if len(texts_of(cnn)) != 1:
-        raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
-    if question.get("samples") is None and question.get("data_set") is None:
-        raise SchemaError(
-            "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
-        )
-    if rank_by not in RANKINGS:
-        raise SchemaError(f"rank_by {rank_by!r} is not known. Known: {', '.join(RANKINGS)}.")
-
-
-def _plan(epochs: object, setup_minutes: object, budget_usd: object, deadline_h: object, spot: bool) -> _Plan:
-    return _Plan(
-        epochs=whole_number("epochs", epochs, high=1_000_000),
-        setup_h=positive_number("setup_minutes", setup_minutes) / 60.0 if setup_minutes else 0.0,
-        budget_usd=None if budget_usd is None else positive_number("budget_usd", budget_usd),
-        deadline_h=None if deadline_h is None else positive_number("deadline_h", deadline_h),
-        spot=spot,
-    )
-
-
-def _offered_gpus(prices: Sequence[Offer], precision: str) -> list[object]:
-    """Collect the GPUs of today's offers that have the precision, in the catalogue's order."""
+def _offered(question: Question, prices: Sequence[Offer]) -> object:
+    """The GPUs asked for; by default those of today's offers that have the precision, in the catalogue's order."""
+    if question.gpus is not None:
+        return question.gpus
     offered = {offer.gpu for offer in prices if not offer.historic}
-    return [gpu for gpu in gpus_of("all", precision) if gpu.name in offered]
+    return [gpu for gpu in gpus_of("all", question.precision) if gpu.name in offered]
 
 
-def _best_of_each_gpu(predictions: list[PredictionRow]) -> list[PredictionRow]:
+def _best_of_each_gpu(found: Answer) -> list[dict[str, Any]]:
     """Keep the recommended batch size of each GPU; where none fits, the one that needs least memory."""
-    by_gpu: dict[str, list[PredictionRow]] = {}
-    for row in predictions:
-        by_gpu.setdefault(row.gpu, []).append(row)
-    return [next((row for row in rows if row.best_batch), rows[0]) for rows in by_gpu.values()]
+    by_gpu: dict[str, list[dict[str, Any]]] = {}
+    for row in found.records():
+        by_gpu.setdefault(row["gpu"], []).append(row)
+    return [next((row for row in rows if row["best_batch"]), rows[0]) for rows in by_gpu.values()]
 
 
-def _offers_for(prices: Sequence[Offer], gpu: str, spot: bool, all_offers: bool) -> list[Offer | None]:
-    """Find the offers that make a row for this GPU; one None if there is none."""
-    if not all_offers:
-        return [cheapest_offer(prices, gpu, 1, spot)]
-    found: list[Offer | None] = [
-        offer
-        for offer in prices
-        if offer.gpu == gpu
-        and not offer.historic
-        and offer.gpu_count >= 1
-        and _hourly(offer, spot) is not None
-    ]
-    return found or [None]
+def _offers_of(prices: Sequence[Offer], gpu: str, spot: bool, every: bool) -> list[Offer | None]:
+    """The offers that make a row for this GPU; one None if there is none."""
+    if not every:
+        return [cheapest_offers(prices, spot).get(gpu)]
+    return [*offers_for(prices, gpu, spot=spot)] or [None]
 
 
-def _hourly(offer: Offer, spot: bool) -> float | None:
-    return offer.spot_usd_per_hour if spot else offer.usd_per_hour
-
-
-def _row(prediction: PredictionRow, offer: Offer | None, plan: _Plan) -> ComparisonRow:
-    epoch_s = prediction.epoch_time_s
-    if epoch_s is None:
-        raise SchemaError("compare needs epoch times. Pass samples, or a data set such as 'imagenet'.")
-    per_hour = _hourly(offer, plan.spot) if offer else None
-    total_h = plan.epochs * epoch_s / 3600.0 + plan.setup_h
+def _row(found: dict[str, Any], offer: Offer | None, plan: Plan, spot: bool) -> ComparisonRow:
+    per_hour = hourly_usd(offer, spot) if offer else None
+    total_h = plan.epochs * found["epoch_time_s"] / 3600.0 + plan.setup_h
     total_usd = None if per_hour is None else total_h * per_hour
     return ComparisonRow(
+        **{name: found[name] for name in _PREDICTED},
         rank=None,
-        gpu=prediction.gpu,
-        batch_size=prediction.batch_size,
         offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
         region=offer.region if offer else None,
         offer_gpu_count=offer.gpu_count if offer else None,
-        gpus_used=prediction.gpus_used,
         usd_per_hour=per_hour,
         priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
-        cnn=prediction.cnn,
-        image_size=prediction.image_size,
-        precision=prediction.precision,
-        memory_format=prediction.memory_format,
-        framework=prediction.framework,
-        iteration_time_ms=prediction.iteration_time_ms,
-        epoch_time_s=epoch_s,
-        epoch_low_s=prediction.epoch_low_s,
-        epoch_high_s=prediction.epoch_high_s,
-        cost_usd=None if per_hour is None else epoch_s * per_hour / 3600.0,
+        cost_usd=None if per_hour is None else found["epoch_time_s"] * per_hour / 3600.0,
         epochs=plan.epochs,
         total_time_h=total_h,
         total_cost_usd=total_usd,
         pareto=False,
-        within_budget=None if None in (total_usd, plan.budget_usd) else bool(total_usd <= plan.budget_usd),  # type: ignore[operator]
-        within_deadline=None if plan.deadline_h is None else total_h <= plan.deadline_h,
+        within_budget=_within(total_usd, plan.budget_usd),
+        within_deadline=_within(total_h, plan.deadline_h),
         speedup=None,
         cost_ratio=None,
-        peak_memory_gib=prediction.peak_memory_gib,
-        fits_in_memory=prediction.fits_in_memory,
-        memory_estimate_validated=prediction.memory_estimate_validated,
-        host=prediction.host,
-        method=prediction.method,
-        trained_on=prediction.trained_on,
-        extrapolates=prediction.extrapolates,
     )
+
+
+_OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd")
+_PREDICTED = [
+    each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
+]
+
+
+def _within(value: float | None, limit: float | None) -> bool | None:
+    return None if value is None or limit is None else value <= limit
 
 
 def _relative(row: ComparisonRow, reference: ComparisonRow) -> ComparisonRow:

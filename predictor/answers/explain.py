@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,19 +19,16 @@ from predictor.answers.bounds import (
     operator_classes_of,
     switches_of_library,
 )
-from predictor.answers.predict import fitted_measurements, layer_table_of
-from predictor.answers.question import anchors_of, gpus_of, load_model, samples_of
+from predictor.answers.question import Question
+from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
-from predictor.checks import batch_sizes_of, texts_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.layer_times.files import library_mode
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from predictor.answers.question import OwnMeasurements
+    from predictor.answers.question import Question
     from predictor.models.served import Anchor, IterationForecast, Model
 
 __all__ = [
@@ -68,7 +64,15 @@ _ABOUT = (
     "capture",
     "optimizer",
 )
-_TIMES = ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "host_time_ms")
+_TIMES = (
+    "iteration_time_ms",
+    "low_ms",
+    "high_ms",
+    "gpu_time_ms",
+    "gpu_low_ms",
+    "gpu_high_ms",
+    "host_time_ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,8 @@ class Explanation:
     low_ms: Numbers
     high_ms: Numbers
     gpu_time_ms: Numbers
+    gpu_low_ms: Numbers
+    gpu_high_ms: Numbers
     host_time_ms: Numbers
     classes: dict[str, Numbers]
     bound: tuple[str, ...]
@@ -208,57 +214,32 @@ def row_columns(explanations: Sequence[Explanation]) -> list[str]:
 _LAW_BATCHES = np.unique(np.round(2 ** np.arange(0, 12.01, 0.125))).astype(int)
 
 
-def explain(
-    cnn: object,
-    gpus: object,
-    batch_sizes: int | str | Iterable[object],
-    *,
-    image_size: int | None = None,
-    samples: int | None = None,
-    data_set: str | None = None,
-    precision: str = "fp32",
-    memory_format: str = "nchw",
-    framework: str = "pytorch",
-    autotune: bool = False,
-    capture: str = "eager",
-    optimizer: str = "momentum",
-    anchors: Iterable[Anchor | Mapping[str, Any]] = (),
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = None,
-    method: str = "auto",
-    host: str | None = None,
-    model: Model | str | PathLike[str] | None = None,
-) -> list[Explanation]:
-    """What the time of an iteration is made of, for every CNN and GPU.
-
-    Parameters
-    ----------
-    cnn, gpus, batch_sizes, image_size, samples, data_set, precision, memory_format, framework, autotune, capture,
-    optimizer, anchors, measurements, method, host, model
-        As for `predictor.answers.predict.predict`, with the same times. Samples are needed for the law's constant.
+def explain(question: Question) -> tuple[list[Explanation], str]:
+    """What the time of an iteration is made of, for every CNN and GPU; and a paragraph on what the answer covers.
 
     Returns
     -------
-    list of Explanation
-        In the order of `cnn`, then `gpus`.
+    explanations : list of Explanation
+        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.predict.answer`.
+        Samples are needed for the constant of the small-batch law.
+    scope : str
 
     Raises
     ------
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    mode = Mode(framework, precision, memory_format, autotune, capture, optimizer)
-    sizes, chosen = batch_sizes_of(batch_sizes), gpus_of(gpus, precision)
-    n_samples, served = samples_of(samples, data_set), load_model(model)
-    known = anchors_of(anchors, served, mode)
-    own = fitted_measurements(measurements, served)
-    served = own.model if own else served
+    known, devices = question.knowledge(), question.devices()
     found: list[Explanation] = []
-    for each in texts_of(cnn):
-        table = layer_table_of(each, image_size, data_set)
-        also = own.anchors(table, mode) if own else ()
-        asked = _Asked(served, table, mode, (*known, *also), method, host, n_samples)
-        found += [_explained(asked, gpu, sizes) for gpu in chosen]
-    return found
+    for table in question.layer_tables():
+        anchors = known.anchors(table, question)
+        for gpu, mode in devices:
+            asked = _Asked(
+                known.model, table, mode, anchors, question.method, question.host, question.epoch_samples()
+            )
+            found.append(_explained(asked, gpu, question.batch_sizes))
+    about = {name: [getattr(each, name) for each in found] for name in ("precision", "host", "trained_on")}
+    return found, scope_of(question, known.model, about)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,6 +283,8 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         _plain(forecast.low_ms),
         _plain(forecast.high_ms),
         _plain(forecast.gpu_time_ms),
+        _plain(forecast.gpu_low_ms),
+        _plain(forecast.gpu_high_ms),
         _plain(forecast.host_time_ms),
         {name: _plain(ms) for name, ms in class_ms.items()},
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
@@ -312,7 +295,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         forecast.host,
         forecast.method,
         forecast.trained_on,
-        forecast.extrapolates,
+        tuple(tuple(map(str, why)) for why in forecast.extrapolates),
     )
 
 
@@ -345,7 +328,7 @@ def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
     """The law from batch size 1 on, whichever were asked about; up to the largest that was measured."""
     forecast = asked.forecast(gpu, _LAW_BATCHES)
     by_bound = _by_bound(asked, gpu, _LAW_BATCHES, forecast)
-    beyond = np.array([any(why.startswith("batch") for why in each) for each in forecast.extrapolates])
+    beyond = np.array([any(why.kind == "batch" for why in each) for each in forecast.extrapolates])
     within = slice(0, _LAW_BATCHES.size - int(np.argmin(beyond[::-1])))
     found = small_batch_law(
         _LAW_BATCHES[within],
@@ -418,7 +401,7 @@ def _alike(
 def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
     """Why one forecast extrapolates at some batch size where the other has no such reason."""
     pairs = zip(there.extrapolates, here.extrapolates, strict=True)
-    return tuple(dict.fromkeys(why for one, other in pairs for why in one if why not in other))
+    return tuple(dict.fromkeys(str(why) for one, other in pairs for why in one if why not in other))
 
 
 def _half_width(forecast: IterationForecast) -> Array:

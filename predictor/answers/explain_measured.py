@@ -23,7 +23,7 @@ from predictor.answers.bounds import (
     switches_of_times,
 )
 from predictor.answers.explain import MEASURED_METHOD, Explanation, Numbers, OtherMode, small_batch_law
-from predictor.catalogue.devices import cpu_device, find_gpu, is_cpu
+from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
@@ -123,7 +123,7 @@ def measured_bounds(
     """GPU time by what bounds it: by the classes' times, else by the arithmetic of the layers alone, scaled."""
     if table is None:
         return {}
-    gpu = cpu_device(mode.gpu) if is_cpu(mode.gpu) else find_gpu(mode.gpu)
+    gpu = device_of(mode.gpu)
     try:
         found = bounding_ms(table, gpu, mode.precision, sizes, classes or None)
     except EpochcastError:  # a precision without rates, such as fp32_or_tf32
@@ -295,6 +295,8 @@ def _series(
         unknown,
         unknown,
         _plain(busy),
+        unknown,
+        unknown,
         _plain(host),
         {name: _plain(ms) for name, ms in known.classes.items()},
         bound,

@@ -1,56 +1,60 @@
-"""How long an epoch of a CNN takes on a GPU, what it costs, and whether it fits in memory."""
+"""How long an epoch of a CNN takes on a GPU, what it costs, and whether it fits in memory.
+
+`answer` computes every question by one path: columns over CNN x GPU x batch size, with numpy alone (neither pandas nor
+scikit-learn is imported here).
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from os import PathLike
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.question import anchors_of, data_image_size, gpus_of, load_model, samples_of
-from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.answers.question import Question
+from predictor.answers.scope import scope_of
+from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer, cheapest_offer, load_offers
-from predictor.checks import MAX_IMAGE_SIZE, batch_sizes_of, texts_of, whole_number
+from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError
+from predictor.models.forecast import IterationForecast
 from predictor.operators.memory import memory_estimate_validated, peak_memories_gib
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.answers.question import OwnMeasurements
-    from predictor.models.served import Anchor, IterationForecast, Model
+    from predictor.models.served import Model
 
-__all__ = [
-    "FORWARD_SHARE",
-    "NEAR_BEST",
-    "PredictionRow",
-    "epoch_times_s",
-    "fitted_measurements",
-    "layer_table_of",
-    "mark_best",
-    "offers_of",
-    "predict",
-    "validation_of",
-]
+__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "Answer", "PredictionRow", "answer", "predict"]
+
+FORWARD_SHARE = 1.0 / 3.0
+"""Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
 
 NEAR_BEST = 1.05
 """Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
+
+_Floats = NDArray[np.float64]
+_TIMES = (
+    "iteration_time_ms",
+    "low_ms",
+    "high_ms",
+    "gpu_time_ms",
+    "gpu_low_ms",
+    "gpu_high_ms",
+    "host_time_ms",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
     """The answer for one CNN, GPU and batch size. None where nothing was asked or is known.
 
-    Intervals (`low`, `high`) are meant to hold the truth nine times out of ten. `cost_usd` is one epoch on
-    the whole instance of `offer`, at its price of `priced_on`; `gpus_used` of its `offer_gpu_count` GPUs
-    work.
+    Intervals (`low`, `high`) are meant to hold the truth nine times out of ten. `cost_usd` is one epoch on the whole
+    instance of `offer`, at its price of `priced_on`; `gpus_used` of its `offer_gpu_count` GPUs work. `best_batch` marks
+    the smallest batch size that fits and lies within 5 % of the GPU's best epoch time of those that fit.
     """
 
     cnn: str
@@ -65,6 +69,8 @@ class PredictionRow:
     low_ms: float
     high_ms: float
     gpu_time_ms: float
+    gpu_low_ms: float
+    gpu_high_ms: float
     host_time_ms: float
     epoch_time_s: float | None
     epoch_low_s: float | None
@@ -85,263 +91,193 @@ class PredictionRow:
     extrapolates: tuple[str, ...]
 
 
-def mark_best(rows: list[PredictionRow]) -> list[PredictionRow]:
-    """Mark the smallest batch size that fits and lies within 5 % of the best epoch time of those that fit."""
-
-    def seconds_per_sample(row: PredictionRow) -> float:
-        return row.epoch_time_s or 1.0 / row.throughput_samples_per_s
-
-    fitting = [row for row in rows if row.fits_in_memory]
-    best = min((seconds_per_sample(row) for row in fitting), default=math.inf)
-    for i, row in enumerate(rows):
-        if row.fits_in_memory and seconds_per_sample(row) <= NEAR_BEST * best:
-            return [*rows[:i], replace(row, best_batch=True), *rows[i + 1 :]]
-    return rows
+COLUMNS = tuple(column.name for column in fields(PredictionRow))
+"""Columns of an answer, in order."""
 
 
-FORWARD_SHARE = 1.0 / 3.0
-"""Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
-_Floats = NDArray[np.float64]
+    `columns` maps each of `COLUMNS` to a list of plain values; `scope` says in a paragraph what the answer covers.
+    """
+
+    columns: dict[str, list[Any]]
+    scope: str
+
+    def __len__(self) -> int:
+        return len(self.columns["gpu"])
+
+    def records(self) -> list[dict[str, Any]]:
+        """A dict per row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+
+    def rows(self) -> list[PredictionRow]:
+        """An object per row."""
+        return [PredictionRow(*row) for row in zip(*(self.columns[name] for name in COLUMNS), strict=True)]
+
+    def frame(self) -> pd.DataFrame:
+        """A data frame; ``attrs["covers"]`` is the scope."""
+        import pandas as pd
+
+        frame = pd.DataFrame(self.columns)
+        frame.attrs["covers"] = self.scope
+        return frame
 
 
-def predict(
-    cnn: object,
-    gpus: object,
-    batch_sizes: int | str | Iterable[object],
-    *,
-    image_size: int | None = None,
-    samples: int | None = None,
-    data_set: str | None = None,
-    validation_samples: int = 0,
-    precision: str = "fp32",
-    memory_format: str = "nchw",
-    framework: str = "pytorch",
-    autotune: bool = False,
-    capture: str = "eager",
-    optimizer: str = "momentum",
-    anchors: Iterable[Anchor | Mapping[str, Any]] = (),
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = None,
-    method: str = "auto",
-    host: str | None = None,
-    offers: str | PathLike[str] | Sequence[Offer] | None = None,
-    spot: bool = False,
-    model: Model | str | PathLike[str] | None = None,
-) -> list[PredictionRow]:
+def answer(question: Question) -> Answer:
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
-
-    Parameters
-    ----------
-    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
-        What is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself.
-    gpus : str, Gpu, or a list of them
-        Names as drivers and people write them; ``"all"`` for the whole catalogue.
-    batch_sizes : int, str, or a list of them
-    image_size : int, optional
-        Side of the square images in pixels; the data set's, else the CNN's usual one.
-    samples, data_set : int, str, optional
-        Training samples per epoch, or a known data set. Without either there are no epoch times.
-    validation_samples : int
-        Samples of a forward-only pass after each epoch, counted at `FORWARD_SHARE` of a training iteration.
-    precision, memory_format, framework, autotune, capture, optimizer
-        How it is trained; see `predictor.catalogue.modes.Mode`.
-    anchors : list of Anchor or dict
-        Measurements of this CNN in this mode; see `predictor.answers.question.anchors_of`.
-    measurements : path, DataFrame or OwnMeasurements, optional
-        A measurement table of one's own: its operators are a library to answer from, its CNNs anchors. What was
-        fitted on one already (`OwnMeasurements.of`) brings the model that it was fitted on.
-    method : str
-        ``"auto"``, or the name of a predictor.
-    host : str, optional
-        The machine around the GPU; a reference host by default.
-    offers : path or list of Offer, optional
-        Prices; the shipped ones by default.
-    spot : bool
-        Use spot prices.
-    model : Model or path, optional
-
-    Returns
-    -------
-    list of PredictionRow
-        In the order of `cnn`, then `gpus`, then ascending batch sizes.
 
     Raises
     ------
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    mode = Mode(framework, precision, memory_format, autotune, capture, optimizer)
-    sizes, chosen = batch_sizes_of(batch_sizes), gpus_of(gpus, precision)
-    n_samples = samples_of(samples, data_set)
-    n_validation = validation_of(validation_samples, n_samples)
-    served, prices = load_model(model), offers_of(offers)
-    known = anchors_of(anchors, served, mode)
-    own = fitted_measurements(measurements, served)
-    served = own.model if own else served
-    rows: list[PredictionRow] = []
-    for each in texts_of(cnn):
-        table = layer_table_of(each, image_size, data_set)
-        also = own.anchors(table, mode) if own else ()
-        memory = peak_memories_gib(table, sizes, mode)
-        for gpu in chosen:
-            forecast = served.forecast(table, gpu, mode, sizes, (*known, *also), method, host)
-            epochs = _epochs(forecast, n_samples, n_validation, sizes, served, mode)
-            offer = None if is_cpu(gpu.name) else cheapest_offer(prices, gpu.name, 1, spot)
-            rows += mark_best(_rows(table, gpu, mode, sizes, forecast, epochs, memory, offer, spot))
-    return rows
+    known, devices = question.knowledge(), question.devices()
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for table in question.layer_tables():
+        forecasts = known.model.forecasts(
+            table,
+            devices,
+            question.batch_sizes,
+            known.anchors(table, question),
+            question.method,
+            question.host,
+        )
+        for name, values in _columns(question, known.model, table, devices, forecasts).items():
+            columns[name] += values
+    return Answer(columns, scope_of(question, known.model, columns))
 
 
-def offers_of(offers: str | PathLike[str] | Sequence[Offer] | None) -> tuple[Offer, ...]:
-    """Return the offers themselves, those of a price file, or the shipped ones."""
-    if offers is None or isinstance(offers, str | PathLike):
-        return load_offers(offers)
-    return tuple(offers)
+def predict(cnn: object, gpus: object, batch_sizes: Any, **options: Any) -> list[PredictionRow]:
+    """Rows of `answer` to a `Question` of these options."""
+    return answer(Question(cnn, gpus, batch_sizes, **options)).rows()
+
+
+def _columns(
+    question: Question,
+    model: Model,
+    table: LayerTable,
+    devices: Sequence[tuple[Gpu, Mode]],
+    forecasts: Sequence[IterationForecast],
+) -> dict[str, list[Any]]:
+    """All columns of one CNN."""
+    sizes = np.array(question.batch_sizes)
+    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in _TIMES}
+    _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
+    offers = cheapest_offers(question.prices(), question.spot)
+    rented = [offers.get(gpu.name) for gpu, _ in devices]
+    memory = _memory_gib(table, devices, question.batch_sizes)
+    fits = (
+        memory
+        <= np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu, _ in devices])[:, None]
+    )
+    per_gpu, n = len(sizes), len(devices) * len(sizes)
+
+    def of_gpus(values: Sequence[Any]) -> list[Any]:
+        return [value for value in values for _ in range(per_gpu)]
+
+    return {
+        "cnn": [table.cnn] * n,
+        "image_size": [table.image_size] * n,
+        "gpu": of_gpus([gpu.name for gpu, _ in devices]),
+        "batch_size": question.batch_sizes * len(devices),
+        "precision": of_gpus([mode.precision for _, mode in devices]),
+        "memory_format": [question.memory_format] * n,
+        "framework": [question.framework] * n,
+        **{name: values.ravel().tolist() for name, values in times.items()},
+        **_epochs(question, model, devices[0][1], sizes, times, rented, fits),
+        "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
+        "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
+        "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),
+        "gpus_used": [1] * n,
+        "priced_on": of_gpus(
+            [str(each.retrieved_on) if each and each.retrieved_on else None for each in rented]
+        ),
+        "peak_memory_gib": memory.ravel().tolist(),
+        "fits_in_memory": fits.ravel().tolist(),
+        "memory_estimate_validated": [memory_estimate_validated(question.framework)] * n,
+        "host": of_gpus([each.host for each in forecasts]),
+        "method": of_gpus([each.method for each in forecasts]),
+        "trained_on": of_gpus([each.trained_on for each in forecasts]),
+        "extrapolates": [tuple(map(str, why)) for each in forecasts for why in each.extrapolates],
+    }
+
+
+def _check_times(
+    time_ms: _Floats, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], sizes: Sequence[int]
+) -> None:
+    """Refuse a model's answer that is not a time."""
+    bad = np.argwhere(~(np.isfinite(time_ms) & (time_ms > 0)))
+    if bad.size:
+        gpu, size = bad[0]
+        raise OutOfRangeError(
+            f"the model gives {time_ms[gpu, size]} ms for {table.cnn} on {devices[gpu][0].name} at batch_size "
+            f"{sizes[size]}, which is no time. Try a batch size nearer to 64, or another method."
+        )
+
+
+def _memory_gib(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], sizes: Sequence[int]) -> _Floats:
+    """Peak memory, shape (n_devices, n_batches); it depends on the mode alone."""
+    of_mode = {mode: peak_memories_gib(table, sizes, mode) for mode in {mode for _, mode in devices}}
+    return np.array([of_mode[mode] for _, mode in devices])
+
+
+def _epochs(
+    question: Question,
+    model: Model,
+    mode: Mode,
+    sizes: NDArray[np.int64],
+    times: dict[str, _Floats],
+    rented: Sequence[Offer | None],
+    fits: NDArray[np.bool_],
+) -> dict[str, list[Any]]:
+    """Columns of the epoch, None without samples; and the recommended batch size, which follows from them."""
+    samples = question.epoch_samples()
+    names = {"epoch_time_s": "iteration_time_ms", "epoch_low_s": "low_ms", "epoch_high_s": "high_ms"}
+    if samples is None:
+        nothing = dict.fromkeys(("iterations_per_epoch", *names, "cost_usd"), [None] * fits.size)
+        return {**nothing, "best_batch": _best(times["iteration_time_ms"] / sizes, fits)}
+    seconds = {
+        name: epoch_times_s(times[time], sizes, samples, question.validation_samples, model, mode)
+        for name, time in names.items()
+    }
+    usd_per_hour = np.array(
+        [[np.nan if each is None else hourly_usd(each, question.spot)] for each in rented]
+    )
+    cost = (seconds["epoch_time_s"] * usd_per_hour / 3600.0).ravel().tolist()
+    return {
+        "iterations_per_epoch": (-(-samples // sizes)).tolist() * len(fits),
+        **{name: values.ravel().tolist() for name, values in seconds.items()},
+        "cost_usd": [None if usd != usd else usd for usd in cost],
+        "best_batch": _best(seconds["epoch_time_s"], fits),
+    }
 
 
 def epoch_times_s(
     iteration_time_ms: _Floats,
-    batch_sizes: Sequence[int] | NDArray[np.int64],
+    batch_sizes: NDArray[np.int64],
     samples: int | NDArray[np.int64],
-    validation_samples: int,
+    validation_samples: int | NDArray[np.int64],
     model: Model,
     mode: Mode,
 ) -> _Floats:
-    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass if asked.
+    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
 
     Notes
     -----
     model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
     approximation, see `FORWARD_SHARE`.
     """
-    sizes = np.asarray(batch_sizes)
-    iterations = -(-samples // sizes)
-    training = model.epoch_time_s(iterations, iteration_time_ms, mode)
-    if not validation_samples:
-        return training
-    validation = -(-validation_samples // sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
+    training = model.epoch_time_s(-(-samples // batch_sizes), iteration_time_ms, mode)
+    validation = -(-validation_samples // batch_sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
     return np.asarray(training + validation, dtype=np.float64)
 
 
-def fitted_measurements(
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None, model: Model
-) -> OwnMeasurements | None:
-    """Return someone's measurements as fitted already, or fit a table of them on top of `model`."""
-    if measurements is None:
-        return None
-    from predictor.answers.question import OwnMeasurements
-
-    return (
-        measurements if isinstance(measurements, OwnMeasurements) else OwnMeasurements.of(measurements, model)
-    )
-
-
-def layer_table_of(cnn: object, image_size: int | None, data_set: str | None) -> LayerTable:
-    """Layer table of a CNN at the image size asked for, else the data set's, else its own."""
-    if image_size is not None:
-        return resolve_cnn(cnn, whole_number("image_size", image_size, high=MAX_IMAGE_SIZE))
-    return resolve_cnn(cnn, data_image_size(data_set, cnn))
-
-
-def validation_of(validation_samples: object, samples: int | None) -> int:
-    """Samples of the validation pass; SchemaError where there is no epoch that it could follow."""
-    count = whole_number("validation_samples", validation_samples, low=0)
-    if count and samples is None:
-        raise SchemaError(
-            f"validation_samples {count} needs an epoch to follow. Pass samples or a data set, too."
-        )
-    return count
-
-
-@dataclass(frozen=True, slots=True)
-class _Epochs:
-    """Per batch size: iterations per epoch, and seconds per epoch with their interval."""
-
-    iterations: list[int]
-    times_s: list[float]
-    low_s: list[float]
-    high_s: list[float]
-
-
-def _epochs(
-    forecast: IterationForecast,
-    samples: int | None,
-    validation_samples: int,
-    sizes: list[int],
-    model: Model,
-    mode: Mode,
-) -> _Epochs | None:
-    if samples is None:
-        return None
-
-    def seconds(time_ms: _Floats) -> list[float]:
-        epochs = epoch_times_s(time_ms, sizes, samples, validation_samples, model, mode)
-        return [float(epoch) for epoch in epochs]
-
-    iterations = [math.ceil(samples / size) for size in sizes]
-    times, low, high = forecast.iteration_time_ms, forecast.low_ms, forecast.high_ms
-    return _Epochs(iterations, seconds(times), seconds(low), seconds(high))
-
-
-def _rows(
-    table: LayerTable,
-    gpu: Gpu,
-    mode: Mode,
-    sizes: list[int],
-    forecast: IterationForecast,
-    epochs: _Epochs | None,
-    memory: list[float],
-    offer: Offer | None,
-    spot: bool,
-) -> list[PredictionRow]:
-    per_hour = _usd_per_hour(offer, spot)
-    return [
-        PredictionRow(
-            cnn=table.cnn,
-            image_size=table.image_size,
-            gpu=gpu.name,
-            batch_size=size,
-            precision=mode.precision,
-            memory_format=mode.memory_format,
-            framework=mode.framework,
-            iterations_per_epoch=epochs.iterations[i] if epochs else None,
-            iteration_time_ms=_checked_time(forecast.iteration_time_ms[i], table, gpu, size),
-            low_ms=float(forecast.low_ms[i]),
-            high_ms=float(forecast.high_ms[i]),
-            gpu_time_ms=float(forecast.gpu_time_ms[i]),
-            host_time_ms=float(forecast.host_time_ms[i]),
-            epoch_time_s=epochs.times_s[i] if epochs else None,
-            epoch_low_s=epochs.low_s[i] if epochs else None,
-            epoch_high_s=epochs.high_s[i] if epochs else None,
-            throughput_samples_per_s=1000.0 * size / float(forecast.iteration_time_ms[i]),
-            cost_usd=epochs.times_s[i] * per_hour / 3600.0 if epochs and per_hour is not None else None,
-            offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
-            offer_gpu_count=offer.gpu_count if offer else None,
-            gpus_used=1,
-            priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
-            peak_memory_gib=memory[i],
-            fits_in_memory=gpu.memory_gib is not None and memory[i] <= gpu.memory_gib,
-            memory_estimate_validated=memory_estimate_validated(mode.framework),
-            best_batch=False,
-            host=forecast.host,
-            method=forecast.method,
-            trained_on=forecast.trained_on,
-            extrapolates=tuple(forecast.extrapolates[i]),
-        )
-        for i, size in enumerate(sizes)
-    ]
-
-
-def _usd_per_hour(offer: Offer | None, spot: bool) -> float | None:
-    if offer is None:
-        return None
-    return offer.spot_usd_per_hour if spot else offer.usd_per_hour
-
-
-def _checked_time(time_ms: float, table: LayerTable, gpu: Gpu, batch_size: int) -> float:
-    """Rule one: a model that answers nonsense is an error, not an answer."""
-    if not (math.isfinite(time_ms) and time_ms > 0):
-        raise OutOfRangeError(
-            f"the model gives {time_ms} ms for {table.cnn} on {gpu.name} at batch_size {batch_size}, "
-            "which is no time. Try a batch size nearer to 64, or another method."
-        )
-    return float(time_ms)
+def _best(time: _Floats, fits: NDArray[np.bool_]) -> list[bool]:
+    """Whether each batch size is the smallest of its GPU that fits and lies within 5 % of the best that fits."""
+    fitting = np.where(fits, time, np.inf)
+    near = fits & (fitting <= NEAR_BEST * fitting.min(axis=1, keepdims=True))
+    first = np.arange(near.shape[1]) == near.argmax(axis=1)[:, None]
+    best: list[bool] = (near & first).ravel().tolist()
+    return best

@@ -1,86 +1,68 @@
 """What an answer covers and what it leaves out, in sentences that go with every prediction."""
 
-from collections.abc import Iterable, Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predictor.catalogue.modes import Mode
 from predictor.operators.memory import memory_estimate_validated
 
 if TYPE_CHECKING:
+    from predictor.answers.question import Question
     from predictor.models.served import Model
 
-__all__ = ["coverage", "coverage_of"]
+__all__ = ["scope_of"]
 
-_FED = "A step copies its images to the GPU, as in the measurements of this framework."
+_COPIES = "An iteration includes the copy of its images to the GPU, as in this framework's measurements."
 _MEMORY = {
-    True: "Peak memory is added up layer by layer; half of measured peaks lie within 2 %, one in twenty 10 % higher.",
-    False: "Peak memory is added up layer by layer by PyTorch's rules; peaks of this framework were not compared.",
+    True: "Peak memory is summed layer by layer; half of the peaks measured lie within 2 % of the estimate, one in "
+    "twenty is over 10 % higher.",
+    False: "Peak memory is summed layer by layer by PyTorch's rules; no peak of this framework was measured.",
 }
-_MODE_OPTIONS = ("framework", "precision", "memory_format", "autotune", "capture", "optimizer")
 
 
-def coverage(
-    mode: Mode,
-    model: "Model",
-    host: str,
-    validation_samples: int = 0,
-    epochs: bool = True,
-    trained_on: Iterable[str] = (),
-) -> str:
+def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[Any]]) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
     Parameters
     ----------
-    mode : Mode
+    question : Question
     model : Model
         Its card names the training data.
-    host : str
-        The host that was predicted for.
-    validation_samples : int
-        Samples of the validation pass that the epoch time contains.
-    epochs : bool
-        Whether epoch times were asked for.
-    trained_on : iterable of str
-        What each answer comes from (`PredictionRow.trained_on`); where none is given, the model's own data.
+    columns : mapping
+        Of the answer: `precision`, `host` and `trained_on` of each row.
     """
-    card = model.card
-    extras = [word for word, on in (("autotune", mode.autotune), ("XLA", mode.xla)) if on]
-    how = ", ".join(
-        [mode.framework, mode.precision, mode.memory_format, mode.capture, mode.optimizer, *extras]
-    )
+    precisions = " or ".join(dict.fromkeys(columns["precision"]))
+    words = [question.framework, precisions, question.memory_format, question.capture, question.optimizer]
     sentences = [
         "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
-        f"Mode: {how}. Host: {host}.",
-        *([_FED] if mode.framework in model.fed_frameworks else []),
-        *_sources(card, trained_on),
+        f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
+        f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
+        *([_COPIES] if question.framework in model.fed_frameworks else []),
+        *_sources(model.card, columns["trained_on"]),
+        *_epoch(question),
+        "Times do not depend on the optimizer or on autotuning: the training data does not tell them apart.",
+        _MEMORY[memory_estimate_validated(question.framework)],
     ]
-    if epochs and validation_samples:
-        sentences.append(
-            f"Epochs hold an approximated forward pass over {validation_samples:,} validation samples."
-        )
-    elif epochs:
-        sentences.append("Epochs hold no validation pass.")
-    sentences.append(
-        "Optimizer and autotuning do not change the times: the training data does not tell them apart."
-    )
-    sentences.append(_MEMORY[memory_estimate_validated(mode.framework)])
     return " ".join(sentences)
 
 
-def _sources(card: Mapping[str, Any], trained_on: Iterable[str]) -> list[str]:
-    """What the model was fitted on, and the layers measured, each where an answer comes from it."""
+def _epoch(question: Question) -> list[str]:
+    if question.epoch_samples() is None:
+        return []
+    if question.validation_samples:
+        return [
+            f"Epochs include an approximate forward pass over {question.validation_samples:,} validation samples."
+        ]
+    return ["Epochs include no validation pass."]
+
+
+def _sources(card: Mapping[str, Any], trained_on: Sequence[str]) -> list[str]:
+    """What the model was fitted on, and the operators measured, each where an answer comes from it."""
     fitted_on = str(card.get("trained_on", "unknown data"))
-    answered = dict.fromkeys(trained_on)
+    used = dict.fromkeys(trained_on)
     model = f"Model: {card.get('name', 'unnamed')}, fitted on {fitted_on}."
-    layers = [f"Layers: {each}." for each in answered if each != fitted_on]
-    return [*([model] if fitted_on in answered or not answered else []), *layers]
-
-
-def coverage_of(predicted_host: str, model: "Model", trained_on: Iterable[str] = (), **options: Any) -> str:
-    """`coverage` of a call of `predict` or `compare` with these options; other options do not matter.
-
-    `predicted_host` is the `host` of its rows, and `trained_on` what they say of themselves.
-    """
-    mode = Mode(**{name: options[name] for name in _MODE_OPTIONS if name in options})
-    asked = options.get("samples") is not None or options.get("data_set") is not None
-    return coverage(mode, model, predicted_host, options.get("validation_samples", 0), asked, trained_on)
+    return [
+        *([model] if fitted_on in used else []),
+        *(f"Layers: {each}." for each in used if each != fitted_on),
+    ]

@@ -1,4 +1,4 @@
-"""GPUs and CPUs: what their data sheets say, which precisions they have, and the rates that they sustain.
+"""GPUs and CPUs: specifications, names, precisions, peak rates, and the rates that they sustain.
 
 Units: clocks in GHz, bandwidth in GB/s (10^9 bytes), memory and L2 cache in GiB and MiB, peaks in TFLOP/s.
 """
@@ -12,43 +12,39 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, lru_cache
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
+from predictor.checks import yes_or_no
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
 from predictor.files import data_file
 
 __all__ = [
-    "CPU_PREFIX",
     "ELEMENT_BYTES",
-    "GENERATIONS",
     "LAUNCH_MS",
     "Gpu",
     "Rates",
     "all_gpus",
     "check_precision",
     "cpu_device",
+    "default_precision",
     "design_of",
+    "device_of",
     "find_gpu",
+    "generations",
     "is_cpu",
     "load_gpus",
+    "peak_tflop_per_s",
     "precisions_of",
     "rates_of",
 ]
-
-GENERATIONS = ("kepler", "maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
-
-# A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".
-_MEMORY_SUFFIX = re.compile(r"^(?P<stem>.*\S)[\s_\-(]+(?P<gib>\d+)\s*gi?b?\)?$", re.IGNORECASE)
-_VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU as software sees it: of a card with several chips (K80, M60, ...), one chip.
 
-    Every field is a column of `datasets/gpus.csv`, whose meaning, unit and source `datasets/README.md` tells;
+    Every field is a column of `datasets/gpus.csv`; `datasets/README.md` gives its meaning, unit and source.
     None where no vendor's sheet gives the value. Peaks are at the boost clock; tensor peaks are dense, with
     sums in fp32 as training does.
     """
@@ -85,6 +81,11 @@ class Gpu:
     retrieved_on: str
     verified: bool
     notes: str
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this is a CPU in a GPU's form (`cpu_device`)."""
+        return is_cpu(self.name)
 
 
 def load_gpus(path: Path) -> tuple[Gpu, ...]:
@@ -124,9 +125,51 @@ def all_gpus() -> tuple[Gpu, ...]:
     return load_gpus(data_file("gpus.csv"))
 
 
+@cache
+def generations() -> tuple[str, ...]:
+    """Generations of the catalogue's GPUs, oldest first, as its rows are sorted."""
+    return tuple(dict.fromkeys(gpu.generation for gpu in all_gpus()))
+
+
+def _gpu(row: Mapping[str, str | None], where: str) -> Gpu:
+    values = {}
+    for field in fields(Gpu):
+        text = (row[field.name] or "").strip()
+        try:
+            values[field.name] = _READ[str(field.type)](text)
+        except ValueError:  # a SchemaError is one
+            raise SchemaError(f"{where}: {field.name} is {text!r}, which is not its type.") from None
+    return Gpu(**values)
+
+
+def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: read(text) if text else None
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip())
+
+
+# How a cell of each type of Gpu's fields is read.
+_READ: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda text: yes_or_no("a flag", text),
+    "int | None": _optional(int),
+    "float | None": _optional(float),
+    "tuple[str, ...]": _names,
+}
+
+
+# A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".
+_MEMORY_SUFFIX = re.compile(r"^(?P<stem>.*\S)[\s_\-(]+(?P<gib>\d+)\s*gi?b?\)?$", re.IGNORECASE)
+_VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
+
+
 @lru_cache(maxsize=4096)
 def find_gpu(name: str) -> Gpu:
-    """Find the one GPU that a name means.
+    """Find the GPU of a name.
 
     Parameters
     ----------
@@ -141,7 +184,7 @@ def find_gpu(name: str) -> Gpu:
     Raises
     ------
     UnknownGpuError
-        If no GPU goes by this name (the nearest are listed), or several do (``"V100"``; all are listed).
+        If no GPU has this name (the nearest are listed), or several have (``"V100"``; all are listed).
 
     Examples
     --------
@@ -162,47 +205,8 @@ def find_gpu(name: str) -> Gpu:
     )
 
 
-def design_of(gpu: Gpu) -> str:
-    """Name what computes alike: the chip, its active SMs and its boost clock, whatever memory is beside it.
-
-    Examples
-    --------
-    >>> design_of(find_gpu("V100-SXM2-16GB")) == design_of(find_gpu("V100-SXM2-32GB"))
-    True
-    >>> design_of(find_gpu("T4"))
-    'TU104, 40 SMs, 1.59 GHz'
-    """
-    return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
-
-
-def precisions_of(gpu: Gpu) -> tuple[str, ...]:
-    """Names of the precisions that a GPU computes in hardware, in the words of measurement tables.
-
-    Notes
-    -----
-    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
-    is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
-    bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
-    rate, so that libraries compute in fp32 there; it trains in fp16 all the same, so it is listed.
-    """
-    capability = gpu.compute_capability
-    half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
-    tf32, bf16 = (("tf32",), ("amp_bf16",)) if capability >= 8.0 else ((), ())
-    return ("fp32", *tf32, *half, *bf16)
-
-
-def check_precision(gpu: Gpu, precision: str) -> None:
-    """Raise OutOfRangeError, listing what the GPU has, if it does not compute in `precision`."""
-    available = precisions_of(gpu)
-    if precision not in available:
-        raise OutOfRangeError(
-            f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
-            f"It has: {', '.join(available)}."
-        )
-
-
 def _candidates(name: str) -> tuple[Gpu, ...]:
-    """List the GPUs that a name may mean; where a memory size ends the name, those with that memory."""
+    """GPUs that a name may mean; where it ends in a memory size, those with that memory."""
     exact, bare = _index()
     found = exact.get(_key(name)) or bare.get(_bare_key(name), ())
     if found:
@@ -215,7 +219,7 @@ def _candidates(name: str) -> tuple[Gpu, ...]:
 
 @cache
 def _index() -> tuple[Mapping[str, tuple[Gpu, ...]], Mapping[str, tuple[Gpu, ...]]]:
-    """Names with their vendor words, and names without, each to the GPUs that bear it."""
+    """Names with vendor words, and names without, each with its GPUs."""
     exact: dict[str, tuple[Gpu, ...]] = {}
     bare: dict[str, tuple[Gpu, ...]] = {}
     for gpu in all_gpus():
@@ -251,62 +255,45 @@ def _nearest_names(name: str, n: int = 3) -> str:
     return ", ".join(repr(known) for known in list(names)[:n]) or "none is close"
 
 
-def _gpu(row: Mapping[str, str | None], where: str) -> Gpu:
-    values = {}
-    for field in fields(Gpu):
-        text = (row[field.name] or "").strip()
-        try:
-            values[field.name] = _READ[str(field.type)](text)
-        except ValueError:
-            raise SchemaError(f"{where}: {field.name} is {text!r}, which is not its type.") from None
-    return Gpu(**values)
+def design_of(gpu: Gpu) -> str:
+    """Name of the chip, its active SMs and boost clock: GPUs that share it compute alike, whatever their memory.
 
-
-def _optional(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: read(text) if text else None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(";") if part.strip())
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in ("yes", "no"):
-        raise ValueError(text)
-    return text == "yes"
-
-
-# How a cell of each type of Gpu's fields is read.
-_READ: dict[str, Callable[[str], Any]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "bool": _yes_or_no,
-    "int | None": _optional(int),
-    "float | None": _optional(float),
-    "tuple[str, ...]": _names,
-}
-
-
-CPU_PREFIX = "cpu:"
-"""What the name of a CPU begins with, in measurement tables and questions."""
+    Examples
+    --------
+    >>> design_of(find_gpu("V100-SXM2-16GB")) == design_of(find_gpu("V100-SXM2-32GB"))
+    True
+    >>> design_of(find_gpu("T4"))
+    'TU104, 40 SMs, 1.59 GHz'
+    """
+    return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
 
 
 def is_cpu(name: str) -> bool:
     """Whether a device's name is a CPU's: ``cpu:<model>``."""
-    return name.startswith(CPU_PREFIX)
+    return name.startswith("cpu:")
+
+
+def device_of(name: str) -> Gpu:
+    """The CPU (``cpu:<model>``) or the GPU of the catalogue that a name means.
+
+    Raises
+    ------
+    UnknownGpuError
+        As `find_gpu`.
+    """
+    return cpu_device(name) if is_cpu(name) else find_gpu(name)
 
 
 def cpu_device(name: str) -> Gpu:
-    """A CPU in a GPU's form: fp32 only, memory without bound, and rates that mean nothing (1).
+    """A CPU in a GPU's form: fp32 alone, memory without bound, rates of 1, which mean nothing.
 
-    Only measured operators of it may answer; `Model.forecast` refuses everything else.
+    Only operators measured on it answer for a CPU; `Model.forecast` refuses everything else.
     """
     return Gpu(
         name=name,
         chip=name,
         architecture="CPU",
-        generation=GENERATIONS[-1],  # any: a CPU is compared with itself alone
+        generation=generations()[-1],  # any: a CPU is compared with itself alone
         compute_capability=0.0,
         sm_count=1,
         cuda_cores=0,
@@ -338,10 +325,45 @@ def cpu_device(name: str) -> Gpu:
     )
 
 
-LAUNCH_MS = 0.004
-"""Shortest time of a kernel on the device; a constant of CUDA GPUs since Kepler, to within a factor of two."""
+def precisions_of(gpu: Gpu) -> tuple[str, ...]:
+    """Names of the precisions that a GPU computes in hardware, in the words of measurement tables.
 
-ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp32_or_tf32": 4, "fp16": 2, "amp_fp16": 2, "amp_bf16": 2}
+    Notes
+    -----
+    By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
+    is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
+    bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
+    rate, so libraries store in fp16 and compute in fp32 there; fp16 is listed all the same.
+    """
+    capability = gpu.compute_capability
+    half = ("fp16", "amp_fp16") if capability >= 5.3 else ()
+    tf32, bf16 = (("tf32",), ("amp_bf16",)) if capability >= 8.0 else ((), ())
+    return ("fp32", *tf32, *half, *bf16)
+
+
+_TF32_BY_DEFAULT = ("pytorch", "tensorflow")
+
+
+def default_precision(gpu: Gpu, framework: str) -> str:
+    """What a framework computes in on a GPU unless its user chooses: TF32 where the GPU has it, else fp32.
+
+    Notes
+    -----
+    PyTorch computes convolutions in TF32 by default (`torch.backends.cudnn.allow_tf32`), TensorFlow convolutions and
+    products from 2.4 on (its RFC 287); Chainer's CuPy computes in fp32 (`CUPY_TF32` is off).
+    """
+    return "tf32" if framework in _TF32_BY_DEFAULT and "tf32" in precisions_of(gpu) else "fp32"
+
+
+def check_precision(gpu: Gpu, precision: str) -> None:
+    """Raise OutOfRangeError, listing what the GPU has, if it does not compute in `precision`."""
+    available = precisions_of(gpu)
+    if precision not in available:
+        raise OutOfRangeError(
+            f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
+            f"It has: {', '.join(available)}."
+        )
+
 
 _TENSOR_PEAK = {
     "tf32": "peak_tf32_tflop_per_s",
@@ -350,6 +372,35 @@ _TENSOR_PEAK = {
     "amp_fp16": "peak_fp16_tensor_tflop_per_s",
     "amp_bf16": "peak_bf16_tensor_tflop_per_s",
 }
+
+
+def _tensor_peak(gpu: Gpu, precision: str) -> float | None:
+    """Peak of the tensor cores at a precision; None where the GPU has none for it, or it needs none."""
+    peak: float | None = getattr(gpu, _TENSOR_PEAK[precision]) if precision in _TENSOR_PEAK else None
+    return peak
+
+
+def peak_tflop_per_s(gpu: Gpu, precision: str) -> float:
+    """Peak rate of a GPU at a precision, in 10^12 FLOP/s (dense, fp32 accumulate); NaN if it is not known.
+
+    Notes
+    -----
+    Before compute capability 7.0 there are no tensor cores, and fp16 training computes at the fp32 rate.
+    ``fp32_or_tf32`` means what frameworks do when left alone: TF32 where the GPU has it (compute capability
+    8.0).
+    """
+    tensor = _tensor_peak(gpu, precision)
+    if tensor is not None:
+        return tensor
+    without_tensor_cores = {"fp32": math.inf, "fp32_or_tf32": 8.0, "fp16": 7.0, "amp_fp16": 7.0}
+    in_fp32 = gpu.compute_capability < without_tensor_cores.get(precision, 0.0)
+    return gpu.peak_fp32_tflop_per_s if in_fp32 else math.nan
+
+
+LAUNCH_MS = 0.004
+"""Shortest time of a kernel on the device; a constant of CUDA GPUs since Kepler, to within a factor of two."""
+
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp32_or_tf32": 4, "fp16": 2, "amp_fp16": 2, "amp_bf16": 2}
 
 # Share of the pin bandwidth that a streaming kernel reaches, by memory technology, and a further share on Kepler,
 # which has no L2 large enough to merge its accesses; share of the peak that Kepler's four schedulers can issue
@@ -396,7 +447,7 @@ def rates_of(gpu: Gpu, precision: str) -> Rates:
         _KEPLER_MEMORY_SHARE if kepler else 1.0
     )
     fp32 = gpu.peak_fp32_tflop_per_s * 1e9 * clock
-    peak = getattr(gpu, _TENSOR_PEAK[precision]) if precision in _TENSOR_PEAK else None
+    peak = _tensor_peak(gpu, precision)
     return Rates(
         flop_per_ms=fp32 if peak is None else peak * 1e9 * clock,
         fp32_flop_per_ms=fp32,
@@ -409,4 +460,4 @@ def rates_of(gpu: Gpu, precision: str) -> Rates:
 def _sustained_clock_share(gpu: Gpu) -> float:
     if not gpu.name.startswith(_DATA_CENTRE_CHIPS) or gpu.base_clock_ghz is None:
         return 1.0
-    return sqrt(gpu.base_clock_ghz / gpu.boost_clock_ghz)
+    return math.sqrt(gpu.base_clock_ghz / gpu.boost_clock_ghz)

@@ -1,21 +1,28 @@
-"""What an hour on a GPU costs: cloud offers, checked as they are read.
-
-It needs the standard library alone, so that it loads at once.
-"""
+"""Cloud offers of GPUs with their prices per hour, checked when read; the standard library alone, so it loads fast."""
 
 import csv
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 
 from predictor.catalogue.devices import find_gpu
+from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.files import data_file
 
-__all__ = ["OPTIONAL_COLUMNS", "REQUIRED_COLUMNS", "Offer", "cheapest_offer", "load_offers", "offers_for"]
+__all__ = [
+    "OPTIONAL_COLUMNS",
+    "REQUIRED_COLUMNS",
+    "Offer",
+    "cheapest_offers",
+    "hourly_usd",
+    "load_offers",
+    "offers_for",
+]
 
 REQUIRED_COLUMNS = ("provider", "instance", "gpu", "gpu_count", "usd_per_hour")
 OPTIONAL_COLUMNS = (
@@ -29,7 +36,6 @@ OPTIONAL_COLUMNS = (
     "retrieved_on",
     "historic",
 )
-_YES_OR_NO = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False, "": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,15 @@ def load_offers(path: str | PathLike[str] | None = None) -> tuple[Offer, ...]:
         If a row's GPU is unknown or its name fits several; the message has the line.
     """
     file_path = data_file("offers.csv") if path is None else Path(path)
+    if not file_path.is_file():
+        raise SchemaError(
+            f"there is no price file {file_path}. Pass --offers FILE, or none for the shipped offers."
+        )
+    return _load(file_path, file_path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _load(file_path: Path, _modified_ns: int) -> tuple[Offer, ...]:
     columns, rows = _read(file_path)
     missing = [column for column in REQUIRED_COLUMNS if column not in columns]
     if missing:
@@ -113,7 +128,7 @@ def offers_for(
     spot : bool, default False
         Only offers with a spot price, ranked by it.
     historic : bool, default False
-        Include offers that are history, which nobody can rent today.
+        Include historic offers, which cannot be rented today.
 
     Returns
     -------
@@ -129,27 +144,29 @@ def offers_for(
         and (historic or not offer.historic)
         and (not spot or offer.spot_usd_per_hour is not None)
     ]
-    return tuple(sorted(fitting, key=lambda offer: _price(offer, spot)))
+    return tuple(sorted(fitting, key=lambda offer: hourly_usd(offer, spot)))
 
 
-def cheapest_offer(
-    offers: Iterable[Offer], gpu_name: str, n_gpus: int = 1, spot: bool = False
-) -> Offer | None:
-    """Return the cheapest machine that today has at least `n_gpus` of a GPU, or None if there is none."""
-    return next(iter(offers_for(offers, gpu_name, n_gpus, spot=spot)), None)
+def cheapest_offers(offers: Iterable[Offer], spot: bool = False) -> dict[str, Offer]:
+    """The cheapest machine for rent today with at least one GPU, by the GPU's canonical name."""
+    found: dict[str, Offer] = {}
+    for offer in offers:
+        if offer.historic or offer.gpu_count < 1 or (spot and offer.spot_usd_per_hour is None):
+            continue
+        known = found.get(offer.gpu)
+        if known is None or hourly_usd(offer, spot) < hourly_usd(known, spot):
+            found[offer.gpu] = offer
+    return found
 
 
-def _price(offer: Offer, spot: bool) -> float:
+def hourly_usd(offer: Offer, spot: bool = False) -> float:
+    """US$ per hour of the whole machine; infinite where it has no spot price."""
     price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
     return math.inf if price is None else price
 
 
 def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str | None]]]]:
     """Columns of a CSV file, and its rows with their line numbers."""
-    if not path.is_file():
-        raise SchemaError(
-            f"there is no price file {path}. Pass --offers FILE, or none for the shipped offers."
-        )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -164,7 +181,7 @@ def _read(path: Path) -> tuple[tuple[str, ...], list[tuple[int, Mapping[str, str
 
 def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
     cell = {column: (row.get(column) or "").strip() for column in (*REQUIRED_COLUMNS, *OPTIONAL_COLUMNS)}
-    historic = _flag(cell["historic"], where)
+    historic = yes_or_no(f"{where}: historic", cell["historic"])
     on_demand = _positive(cell, "usd_per_hour", where)
     spot = _optional(cell, "spot_usd_per_hour", where)
     if spot is not None and spot > on_demand:
@@ -213,13 +230,6 @@ def _positive(cell: Mapping[str, str], column: str, where: str) -> float:
 
 def _optional(cell: Mapping[str, str], column: str, where: str) -> float | None:
     return _positive(cell, column, where) if cell[column] else None
-
-
-def _flag(text: str, where: str) -> bool:
-    try:
-        return _YES_OR_NO[text.casefold()]
-    except KeyError:
-        raise SchemaError(f"{where}: historic {text!r} is neither true nor false.") from None
 
 
 def _date(text: str, where: str, needed: bool) -> date | None:

@@ -6,21 +6,37 @@ shape, so that counting shapes in a target CNN says which proxies stand for it.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import MODE_COLUMNS, mode_words
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.builder import FeatureMap, NetBuilder
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROXY_TIME_PREFIX", "proxy_counts", "proxy_name", "proxy_time_columns"]
+__all__ = [
+    "PROXY_CLASSES",
+    "PROXY_TIME_PREFIX",
+    "proxy_counts",
+    "proxy_name",
+    "proxy_table",
+    "proxy_time_columns",
+]
 
 PROXY_TIME_PREFIX = "proxy_epoch_time_s_"
 """Prefix and name of a proxy make the column of its epoch time on the row's GPU at the row's batch size."""
+
+PROXY_CLASSES = 10
+
+_PROXY_NAME = re.compile(
+    r"(?P<side>\d+)_(?P<inputs>\d+)_(?P<outputs>\d+)"
+    r"(?:_k(?P<height>\d+)(?:x(?P<width>\d+))?_s(?P<stride>\d+)_g(?P<groups>\d+))?"
+)
 
 _CONVOLUTIONS = tuple(
     name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution and entry.is_measured
@@ -114,3 +130,63 @@ def _check_convolution(layer: Layer) -> None:
 
 def _pair(height: int | None, width: int | None) -> str:
     return f"{height}" if height == width else f"{height}x{width}"
+
+
+def proxy_table(name: str) -> LayerTable:
+    """Layer table of a proxy CNN: convolution, batch norm, ReLU, max pooling, linear layer to 10 classes.
+
+    Parameters
+    ----------
+    name : str
+        ``H_CIN_COUT`` or ``H_CIN_COUT_kK_sS_gG``, as `proxy_name` writes it: images of H x H pixels and
+        CIN channels, COUT filters of K x K (``k1x7``: height x width), stride S, G groups.
+
+    Raises
+    ------
+    SchemaError
+        If the name is not of this form, or no such convolution exists.
+
+    Notes
+    -----
+    The convolution has no bias and pads half its kernel, so that stride 1 keeps the image's size. Pooling is
+    2 x 2, left out where a single row or column is left.
+
+    Examples
+    --------
+    >>> [layer.type for layer in proxy_table("16_128_128")]
+    ['conv2d', 'batch_norm', 'activation', 'max_pool', 'flatten', 'linear']
+    """
+    side, inputs, outputs, kernel, stride, groups = _parts_of_name(name)
+    net = NetBuilder(name, side, inputs)
+    image = FeatureMap(IMAGE, inputs, side, side)
+    padding = ((kernel[0] - 1) // 2, (kernel[1] - 1) // 2)
+    x = net.conv_norm(image, "conv", outputs, kernel, stride, padding, groups)
+    if min(x.height, x.width) >= 2:
+        x = net.max_pool(x, "pool", 2, 2)
+    net.linear(net.flatten(x), "linear", PROXY_CLASSES)
+    return net.table()
+
+
+def _parts_of_name(name: str) -> tuple[int, int, int, tuple[int, int], int, int]:
+    match = _PROXY_NAME.fullmatch(name)
+    if match is None:
+        raise SchemaError(
+            f"{name!r} names no proxy CNN. Write height, input channels and filters, such as '16_128_128', with "
+            "kernel, stride and groups where they are not 3, 1, 1: '56_64_256_k1_s1_g1'."
+        )
+    part = {key: int(value) for key, value in match.groupdict().items() if value is not None}
+    height = part.get("height", 3)
+    kernel, stride, groups = (height, part.get("width", height)), part.get("stride", 1), part.get("groups", 1)
+    side, inputs, outputs = part["side"], part["inputs"], part["outputs"]
+    if min(side, inputs, outputs, *kernel, stride, groups) < 1:
+        raise SchemaError(f"proxy {name!r} has a 0 in its name: every number must be at least 1.")
+    if inputs % groups or outputs % groups:
+        raise SchemaError(
+            f"proxy {name!r}: {groups} groups do not divide {inputs} input channels and {outputs} filters. "
+            "Choose a number that divides both."
+        )
+    if max(kernel) > side + 2 * ((min(kernel) - 1) // 2):
+        raise SchemaError(
+            f"proxy {name!r}: a kernel of {kernel[0]} x {kernel[1]} does not fit an image of {side} pixels."
+        )
+    return side, inputs, outputs, kernel, stride, groups

@@ -1,11 +1,14 @@
-"""Runs scenarios: fits every fold cold, predicts what was held out, and summarises errors and coverage."""
+"""Runs scenarios: fits every fold from nothing, predicts what was held out, and sums up errors and coverage.
+
+Cells that a predictor or a split refuses are kept with their reason.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,17 +17,15 @@ from predictor.cnns.proxies import PROXY_TIME_PREFIX
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold, Positions
+from predictor.measurements.features import KERNEL_TIME_PREFIX
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from predictor.evaluation.scenarios import Scenario
 
 __all__ = [
     "COVERAGE",
     "ROW_COLUMNS",
     "EvaluationResult",
-    "Outcome",
     "Refusal",
     "absolute_error",
     "error_table",
@@ -36,54 +37,302 @@ __all__ = [
     "run_to_run_noise",
 ]
 
+COVERAGE = 0.9
+"""Share of truths that an interval is meant to hold."""
+
+ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
+"""What identifies a tested row in the tables of an evaluation."""
+
+_ANSWERS = ("iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s")
+_MEASURED_BESIDE = ("gpu_time_ms", "host_time_ms", "peak_memory_mib", "conv_algorithms")
+_CELL = ["gpu", "cnn", "image_size"]
 _SAME_RUN = (
     "source", "framework", "gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "xla",
     "optimizer",
 )  # fmt: skip
 
 
-def relative_spread(features: pd.DataFrame) -> NDArray[np.float64]:
-    """Interquartile range of each row's repeats over its time, as a fraction.
+class Refusal(NamedTuple):
+    """Rows of a fold that a predictor did not answer, and why."""
 
-    Where a row keeps no repeats but the table times the same configuration several times, the interquartile
-    range of those rows over their median stands in; NaN where neither is known.
+    scenario: str
+    fold: str
+    predictor: str
+    n_rows: int
+    reason: str
+
+
+Answers = tuple["list[pd.DataFrame]", list[Refusal]]
+"""Tables of predictions, and what was refused."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EvaluationResult:
+    """What every predictor answered, and what was true.
+
+    `predictions` has one row per scenario, fold, predictor and tested row: `scenario, fold, predictor, row`
+    (position in the feature table), `gpu, cnn, image_size, batch_size, precision, measured, predicted, low,
+    high` (ms; ms per image or seconds where the scenario says so). `not_applicable` has `scenario, fold,
+    predictor, n_rows, reason`; `noise` gives each scenario's run-to-run noise as a fraction; `published` says
+    whether published data were evaluated, to which alone starts and goals belong.
     """
-    time_ms = features["iteration_time_ms"].to_numpy(dtype=float)
-    spread = np.full(len(features), np.nan)
-    if "iteration_time_ms_iqr" in features:
-        spread = features["iteration_time_ms_iqr"].to_numpy(dtype=float) / time_ms
-    return np.where(np.isnan(spread), _spread_of_repeated_rows(features), spread)
+
+    predictions: pd.DataFrame
+    not_applicable: pd.DataFrame
+    noise: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    published: bool = True
+
+    def start_and_goal(self, scenario: str) -> tuple[float | None, float | None]:
+        """Give the best figure known before and the goal (MAPE, fractions); None on data that have none."""
+        found = find_scenario(scenario)
+        return (found.start, found.goal) if self.published else (None, None)
+
+    def scenarios(self) -> list[str]:
+        """Names of the scenarios that were asked for, in order."""
+        asked = {*self.predictions["scenario"], *self.not_applicable["scenario"]}
+        return [name for name in SCENARIOS if name in asked]
+
+    def table(self, scenario: str | None = None) -> pd.DataFrame:
+        """One scenario's errors by predictor, best first; those of all scenarios where none is named.
+
+        Returns
+        -------
+        DataFrame
+            `scenario, predictor, mape, median, p90, n, coverage, worst_coverage, worst_coverage_group,
+            worst_mape, worst_mape_group, noise, start, goal, notes`; errors, coverage and noise are
+            fractions.
+        """
+        import pandas as pd
+
+        names = self.scenarios() if scenario is None else [find_scenario(scenario).name]
+        tables = [error_table(self, SCENARIOS[name]) for name in names]
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Every scenario's table by its name."""
+        return {name: self.table(name) for name in self.scenarios()}
 
 
-def _spread_of_repeated_rows(features: pd.DataFrame) -> NDArray[np.float64]:
-    columns = [column for column in _SAME_RUN if column in features]
-    run = features.groupby(columns, dropna=False, sort=False).ngroup()
-    times = features["iteration_time_ms"].groupby(run)
-    low, median, high = (run.map(times.quantile(q)) for q in (0.25, 0.5, 0.75))
-    repeated = times.transform("size") > 1
-    return ((high - low) / median).where(repeated).to_numpy(dtype=float)
+def evaluate(
+    features: pd.DataFrame,
+    scenarios: Sequence[str] | None = None,
+    predictors: Sequence[str] | Mapping[str, Any] | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> EvaluationResult:
+    """Judge predictors on measurements that their fit never saw.
 
+    Parameters
+    ----------
+    features : DataFrame of n rows
+        A feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`.
+    scenarios : sequence of str, optional
+        Names in `SCENARIOS`; by default all of them, on data without published rows those for any table.
+    predictors : sequence of str, or mapping of name to estimator, optional
+        Registered names, or estimators of one's own; by default every registered one that applies.
+    seed : int
+        Decides what a scenario draws at random, and predictors' own `random_state`.
+    n_jobs : int
+        Processes.
 
-def run_to_run_noise(features: pd.DataFrame) -> float:
-    """Median over rows of the relative spread of repeats, as a fraction; NaN where nothing was repeated."""
+    Returns
+    -------
+    EvaluationResult
+        Cells that cannot be answered (an EpochcastError of the predictor or of the split) are in
+        `not_applicable` with their reason.
+
+    Raises
+    ------
+    DataError
+        If the table is empty, or a scenario or predictor is unknown.
+    """
+    from joblib import Parallel, delayed
+
     if features.empty:
-        return float("nan")
-    spread = relative_spread(features)
-    known = spread[np.isfinite(spread)]
-    return float(np.median(known)) if known.size else float("nan")
+        raise DataError("the table has no rows to evaluate on. Pass measurements with iteration_time_ms.")
+    published = holds_published_rows(features)
+    usual = [name for name, scenario in SCENARIOS.items() if published or scenario.for_any_table]
+    chosen = [find_scenario(name) for name in (usual if scenarios is None else scenarios)]
+    jobs: list[tuple[Scenario, str, Any, list[Fold]]] = []
+    refused: list[Refusal] = []
+    noise: dict[str, float] = {}
+    for scenario in chosen:
+        try:
+            folds = scenario.folds(features, seed)
+        except EpochcastError as error:
+            refused.append(Refusal(scenario.name, "all", "all", 0, str(error)))
+            continue
+        noise[scenario.name] = run_to_run_noise(features.iloc[_tested(folds)])
+        for name, estimator in _applicable(scenario, predictors).items():
+            jobs += [(scenario, name, estimator, alike) for alike in _by_training_rows(folds)]
+    done = Parallel(n_jobs=n_jobs)(delayed(run_folds)(features, *job, seed) for job in jobs)
+    return EvaluationResult(*_collected(done, refused), noise, seed, published)
 
 
-def absolute_error(predictions: pd.DataFrame) -> pd.Series[float]:
-    """|predicted / measured - 1| of every row, a fraction; NaN where nothing finite was predicted."""
-    error = (predictions["predicted"].astype(float) / predictions["measured"].astype(float) - 1.0).abs()
-    return error.where(np.isfinite(error))
+def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Fresh, unfitted predictors of `predictor.models.registry.PREDICTORS` by name; all of them if none is named.
+
+    Raises
+    ------
+    SchemaError
+        If a name is not registered.
+    """
+    from predictor.models.registry import PREDICTORS, new_predictor
+
+    return {name: new_predictor(name) for name in (PREDICTORS if names is None else names)}
 
 
-def inside_interval(predictions: pd.DataFrame) -> pd.Series[float]:
-    """1.0 where the truth lies inside the interval, 0.0 where not, NaN where no interval was given."""
-    low, high = predictions["low"].astype(float), predictions["high"].astype(float)
-    measured = predictions["measured"].astype(float)
-    return ((measured >= low) & (measured <= high)).astype(float).where(low.notna() & high.notna())
+def _tested(folds: list[Fold]) -> Positions:
+    return np.unique(np.concatenate([fold.test for fold in folds]))
+
+
+def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
+    from predictor.evaluation.epoch_time import as_epoch_time, as_iteration_time
+
+    if isinstance(predictors, Mapping):
+        found = dict(predictors)
+    elif predictors is None and scenario.predictors:
+        found = registered_predictors(scenario.predictors)
+    else:
+        found = registered_predictors(predictors)
+    if scenario.answer == "gpu_time_ms":
+        found = {name: _answering(each, scenario.answer) for name, each in found.items()}
+    found = as_iteration_time(found)
+    return as_epoch_time(found) if scenario.answer == "epoch_time_s" else found
+
+
+def _answering(estimator: Any, answer: str) -> Any:
+    """Set which time a predictor answers, where it has the choice; the others predict whatever y holds."""
+    from sklearn.base import clone
+
+    return clone(estimator).set_params(answers=answer) if "answers" in estimator.get_params() else estimator
+
+
+def _by_training_rows(folds: list[Fold]) -> list[list[Fold]]:
+    """Folds that train on the same rows, together: they need one fit."""
+    alike: dict[bytes, list[Fold]] = {}
+    for fold in folds:
+        alike.setdefault(fold.train.tobytes(), []).append(fold)
+    return list(alike.values())
+
+
+def _collected(done: Iterable[Answers], refused: list[Refusal]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    import pandas as pd
+
+    frames: list[pd.DataFrame] = []
+    for answered, not_answered in done:
+        frames += answered
+        refused += not_answered
+    columns = ["scenario", "fold", "predictor", "row", *ROW_COLUMNS, "measured", "predicted", "low", "high"]
+    predictions = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+    return predictions, pd.DataFrame(refused, columns=list(Refusal._fields))
+
+
+def run_folds(
+    features: pd.DataFrame, scenario: Scenario, name: str, estimator: Any, folds: list[Fold], seed: int
+) -> Answers:
+    """Fit once and predict every fold; one BLAS thread, since the order of sums changes digits."""
+    from sklearn.base import clone
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    answered: list[pd.DataFrame] = []
+    refused: list[Refusal] = []
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # The summary counts predicted times that are not above zero.
+        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
+        model = clone(estimator)
+        if "random_state" in model.get_params():
+            model.set_params(random_state=seed)
+        try:
+            _fit(model, features, scenario, folds[0])
+        except EpochcastError as error:
+            return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error)) for fold in folds]
+        for fold in folds:
+            answers, refusals = _whole_or_by_cell(model, features, scenario, name, fold)
+            answered += answers
+            refused += refusals
+    return answered, refused
+
+
+def _whole_or_by_cell(
+    model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold
+) -> Answers:
+    """Predict a fold; if it is refused, predict each of its CNNs apart, so that one refusal costs one CNN."""
+    try:
+        return [_answers(model, features, scenario, name, fold)], []
+    except EpochcastError as error:
+        cells = features.iloc[fold.test].groupby(_CELL, sort=False).indices
+        if len(cells) == 1:
+            return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error))]
+    parts = [replace(fold, test=fold.test[rows]) for rows in cells.values()]
+    found = [_whole_or_by_cell(model, features, scenario, name, part) for part in parts]
+    return [each for tables, _ in found for each in tables], [
+        each for _, refused in found for each in refused
+    ]
+
+
+def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
+    uses_operators = getattr(model, "uses_operators", False)
+    if scenario.needs_operators and not uses_operators:
+        raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
+    train = features.iloc[fold.train]
+    if not uses_operators and "kind" in train:
+        train = train[train["kind"].fillna("target") == "target"]
+    model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
+
+
+def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
+    """Leave out the answer, but not what else was measured: kernel times are labels to learn from."""
+    return rows.drop(columns=_hidden(rows, scenario, _ANSWERS))
+
+
+def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
+    """Leave out all that was measured of the rows, so that no predictor can read the answer."""
+    profiled = [str(column) for column in rows if str(column).startswith(KERNEL_TIME_PREFIX)]
+    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *profiled)))
+
+
+def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
+    hidden = [column for column in measured if column in rows and column not in scenario.known]
+    if not scenario.proxies_known:
+        hidden += [str(column) for column in rows if str(column).startswith(PROXY_TIME_PREFIX)]
+    return hidden
+
+
+def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
+    return rows[scenario.answer].to_numpy(dtype=float)
+
+
+def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold) -> pd.DataFrame:
+    rows = features.iloc[fold.test]
+    shown = _shown_to_predict(rows, scenario)
+    known = features.iloc[fold.anchors]
+    extra: dict[str, Any] = {}
+    if getattr(model, "uses_anchors", False):
+        extra["anchors"] = (_shown_to_predict(known, scenario), _truth(known, scenario))
+    predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
+    low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
+    if hasattr(model, "predict_interval"):
+        ends = model.predict_interval(shown, **extra, coverage=COVERAGE)
+        low, high = (_one_per_row(end, name, len(rows)) for end in ends)
+    scale = 1.0 / rows["batch_size"].to_numpy(dtype=float) if scenario.per_image else 1.0
+    answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
+    answered.insert(0, "scenario", scenario.name)
+    answered.insert(1, "fold", fold.name)
+    answered.insert(2, "predictor", name)
+    answered.insert(3, "row", fold.test)
+    truth = _truth(rows, scenario)
+    return answered.assign(
+        measured=truth * scale, predicted=predicted * scale, low=low * scale, high=high * scale
+    )
+
+
+def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
+    times = np.asarray(answer, dtype=float)
+    if times.shape != (n_rows,):
+        raise SchemaError(f"{name} gave an answer of shape {times.shape} for {n_rows} rows")
+    return times
 
 
 def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
@@ -154,287 +403,45 @@ def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     return "; ".join(parts)
 
 
-COVERAGE = 0.9
-"""Share of truths that an interval is meant to hold."""
-
-ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
-"""What a tested row is told by."""
-
-_ANSWERS = ("iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s")
-_MEASURED_BESIDE = ("gpu_time_ms", "host_time_ms", "peak_memory_mib", "conv_algorithms")
-_KERNEL_TIME_PREFIX = "kernel_time_ms_"
-_CELL = ["gpu", "cnn", "image_size"]
-
-Refusal = tuple[str, str, str, int, str]
-"""Scenario, fold, predictor, number of rows, and the reason why they were not answered."""
-
-Outcome = tuple["list[pd.DataFrame]", list[Refusal]]
+def absolute_error(predictions: pd.DataFrame) -> pd.Series[float]:
+    """|predicted / measured - 1| of every row, a fraction; NaN where nothing finite was predicted."""
+    error = (predictions["predicted"].astype(float) / predictions["measured"].astype(float) - 1.0).abs()
+    return error.where(np.isfinite(error))
 
 
-def run_folds(
-    features: pd.DataFrame, scenario: Scenario, name: str, estimator: Any, folds: list[Fold], seed: int
-) -> Outcome:
-    """Fit once and predict every fold; one BLAS thread, since the order of sums changes digits."""
-    from sklearn.base import clone
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    answered: list[pd.DataFrame] = []
-    refused: list[Refusal] = []
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # Said in the table: how many predicted times are not above zero.
-        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
-        model = clone(estimator)
-        if "random_state" in model.get_params():
-            model.set_params(random_state=seed)
-        try:
-            _fit(model, features, scenario, folds[0])
-        except EpochcastError as error:
-            return [], [(scenario.name, fold.name, name, fold.test.size, str(error)) for fold in folds]
-        for fold in folds:
-            answers, refusals = _whole_or_by_cell(model, features, scenario, name, fold)
-            answered += answers
-            refused += refusals
-    return answered, refused
+def inside_interval(predictions: pd.DataFrame) -> pd.Series[float]:
+    """1.0 where the truth lies inside the interval, 0.0 where not, NaN where no interval was given."""
+    low, high = predictions["low"].astype(float), predictions["high"].astype(float)
+    measured = predictions["measured"].astype(float)
+    return ((measured >= low) & (measured <= high)).astype(float).where(low.notna() & high.notna())
 
 
-def _whole_or_by_cell(
-    model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold
-) -> Outcome:
-    """Predict a fold; if it is refused, each of its CNNs apart, so that one cannot silence the others."""
-    try:
-        return [_answers(model, features, scenario, name, fold)], []
-    except EpochcastError as error:
-        cells = features.iloc[fold.test].groupby(_CELL, sort=False).indices
-        if len(cells) == 1:
-            return [], [(scenario.name, fold.name, name, fold.test.size, str(error))]
-    parts = [replace(fold, test=fold.test[rows]) for rows in cells.values()]
-    outcomes = [_whole_or_by_cell(model, features, scenario, name, part) for part in parts]
-    return [each for answers, _ in outcomes for each in answers], [
-        each for _, refusals in outcomes for each in refusals
-    ]
-
-
-def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
-    uses_operators = getattr(model, "uses_operators", False)
-    if scenario.needs_operators and not uses_operators:
-        raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
-    train = features.iloc[fold.train]
-    if not uses_operators and "kind" in train:
-        train = train[train["kind"].fillna("target") == "target"]
-    model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
-
-
-def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
-    """Leave out the answer, but not what else was measured: kernel times are labels to learn from."""
-    return rows.drop(columns=_hidden(rows, scenario, _ANSWERS))
-
-
-def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
-    """Leave out all that was measured of the rows, so that no predictor can read the answer."""
-    profiled = [str(column) for column in rows if str(column).startswith(_KERNEL_TIME_PREFIX)]
-    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *profiled)))
-
-
-def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
-    hidden = [column for column in measured if column in rows and column not in scenario.known]
-    if not scenario.proxies_known:
-        hidden += [str(column) for column in rows if str(column).startswith(PROXY_TIME_PREFIX)]
-    return hidden
-
-
-def _truth(rows: pd.DataFrame, scenario: Scenario) -> NDArray[np.float64]:
-    return rows[scenario.answer].to_numpy(dtype=float)
-
-
-def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, fold: Fold) -> pd.DataFrame:
-    rows = features.iloc[fold.test]
-    shown = _shown_to_predict(rows, scenario)
-    known = features.iloc[fold.anchors]
-    extra: dict[str, Any] = {}
-    if getattr(model, "uses_anchors", False):
-        extra["anchors"] = (_shown_to_predict(known, scenario), _truth(known, scenario))
-    predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
-    low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-    if hasattr(model, "predict_interval"):
-        ends = model.predict_interval(shown, **extra, coverage=COVERAGE)
-        low, high = (_one_per_row(end, name, len(rows)) for end in ends)
-    scale = 1.0 / rows["batch_size"].to_numpy(dtype=float) if scenario.per_image else 1.0
-    answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
-    answered.insert(0, "scenario", scenario.name)
-    answered.insert(1, "fold", fold.name)
-    answered.insert(2, "predictor", name)
-    answered.insert(3, "row", fold.test)
-    truth = _truth(rows, scenario)
-    return answered.assign(
-        measured=truth * scale, predicted=predicted * scale, low=low * scale, high=high * scale
-    )
-
-
-def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:
-    times = np.asarray(answer, dtype=float)
-    if times.shape != (n_rows,):
-        raise SchemaError(f"{name} gave an answer of shape {times.shape} for {n_rows} rows")
-    return times
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class EvaluationResult:
-    """What every predictor answered, and what was true.
-
-    `predictions` has one row per scenario, fold, predictor and tested row: `scenario, fold, predictor, row`
-    (position in the feature table), `gpu, cnn, image_size, batch_size, precision, measured, predicted, low,
-    high` (ms; ms per image or seconds where the scenario says so). `not_applicable` has `scenario, fold,
-    predictor, n_rows, reason`; `noise` gives each scenario's run-to-run noise as a fraction; `published` says
-    whether published data were evaluated, to which alone starts and goals belong.
-    """
-
-    predictions: pd.DataFrame
-    not_applicable: pd.DataFrame
-    noise: Mapping[str, float] = field(default_factory=dict)
-    seed: int = 0
-    published: bool = True
-
-    def start_and_goal(self, scenario: str) -> tuple[float | None, float | None]:
-        """Give the best figure known before and the goal (MAPE, fractions); None on data that have none."""
-        found = find_scenario(scenario)
-        return (found.start, found.goal) if self.published else (None, None)
-
-    def scenarios(self) -> list[str]:
-        """Names of the scenarios that were asked for, in order."""
-        asked = {*self.predictions["scenario"], *self.not_applicable["scenario"]}
-        return [name for name in SCENARIOS if name in asked]
-
-    def table(self, scenario: str | None = None) -> pd.DataFrame:
-        """One scenario's errors by predictor, best first; those of all scenarios where none is named.
-
-        Returns
-        -------
-        DataFrame
-            `scenario, predictor, mape, median, p90, n, coverage, worst_coverage, worst_coverage_group,
-            worst_mape, worst_mape_group, noise, start, goal, notes`; errors, coverage and noise are
-            fractions.
-        """
-        import pandas as pd
-
-        names = self.scenarios() if scenario is None else [find_scenario(scenario).name]
-        tables = [error_table(self, SCENARIOS[name]) for name in names]
-        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """Every scenario's table by its name."""
-        return {name: self.table(name) for name in self.scenarios()}
-
-
-def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Fresh, unfitted predictors of `predictor.models.registry.PREDICTORS` by name; all of them if none is named.
-
-    Raises
-    ------
-    SchemaError
-        If a name is not registered.
-    """
-    from predictor.models.registry import PREDICTORS, predictor_class
-
-    return {name: predictor_class(name)() for name in (PREDICTORS if names is None else names)}
-
-
-def evaluate(
-    features: pd.DataFrame,
-    scenarios: Sequence[str] | None = None,
-    predictors: Sequence[str] | Mapping[str, Any] | None = None,
-    seed: int = 0,
-    n_jobs: int = 1,
-) -> EvaluationResult:
-    """Judge predictors on measurements that their fit never saw.
-
-    Parameters
-    ----------
-    features : DataFrame of n rows
-        A feature table (`predictor.measurements.features.feature_table`) with `iteration_time_ms`.
-    scenarios : sequence of str, optional
-        Names in `SCENARIOS`; by default all of them, on data without published rows those for any table.
-    predictors : sequence of str, or mapping of name to estimator, optional
-        Registered names, or estimators of one's own; by default every registered one that applies.
-    seed : int
-        Decides what a scenario draws at random, and predictors' own `random_state`.
-    n_jobs : int
-        Processes.
-
-    Returns
-    -------
-    EvaluationResult
-        Cells that cannot be answered (an EpochcastError of the predictor or of the split) are in
-        `not_applicable` with their reason.
-
-    Raises
-    ------
-    DataError
-        If the table is empty, or a scenario or predictor is unknown.
-    """
-    from joblib import Parallel, delayed
-
+def run_to_run_noise(features: pd.DataFrame) -> float:
+    """Median over rows of the relative spread of repeats, as a fraction; NaN where nothing was repeated."""
     if features.empty:
-        raise DataError("the table has no rows to evaluate on. Pass measurements with iteration_time_ms.")
-    published = holds_published_rows(features)
-    usual = [name for name, scenario in SCENARIOS.items() if published or scenario.for_any_table]
-    chosen = [find_scenario(name) for name in (usual if scenarios is None else scenarios)]
-    jobs: list[tuple[Scenario, str, Any, list[Fold]]] = []
-    refused: list[Refusal] = []
-    noise: dict[str, float] = {}
-    for scenario in chosen:
-        try:
-            folds = scenario.folds(features, seed)
-        except EpochcastError as error:
-            refused.append((scenario.name, "all", "all", 0, str(error)))
-            continue
-        noise[scenario.name] = run_to_run_noise(features.iloc[_tested(folds)])
-        for name, estimator in _applicable(scenario, predictors).items():
-            jobs += [(scenario, name, estimator, alike) for alike in _by_training_rows(folds)]
-    done = Parallel(n_jobs=n_jobs)(delayed(run_folds)(features, *job, seed) for job in jobs)
-    return EvaluationResult(*_collected(done, refused), noise, seed, published)
+        return float("nan")
+    spread = relative_spread(features)
+    known = spread[np.isfinite(spread)]
+    return float(np.median(known)) if known.size else float("nan")
 
 
-def _tested(folds: list[Fold]) -> Positions:
-    return np.unique(np.concatenate([fold.test for fold in folds]))
+def relative_spread(features: pd.DataFrame) -> NDArray[np.float64]:
+    """Interquartile range of each row's repeats over its time, as a fraction.
+
+    Where a row keeps no repeats but the table times the same configuration several times, the interquartile
+    range of those rows over their median stands in; NaN where neither is known.
+    """
+    time_ms = features["iteration_time_ms"].to_numpy(dtype=float)
+    spread = np.full(len(features), np.nan)
+    if "iteration_time_ms_iqr" in features:
+        spread = features["iteration_time_ms_iqr"].to_numpy(dtype=float) / time_ms
+    return np.where(np.isnan(spread), _spread_of_repeated_rows(features), spread)
 
 
-def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    from predictor.evaluation.epoch_time import as_epoch_time, as_iteration_time
-
-    if isinstance(predictors, Mapping):
-        found = dict(predictors)
-    elif predictors is None and scenario.predictors:
-        found = registered_predictors(scenario.predictors)
-    else:
-        found = registered_predictors(predictors)
-    if scenario.answer == "gpu_time_ms":
-        found = {name: _answering(each, scenario.answer) for name, each in found.items()}
-    found = as_iteration_time(found)
-    return as_epoch_time(found) if scenario.answer == "epoch_time_s" else found
-
-
-def _answering(estimator: Any, answer: str) -> Any:
-    """Tell predictors that know several times which one is asked; to the others y is the time."""
-    from sklearn.base import clone
-
-    return clone(estimator).set_params(answers=answer) if "answers" in estimator.get_params() else estimator
-
-
-def _by_training_rows(folds: list[Fold]) -> list[list[Fold]]:
-    """Folds that train on the same rows, together: they need one fit."""
-    alike: dict[bytes, list[Fold]] = {}
-    for fold in folds:
-        alike.setdefault(fold.train.tobytes(), []).append(fold)
-    return list(alike.values())
-
-
-def _collected(done: Iterable[Outcome], refused: list[Refusal]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    import pandas as pd
-
-    frames: list[pd.DataFrame] = []
-    for answered, not_answered in done:
-        frames += answered
-        refused += not_answered
-    columns = ["scenario", "fold", "predictor", "row", *ROW_COLUMNS, "measured", "predicted", "low", "high"]
-    predictions = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
-    return predictions, pd.DataFrame(refused, columns=["scenario", "fold", "predictor", "n_rows", "reason"])
+def _spread_of_repeated_rows(features: pd.DataFrame) -> NDArray[np.float64]:
+    columns = [column for column in _SAME_RUN if column in features]
+    run = features.groupby(columns, dropna=False, sort=False).ngroup()
+    times = features["iteration_time_ms"].groupby(run)
+    low, median, high = (run.map(times.quantile(q)) for q in (0.25, 0.5, 0.75))
+    repeated = times.transform("size") > 1
+    return ((high - low) / median).where(repeated).to_numpy(dtype=float)

@@ -1,4 +1,8 @@
-"""How measurements are divided into what a fit sees and what judges it: groups held out whole."""
+"""Splits of a feature table into rows that a fit sees and rows that judge it: groups are held out whole.
+
+Rows are chosen and grouped first; then comes one split per question, of whole CNNs and of CNNs whose single layers were
+measured. `predictor.evaluation.scenarios` names the questions.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
 from predictor.operators.operators import operator_from_row, operators_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from predictor.models.layer_times.library import LibraryMode
 
 __all__ = [
     "LIBRARIES",
@@ -53,6 +60,15 @@ __all__ = [
 
 Positions = NDArray[np.intp]
 
+N_PROXIES = 20
+"""Convolutions timed alone on the new GPU in the scenario with proxies."""
+
+N_KNOWN_BATCH_SIZES = 5
+"""Batch sizes of the CNN itself that are known on a fine grid: smallest, largest, and three between."""
+
+LIBRARIES = ("quick", "library")
+"""Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
+
 _SERIES_COLUMNS = ("source", "host", "gpu", "cnn", "image_size", *MODE_COLUMNS)
 _OPERATOR_COLUMNS = (
     "source",
@@ -64,7 +80,15 @@ _OPERATOR_COLUMNS = (
     "activation_kind",
     "parameters",
 )
+_EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
 _MIDDLE_BATCH_SIZE = 64
+_N_CNN_GROUPS = 4
+_WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
+_FINE = 12  # batch sizes that make a grid fine
+_FAMILY = re.compile(
+    r"(wide_resnet|resnext|resnet|vgg|densenet|efficientnet|convnext|mobilenet|regnet|shufflenet|[a-z]+)"
+)
+_NOTHING = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +137,21 @@ def operator_configurations(features: pd.DataFrame, rows: Positions) -> list[Pos
     return [rows[alone & (number == each)] for each in np.unique(number[alone])]
 
 
+def _fp32_convolutions(features: pd.DataFrame) -> Positions:
+    rows = operator_rows(features)
+    chosen = features.iloc[rows]
+    keep = (chosen["precision"] == "fp32").to_numpy()
+    if "type" in chosen:
+        keep = keep & (chosen["type"] == "conv2d").to_numpy()
+    return rows[keep]
+
+
+def _operators_of_other_chips(features: pd.DataFrame, chip_of: NDArray[np.str_], chip: str) -> Positions:
+    operators = operator_rows(features)
+    elsewhere: Positions = operators[chip_of[operators] != chip]
+    return elsewhere
+
+
 def _kind(features: pd.DataFrame) -> NDArray[np.str_]:
     if "kind" not in features:
         return np.full(len(features), "target")
@@ -132,11 +171,36 @@ def chips(features: pd.DataFrame) -> NDArray[np.str_]:
     UnknownGpuError
         If the catalogue lacks a GPU.
     """
-    from predictor.catalogue.devices import find_gpu
-
     names = [str(name) for name in features["gpu"].unique()]
-    chip_of = {name: name if name.startswith("cpu:") else find_gpu(name).chip for name in names}
+    chip_of = {name: device_of(name).chip for name in names}
     return features["gpu"].map(chip_of).to_numpy().astype(str)
+
+
+def series_of(features: pd.DataFrame) -> NDArray[np.intp]:
+    """Give every row the number of its series (all but the batch size equal), of shape (n_rows,)."""
+    columns = [column for column in _SERIES_COLUMNS if column in features]
+    return features.groupby(columns, dropna=False, sort=False).ngroup().to_numpy().astype(np.intp)
+
+
+def library_of(features: pd.DataFrame) -> NDArray[np.str_]:
+    """Name the library of every row, from ``library=NAME`` in its notes; empty where there is none."""
+    notes = features["notes"].astype(str) if "notes" in features else None
+    if notes is None:
+        return np.full(len(features), "", dtype=np.str_)
+    return notes.str.extract(r"library=(\w+)", expand=False).fillna("").to_numpy().astype(np.str_)
+
+
+def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
+    values: NDArray[np.str_] = features[name].to_numpy().astype(str)
+    return values
+
+
+def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:
+    """Label of every row: its CNN, or the family that the CNN's name begins with."""
+    names = [str(name) for name in features["cnn"]]
+    matches = [_FAMILY.match(name) if family else None for name in names]
+    labels = [match.group(1) if match else name for match, name in zip(matches, names, strict=True)]
+    return np.array(labels, dtype=np.str_)
 
 
 def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[str, Positions, Positions]]:
@@ -144,12 +208,6 @@ def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[s
     for name in sorted(set(groups[rows])):
         inside = groups[rows] == name
         yield str(name), rows[inside], rows[~inside]
-
-
-def series_of(features: pd.DataFrame) -> NDArray[np.intp]:
-    """Give every row the number of its series (all but the batch size equal), of shape (n_rows,)."""
-    columns = [column for column in _SERIES_COLUMNS if column in features]
-    return features.groupby(columns, dropna=False, sort=False).ngroup().to_numpy().astype(np.intp)
 
 
 def interior_rows(features: pd.DataFrame, rows: Positions) -> dict[int, Positions]:
@@ -172,62 +230,15 @@ def middle_rows(features: pd.DataFrame, rows: Positions, batch_size: int = _MIDD
     return np.sort(rows[order][first])
 
 
-def one_run_folds(features: pd.DataFrame, name: str, train: Positions, held_out: Positions) -> Iterator[Fold]:
-    """Make a fold of each series of `held_out`: its row nearest to batch 64 is known, the rest is tested."""
-    series = series_of(features)
-    for number in np.unique(series[held_out]):
-        members = held_out[series[held_out] == number]
-        anchor = middle_rows(features, members)
-        rest = np.setdiff1d(members, anchor)
-        if rest.size:
-            first = features.iloc[members[0]]
-            yield Fold(f"{name} | {first['gpu']} | {first['image_size']} px", train, anchor, rest)
-
-
 def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[str]]:
     """`names` shuffled with `seed` and dealt into `n_groups` groups whose sizes differ by one at most."""
     shuffled = np.random.default_rng(seed).permutation(sorted(names))
     return [[str(name) for name in shuffled[i::n_groups]] for i in range(min(n_groups, len(names)))]
 
 
-def ordered_pair_folds(
-    features: pd.DataFrame, rows: Positions, groups: Callable[[list[str]], list[list[str]]]
-) -> Iterator[Fold]:
-    """From one GPU to another: all of the first is known, and of the second the CNNs not held out."""
-    gpu, cnn = features["gpu"].to_numpy().astype(str), features["cnn"].to_numpy().astype(str)
-    names = sorted(set(gpu[rows]))
-    for first, second in ((a, b) for a in names for b in names if a != b):
-        known, wanted = rows[gpu[rows] == first], rows[gpu[rows] == second]
-        both = sorted(set(cnn[known]) & set(cnn[wanted]))
-        for held_out in groups(both):
-            test = wanted[np.isin(cnn[wanted], held_out)]
-            train = np.concatenate([known, wanted[~np.isin(cnn[wanted], held_out)]])
-            anchors = known[np.isin(cnn[known], held_out)]
-            yield Fold(f"{first} -> {second} | {', '.join(held_out)}", np.sort(train), anchors, test)
-
-
-N_PROXIES = 20
-"""Convolutions timed alone on the new GPU in the scenario with proxies."""
-
-_N_CNN_GROUPS = 4
-_EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
-_NOTHING = np.empty(0, dtype=np.intp)
-
-
 def _union(*parts: Positions) -> Positions:
     joined: Positions = np.unique(np.concatenate(parts))
     return joined
-
-
-def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
-    values: NDArray[np.str_] = features[name].to_numpy().astype(str)
-    return values
-
-
-def _operators_of_other_chips(features: pd.DataFrame, chip_of: NDArray[np.str_], chip: str) -> Positions:
-    operators = operator_rows(features)
-    elsewhere: Positions = operators[chip_of[operators] != chip]
-    return elsewhere
 
 
 def problem_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
@@ -247,6 +258,18 @@ def unseen_cnn_one_run(features: pd.DataFrame, rows: Positions, _seed: int) -> I
     """Hold out one CNN on all GPUs; of each series tested, one run is known and no other series."""
     for name, held_out, rest in leave_one_out(_column(features, "cnn"), rows):
         yield from one_run_folds(features, name, _union(rest, operator_rows(features)), held_out)
+
+
+def one_run_folds(features: pd.DataFrame, name: str, train: Positions, held_out: Positions) -> Iterator[Fold]:
+    """Make a fold of each series of `held_out`: its row nearest to batch 64 is known, the rest is tested."""
+    series = series_of(features)
+    for number in np.unique(series[held_out]):
+        members = held_out[series[held_out] == number]
+        anchor = middle_rows(features, members)
+        rest = np.setdiff1d(members, anchor)
+        if rest.size:
+            first = features.iloc[members[0]]
+            yield Fold(f"{name} | {first['gpu']} | {first['image_size']} px", train, anchor, rest)
 
 
 def unseen_gpu(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
@@ -286,19 +309,26 @@ def unseen_gpu_proxies(features: pd.DataFrame, rows: Positions, seed: int) -> It
         yield Fold(chip, _union(rest, others, *(measured[i] for i in chosen)), _NOTHING, test)
 
 
-def _fp32_convolutions(features: pd.DataFrame) -> Positions:
-    rows = operator_rows(features)
-    chosen = features.iloc[rows]
-    keep = (chosen["precision"] == "fp32").to_numpy()
-    if "type" in chosen:
-        keep = keep & (chosen["type"] == "conv2d").to_numpy()
-    return rows[keep]
-
-
 def hardware_scaling(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
     """From each GPU to each other one, with a group of CNNs held out on the second."""
     deal = partial(deal_into_groups, n_groups=_N_CNN_GROUPS, seed=seed)
     return ordered_pair_folds(features, rows, deal)
+
+
+def ordered_pair_folds(
+    features: pd.DataFrame, rows: Positions, groups: Callable[[list[str]], list[list[str]]]
+) -> Iterator[Fold]:
+    """From one GPU to another: all of the first is known, and of the second the CNNs not held out."""
+    gpu, cnn = features["gpu"].to_numpy().astype(str), features["cnn"].to_numpy().astype(str)
+    names = sorted(set(gpu[rows]))
+    for first, second in ((a, b) for a in names for b in names if a != b):
+        known, target = rows[gpu[rows] == first], rows[gpu[rows] == second]
+        both = sorted(set(cnn[known]) & set(cnn[target]))
+        for held_out in groups(both):
+            test = target[np.isin(cnn[target], held_out)]
+            train = np.concatenate([known, target[~np.isin(cnn[target], held_out)]])
+            anchors = known[np.isin(cnn[known], held_out)]
+            yield Fold(f"{first} -> {second} | {', '.join(held_out)}", np.sort(train), anchors, test)
 
 
 def problem_and_hardware_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
@@ -322,26 +352,13 @@ def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[
             yield Fold(f"{column} {name}", rest, _NOTHING, test)
 
 
-N_KNOWN_BATCH_SIZES = 5
-"""Batch sizes of the CNN itself that are known on a fine grid: smallest, largest, and three between."""
-
-LIBRARIES = ("quick", "library")
-"""Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
-
-_WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
-_FINE = 12  # batch sizes that make a grid fine
-_FAMILY = re.compile(
-    r"(wide_resnet|resnext|resnet|vgg|densenet|efficientnet|convnext|mobilenet|regnet|shufflenet|[a-z]+)"
-)
-
-
 def layers_measured(
     features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
 ) -> Iterator[Fold]:
     """Hold out one CNN, or one family, whose operators were measured; all operators are known."""
-    operators = _operators(features)
-    timed = _timed(features, rows)
-    whole = timed[_whole(features, timed, operators)]
+    operators = _layer_rows(features)
+    timed = _rows_in_measured_modes(features, rows)
+    whole = timed[_layers_are_measured(features, timed, operators)]
     if not whole.size:
         raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
     for name, test, rest in leave_one_out(_groups(features, family), timed):
@@ -353,25 +370,25 @@ def general_library(
     features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
 ) -> Iterator[Fold]:
     """Hold out one CNN, or one family, with the operators that no other CNN has."""
-    return _without_own(features, rows, _operators(features), _groups(features, family))
+    return _without_own(features, rows, _layer_rows(features), _groups(features, family))
 
 
 def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
     """Hold out one CNN with the operators that no other CNN has; known are those of a designed library alone."""
-    operators = _operators(features)
+    operators = _layer_rows(features)
     libraries = library_of(features)[operators]
-    wanted = LIBRARIES[: LIBRARIES.index(largest) + 1]
-    chosen = operators[np.isin(libraries, wanted)]
+    chosen = operators[np.isin(libraries, LIBRARIES[: LIBRARIES.index(largest) + 1])]
     if not chosen.size:
         raise DataError(
-            f"no operator says in its notes that it is of the library {largest}: library={largest}."
+            f"no operator is of the library {largest}: none has library={largest} in its notes. "
+            f"Measure it with `epochcast profile --preset {largest}`."
         )
     return _without_own(features, rows, chosen, _groups(features, family=False))
 
 
 def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Know five batch sizes of every long series, geometrically apart, and all operators; predict the others."""
-    rows = _timed(features, rows)
+    rows = _rows_in_measured_modes(features, rows)
     series, batch = series_of(features), features["batch_size"].to_numpy()
     known: list[Positions] = []
     for number in np.unique(series[rows]):
@@ -386,23 +403,13 @@ def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[F
     anchors = np.sort(np.concatenate(known))
     long = np.isin(series[rows], series[anchors])
     test = np.setdiff1d(rows[long], anchors)
-    train = np.union1d(np.union1d(anchors, rows[~long]), _operators(features))
+    train = np.union1d(np.union1d(anchors, rows[~long]), _layer_rows(features))
     yield Fold("five batch sizes", train, anchors, test)
 
 
-def library_of(features: pd.DataFrame) -> NDArray[np.str_]:
-    """Name the library of every row, from ``library=NAME`` in its notes; empty where there is none."""
-    notes = features["notes"].astype(str) if "notes" in features else None
-    if notes is None:
-        return np.full(len(features), "", dtype=np.str_)
-    return notes.str.extract(r"library=(\w+)", expand=False).fillna("").to_numpy().astype(np.str_)
-
-
-def _operators(features: pd.DataFrame) -> Positions:
-    """Rows of operators that say which: others, such as published ones of a single pass, are another instrument's."""
-    found = (
-        (features["kind"] == "operator").to_numpy() if "kind" in features else np.zeros(len(features), bool)
-    )
+def _layer_rows(features: pd.DataFrame) -> Positions:
+    """Rows of single layers that give their whole shape: published ones of a single pass are left out."""
+    found = _kind(features) == "operator"
     if "n_tensors" in features:
         found = found & features["n_tensors"].notna().to_numpy()
     if not found.any():
@@ -412,24 +419,22 @@ def _operators(features: pd.DataFrame) -> Positions:
     return np.flatnonzero(found)
 
 
-def _timed(features: pd.DataFrame, rows: Positions, operators: Positions | None = None) -> Positions:
+def _rows_in_measured_modes(
+    features: pd.DataFrame, rows: Positions, operators: Positions | None = None
+) -> Positions:
     """Rows whose GPU time and layers are known, in a mode in which (these) operators were measured."""
-    from predictor.models.layer_times.estimator import modes_of
-
     if "gpu_time_ms" not in features:
         raise DataError("no row has gpu_time_ms, which measured layers add up to.")
-    modes = modes_of(features)
-    measured = {modes[i] for i in (_operators(features) if operators is None else operators)}
+    modes = _modes(features)
+    measured = {modes[i] for i in (_layer_rows(features) if operators is None else operators)}
     known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
     known &= np.array([mode in measured for mode in modes], dtype=bool)
     return rows[known[rows]]
 
 
-def _whole(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:
-    """Whether nearly all operators of a row's CNN were measured in its mode."""
-    from predictor.models.layer_times.estimator import modes_of
-
-    modes = modes_of(features)
+def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:
+    """Whether nearly all operators of each row's CNN were measured in its mode, shape (n_rows,)."""
+    modes = _modes(features)
     names = features["cnn"].to_numpy()
     measured: dict[object, set[str]] = {}
     for i in operators:
@@ -447,20 +452,18 @@ def _whole(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDA
     )
 
 
-def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:
-    names = [str(name) for name in features["cnn"]]
-    return np.array([_family(name) if family else name for name in names], dtype=np.str_)
+def _modes(features: pd.DataFrame) -> list[LibraryMode]:
+    """Mode of every row, in which its operators are measured; scikit-learn is imported with it."""
+    from predictor.models.layer_times.estimator import modes_of
 
-
-def _family(cnn: str) -> str:
-    found = _FAMILY.match(cnn)
-    return found.group(1) if found else cnn
+    return modes_of(features)
 
 
 def _without_own(
     features: pd.DataFrame, rows: Positions, operators: Positions, groups: NDArray[np.str_]
 ) -> Iterator[Fold]:
-    rows = _timed(features, rows, operators)
+    """Hold out each group with the operators that it alone has, among these operators."""
+    rows = _rows_in_measured_modes(features, rows, operators)
     records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
     names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)
     having = _names_by_group(features, rows, groups)
@@ -479,5 +482,6 @@ def _names_by_group(features: pd.DataFrame, rows: Positions, groups: NDArray[np.
 
 
 def _spread(sizes: NDArray[np.int64]) -> list[int]:
-    wanted = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
-    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in wanted]
+    """The known batch sizes of a fine grid, about equal ratios apart."""
+    evenly = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
+    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in evenly]

@@ -1,6 +1,6 @@
-"""The feature table: measurements joined with what is known of their GPUs and of their CNNs' layers.
+"""The feature table: measurements joined with the specifications of their GPUs and the structure of their CNNs.
 
-One function builds it for fitting, evaluating and predicting alike, so that no two of them can disagree.
+One function builds it for fits, evaluations and predictions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from predictor.catalogue.devices import Gpu, find_gpu
+from predictor.catalogue.devices import find_gpu, is_cpu, peak_tflop_per_s
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts, proxy_name, proxy_time_columns
 from predictor.errors import SchemaError, UnknownCnnError, nearest
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 __all__ = [
     "FEATURES",
     "GPU_COLUMNS",
+    "KERNEL_TIME_PREFIX",
     "PROXY_TIME_PREFIX",
     "feature_table",
-    "peak_tflop_per_s",
     "proxy_counts",
     "proxy_name",
 ]
@@ -50,6 +50,9 @@ GPU_COLUMNS = (
     "l2_mib",
 )
 """Fields of `Gpu` that the table carries, each as `gpu_<field>`; NaN where no vendor gives the value."""
+
+KERNEL_TIME_PREFIX = "kernel_time_ms_"
+"""Begins columns that hold a profiler's time of all kernels of a class, in ms per iteration."""
 
 _TEXT = ("name", "architecture", "generation", "memory_type")
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")
@@ -130,28 +133,6 @@ def feature_table(measurements: pd.DataFrame, layer_table_of: LayerTableOf | Non
     return pd.concat(parts, axis=1)
 
 
-def peak_tflop_per_s(gpu: Gpu, precision: str) -> float:
-    """Peak rate of a GPU at a precision, in 10^12 FLOP/s (dense, fp32 accumulate); NaN if it is not known.
-
-    Notes
-    -----
-    Before compute capability 7.0 there are no tensor cores, and fp16 training computes at the fp32 rate.
-    ``fp32_or_tf32`` means what frameworks do when left alone: TF32 where the GPU has it (compute capability
-    8.0).
-    """
-    has_tensor_cores, has_tf32 = gpu.compute_capability >= 7.0, gpu.compute_capability >= 8.0
-    rate: float | None = None
-    if precision == "fp32" or (precision == "fp32_or_tf32" and not has_tf32):
-        rate = gpu.peak_fp32_tflop_per_s
-    elif precision in ("tf32", "fp32_or_tf32"):
-        rate = gpu.peak_tf32_tflop_per_s
-    elif precision in ("fp16", "amp_fp16"):
-        rate = gpu.peak_fp16_tensor_tflop_per_s if has_tensor_cores else gpu.peak_fp32_tflop_per_s
-    elif precision == "amp_bf16":
-        rate = gpu.peak_bf16_tensor_tflop_per_s
-    return float("nan") if rate is None else float(rate)
-
-
 def _check_columns(measurements: pd.DataFrame) -> None:
     if measurements.empty:
         raise SchemaError("the measurement table has no rows. Pass at least one.")
@@ -180,7 +161,7 @@ def _gpu_columns(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _gpu_row(name: str, precision: object) -> dict[str, object]:
-    if str(name).startswith("cpu:"):
+    if is_cpu(name):
         unknown = dict.fromkeys((f"gpu_{field}" for field in GPU_COLUMNS), float("nan"))
         return {**unknown, "gpu_name": name, "peak_tflop_per_s": float("nan")}
     gpu = find_gpu(name)
@@ -202,10 +183,7 @@ def _structure_columns(measurements: pd.DataFrame, layer_table_of: LayerTableOf)
 def _structure_row(layer_table_of: LayerTableOf, cnn: str, image_size: int) -> dict[str, object]:
     try:
         table = layer_table_of(cnn, image_size)
-    except (
-        UnknownCnnError,
-        KeyError,
-    ):  # predictors that need the structure of this CNN will refuse it by name
+    except (UnknownCnnError, KeyError):  # predictors that need its structure refuse the CNN by name
         table = None
     if table is None:
         return {**dict.fromkeys(FEATURES, float("nan")), "layer_table": None}

@@ -11,7 +11,9 @@ from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 __all__ = [
     "CHECKS",
@@ -21,8 +23,9 @@ __all__ = [
     "PASSES",
     "SYNONYMS",
     "Column",
-    "Rows",
+    "RowNames",
     "column",
+    "is_set",
     "missing_column",
     "text_column",
 ]
@@ -41,7 +44,7 @@ SYNONYMS = {
     "float32": "fp32",
     "float16": "fp16",
 }
-"""Other people's words for ours; `fp32_or_tf32` (a source that does not say) stays: it is ambiguous."""
+"""Synonyms in published tables -> our words; `fp32_or_tf32` (the source does not state which) stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,12 @@ class Column:
 
 COLUMNS = (
     Column("format_version", "count", f"version of this table's form, {FORMAT_VERSION}"),
-    Column("source", "text", "who measured: a published data set, or the name of one's own campaign"),
-    Column("framework", "word", "what trained the CNN", words=(*FRAMEWORKS, "cudnn")),
+    Column("source", "text", "a published data set, or the name of one's own campaign"),
+    Column("framework", "word", "the framework that trained the CNN", words=(*FRAMEWORKS, "cudnn")),
     Column("framework_version", "text", "its version as the source gives it"),
     Column("gpu", "text", "the GPU's canonical name, or cpu:<model>", required=True),
     Column("host", "text", "the machine, cloud instance or CPU that fed the GPU"),
-    Column("device_kind", "word", "what computed", words=("gpu", "cpu")),
+    Column("device_kind", "word", "the kind of device", words=("gpu", "cpu")),
     Column(
         "kind", "word", "a whole single-convolution CNN, one layer alone, or a CNN as trained", words=KINDS
     ),
@@ -88,6 +91,7 @@ COLUMNS = (
     Column("autotune", "flag", "convolution algorithms chosen by trying them"),
     Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
     Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
+    Column("copies_input", "flag", "an iteration copies its images from the host to the GPU"),
     Column("loader_workers", "count", "processes that load images", "processes", least=0),
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column(
@@ -100,9 +104,22 @@ COLUMNS = (
     Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),
     Column("n_repeats", "count", "timed repeats behind the time", "repeats"),
     Column("iteration_time_ms_iqr", "amount", "interquartile range of the repeats", "ms"),
-    Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
+    Column(
+        "median_precision",
+        "amount",
+        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
+        "fraction of the median",
+    ),
+    Column("disturbed", "flag", "other work ran on the machine while it was measured"),
+    Column(
+        "epoch_time_s",
+        "time",
+        "wall time of one epoch, as the source counts it (validation: `validation_samples`)",
+        "s",
+    ),
     Column("measured_at", "text", "when, ISO 8601"),
-    Column("notes", "text", "what else the source says about this row"),
+    Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
+    Column("notes", "text", "further remarks of the source"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=tuple(OPERATOR_TYPES)),
     Column(
@@ -141,19 +158,19 @@ _EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Names rows in error messages: ``table.csv, line 3``."""
+class RowNames:
+    """Names of rows in error messages: ``table.csv, line 3``."""
 
     label: str
     place: str
     numbers: Sequence[int]
 
     def name(self, position: int) -> str:
-        """Where the row at this position stands."""
+        """Name of the row at this position."""
         return f"{self.label}, {self.place} {self.numbers[position]}"
 
     def refuse(self, given: pd.Series, bad: pd.Series, entry: Column, valid: str) -> None:
-        """Raise a SchemaError for the first row where `bad` holds, if any, saying how many there are."""
+        """Raise a SchemaError that names the first row where `bad` is true, if any, and counts the others."""
         if not bad.any():
             return
         position, more = int(bad.to_numpy().argmax()), int(bad.sum()) - 1
@@ -166,14 +183,23 @@ class Rows:
 
 
 def text_column(values: Sequence[str | None]) -> pd.Series:
-    """Make a text column in which missing is None, whatever this version of pandas would make of it."""
+    """Make a text column (dtype object) in which missing values are None, in every version of pandas."""
     import pandas as pd
 
     return pd.Series(list(values), dtype=object)
 
 
+def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
+    """Where a flag of a checked table is true, shape (n_rows,); false where it is unknown or the table lacks it."""
+    import numpy as np
+
+    return (
+        frame[name].isin([True]).to_numpy(dtype=bool) if name in frame else np.zeros(len(frame), dtype=bool)
+    )
+
+
 def missing_column(entry: Column, n_rows: int) -> pd.Series:
-    """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
+    """Make the checked form of a column that the table lacks, without checking it."""
     import pandas as pd
 
     if entry.form in ("text", "word"):
@@ -189,7 +215,7 @@ def _blank(given: pd.Series) -> pd.Series:
     return given.isna() | (given.astype(str).str.strip() == "")
 
 
-def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _text(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     blank = _blank(given)
     if entry.required:
         rows.refuse(given, blank, entry, "any text")
@@ -197,7 +223,7 @@ def _text(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return text_column([None if missing else str(value).strip() for value, missing in values])
 
 
-def _word(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _word(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     text = _text(given, entry, rows)
     ours = {value: _our_word(value) for value in text.dropna().unique()}
     words = text_column([None if value is None else ours[value] for value in text])
@@ -210,7 +236,7 @@ def _our_word(value: str) -> str:
     return SYNONYMS.get(word, word)
 
 
-def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _flag(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     import pandas as pd
 
     lower = [(value or "").casefold() for value in _text(given, entry, rows)]
@@ -218,7 +244,7 @@ def _flag(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return pd.Series([_FLAGS[value] for value in lower], dtype="boolean")
 
 
-def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Series:
+def _number(given: pd.Series, entry: Column, rows: RowNames, valid: str) -> pd.Series:
     import numpy as np
     import pandas as pd
 
@@ -229,7 +255,7 @@ def _number(given: pd.Series, entry: Column, rows: Rows, valid: str) -> pd.Serie
     return numbers
 
 
-def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _count(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a whole number of at least {entry.least}" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, (numbers < entry.least) | (numbers.notna() & (numbers % 1 != 0)), entry, valid)
@@ -237,21 +263,21 @@ def _count(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
     return numbers.astype("int64") if entry.required else numbers
 
 
-def _amount(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
-    valid = f"a number of at least 0, in {entry.unit}"
+def _amount(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
+    valid = "a number of at least 0" + (f", in {entry.unit}" if entry.unit else "")
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers < 0, entry, valid)
     return numbers
 
 
-def _time(given: pd.Series, entry: Column, rows: Rows) -> pd.Series:
+def _time(given: pd.Series, entry: Column, rows: RowNames) -> pd.Series:
     valid = f"a number above 0, in {entry.unit} (wrong unit, or a failed measurement?)"
     numbers = _number(given, entry, rows, valid)
     rows.refuse(given, numbers <= 0, entry, valid)
     return numbers
 
 
-CHECKS: dict[str, Callable[[pd.Series, Column, Rows], pd.Series]] = {
+CHECKS: dict[str, Callable[[pd.Series, Column, RowNames], pd.Series]] = {
     "text": _text,
     "word": _word,
     "flag": _flag,

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
+from predictor.files import replace_file
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
     FORMAT_VERSION,
     Column,
-    Rows,
+    RowNames,
     column,
+    is_set,
     missing_column,
     text_column,
 )
@@ -39,26 +43,23 @@ __all__ = [
     "write_measurements",
 ]
 
-_DISTURBED = "disturbed:"
-_KNOWN_TO = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
-_WIDE = 10.0  # %, to either side: what a prediction's interval would hold anyway
+_WIDE = 0.1  # median_precision above which a time is called noisy; a prediction's interval is as wide
 
 
 def disturbed_rows(rows: pd.DataFrame) -> int:
-    """How many rows were measured while something else worked on the machine."""
-    return sum(_DISTURBED in note for note in _notes(rows))
+    """How many rows of a checked table were measured while something else worked on the machine."""
+    return int(is_set(rows, "disturbed").sum())
 
 
 def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
-    """Reasons to doubt the times of a series of whole CNNs, by batch size; batch sizes without any are left out."""
-    notes = _notes(rows)
-    disturbed = [_DISTURBED in note for note in notes]
-    widths = [_width(note) for note in notes]
-    wide = [width > _WIDE for width in widths]
+    """Reasons to doubt the times of a checked series of CNNs, by batch size; batch sizes without any are left out."""
+    disturbed = is_set(rows, "disturbed")
+    precision = rows["median_precision"].fillna(0.0).to_numpy(dtype=float)
+    wide = precision > _WIDE
     reasons = {
-        f"noise: {sum(disturbed)} of {len(notes)} measurements were disturbed by other work": disturbed,
-        f"noise: the time of {sum(wide)} of {len(notes)} measurements is known to no better than {_WIDE:g} %, "
-        f"at worst to {max(widths, default=0.0):g} %": wide,
+        f"noise: {disturbed.sum()} of {len(rows)} measurements were disturbed by other work": disturbed,
+        f"noise: the time of {wide.sum()} of {len(rows)} measurements is known to no better than "
+        f"{100 * _WIDE:g} %, at worst to {100 * precision.max(initial=0.0):g} %": wide,
     }
     found: dict[int, tuple[str, ...]] = {}
     for reason, marks in reasons.items():
@@ -67,13 +68,30 @@ def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _notes(rows: pd.DataFrame) -> list[str]:
-    return rows["notes"].fillna("").astype(str).tolist() if "notes" in rows else [""] * len(rows)
+# What tables written before there were columns for it say in their notes.
+_OLD_DISTURBED = "disturbed:"
+_OLD_PRECISION = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
 
 
-def _width(note: str) -> float:
-    """The widest interval of a row's times, in %; the host's time spreads by itself and is left out."""
-    return max((float(width) for name, width in _KNOWN_TO.findall(note) if name != "host"), default=0.0)
+def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
+    """`median_precision` and `disturbed`, from the notes of old tables where the columns are empty."""
+    import pandas as pd
+
+    notes = checked["notes"]
+    telling = [
+        (i, note) for i, note in enumerate(notes) if note and (_OLD_DISTURBED in note or "known to" in note)
+    ]
+    if not telling:
+        return {}
+    precision, disturbed = checked["median_precision"].tolist(), checked["disturbed"].tolist()
+    for i, note in telling:
+        # The host's time spreads by itself, and is left out.
+        known = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
+        if known and precision[i] != precision[i]:
+            precision[i] = max(known) / 100
+        if _OLD_DISTURBED in note and disturbed[i] is pd.NA:
+            disturbed[i] = True
+    return {"median_precision": pd.Series(precision), "disturbed": pd.Series(disturbed, dtype="boolean")}
 
 
 REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
@@ -108,13 +126,13 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     frame = _read_text(path)
     frame.columns = [str(name).strip() for name in frame.columns]
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
-    return _check(frame, Rows(str(path), "line", [int(position) + 2 for position in frame.index]))
+    return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
 
 
 def check_measurements(
     frame: pd.DataFrame, source_label: str, place: str = "row", numbers: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """Check a measurement table, fill what it leaves out, and normalise its words and GPU names.
+    """Check a measurement table, add the columns that it lacks, and normalise its words and GPU names.
 
     Parameters
     ----------
@@ -138,18 +156,27 @@ def check_measurements(
     UnknownGpuError
         As `predictor.catalogue.devices.find_gpu`.
     """
-    return _check(frame, Rows(source_label, place, range(len(frame)) if numbers is None else numbers))
+    return _check(frame, RowNames(source_label, place, range(len(frame)) if numbers is None else numbers))
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns."""
+    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replace_file`.
+    """
     known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    known.astype(dict.fromkeys(whole, "Int64")).to_csv(path, index=False)
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / Path(path).name  # whose ending says how it is compressed
+        known.astype(dict.fromkeys(whole, "Int64")).to_csv(written, index=False)
+        replace_file(path, written.read_bytes())
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sum up what a measurement table holds, one row per (source, framework, kind, pass, precision, gpu).
+    """Count the rows of a measurement table, one row per (source, framework, kind, pass, precision, gpu).
 
     Returns
     -------
@@ -181,9 +208,7 @@ def canonical_gpu_name(name: str) -> str:
     UnknownGpuError
         If the name is unknown or fits several GPUs.
     """
-    from predictor.catalogue.devices import find_gpu
-
-    return name if name.startswith("cpu:") else find_gpu(name).name
+    return name if is_cpu(name) else find_gpu(name).name
 
 
 def _read_text(path: Path) -> pd.DataFrame:
@@ -204,7 +229,7 @@ def _read_text(path: Path) -> pd.DataFrame:
         ) from error
 
 
-def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
     import pandas as pd
 
     frame = frame.reset_index(drop=True)
@@ -217,13 +242,13 @@ def _check(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
             CHECKS[entry.form](frame[entry.name], entry, rows) if there else missing_column(entry, len(frame))
         )
     checked["format_version"] = checked["format_version"].fillna(FORMAT_VERSION).astype("int64")
-    checked |= _devices(checked, rows)
+    checked |= _devices(checked, rows) | _noise_of_old_notes(checked)
     own = {str(name): frame[name] for name in frame.columns if column(str(name)) is None}
     return pd.DataFrame(checked | own)
 
 
-def _check_version(frame: pd.DataFrame, rows: Rows) -> None:
-    """Look at the version first: another version may have other columns."""
+def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
+    """Check the version first, since another version may have other columns."""
     if "format_version" not in frame:
         return
     for position, given in enumerate(frame["format_version"]):
@@ -250,7 +275,7 @@ def _check_columns(frame: pd.DataFrame, label: str) -> None:
 
 
 def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
-    """Accept a column of one's own, unless it looks like one of ours spelt wrongly, or comes twice."""
+    """Accept a column of one's own, unless its name is a misspelling of one of ours, or occurs twice."""
     if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
         raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
     near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
@@ -260,8 +285,8 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
         )
 
 
-def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
-    """Canonical GPU names, and the device kind that they tell."""
+def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:
+    """Canonical GPU names, and the kind of each device."""
     names: list[str] = checked["gpu"].tolist()
     canonical: dict[str, str] = {}
     for position, name in enumerate(names):
@@ -273,7 +298,5 @@ def _devices(checked: dict[str, pd.Series], rows: Rows) -> dict[str, pd.Series]:
     kinds = zip(checked["device_kind"], names, strict=True)
     return {
         "gpu": text_column([canonical[name] for name in names]),
-        "device_kind": text_column(
-            [kind or ("cpu" if name.startswith("cpu:") else "gpu") for kind, name in kinds]
-        ),
+        "device_kind": text_column([kind or ("cpu" if is_cpu(name) else "gpu") for kind, name in kinds]),
     }

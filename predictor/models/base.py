@@ -1,4 +1,4 @@
-"""What all predictors share: they take a feature table, and check it before they learn or answer."""
+"""Base of all predictors: it checks the feature table before a fit or a prediction."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Floats = NDArray[np.float64]
 
 
 class UnfittedError(NotFittedError, SklearnNotFittedError):
-    """Ours and scikit-learn's at once, so that either `except` clause catches it."""
+    """Both `NotFittedError` of this project and scikit-learn's, so that either `except` clause catches it."""
 
 
 class FeatureTablePredictor(RegressorMixin, BaseEstimator):
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
-    `answer` is the time that y holds and `predict` gives; `uses_operators` says that single layers' times may
-    be among the training rows, `uses_anchors` that `predict` takes measurements of the CNN in question.
+    `answer` is the time that y holds and `predict` gives; `uses_operators` says that rows of single layers may be
+    among the training rows, `uses_anchors` that `predict` takes measurements of the predicted CNNs.
     """
 
     answer: ClassVar[str] = "iteration_time_ms"
@@ -67,7 +67,7 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
             raise UnfittedError(f"{type(self).__name__} has not been fitted yet. Call fit(X, y) first.")
 
     def _learn_mode(self, X: pd.DataFrame, extra: tuple[str, ...] = ()) -> None:
-        """Keep what all training rows have in common; refuse a mixture, which one law cannot describe."""
+        """Learn the one mode of the training rows; refuse a mixture, which one law cannot describe."""
         words = mode_words(X, (*MODE_COLUMNS, *extra))
         self.mode_: dict[str, str] = {}
         for column in map(str, words):
@@ -93,7 +93,7 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
 def numbers_of(
     X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError], subject: str = "gpu"
 ) -> Floats:
-    """One column as finite numbers of shape (n_rows,); `error` names the column and who lacks a value."""
+    """One column as finite numbers of shape (n_rows,); `error` names the column and the subjects without a value."""
     values = pd.to_numeric(X[column], errors="coerce").to_numpy(dtype=float)
     bad = ~np.isfinite(values)
     if bad.any():

@@ -1,4 +1,4 @@
-"""Baselines that every table shows: the ratio of FLOPs to peak, a line and an interpolation over batch sizes."""
+"""Baselines for tables of errors: the ratio of FLOPs to peak, a line and an interpolation over batch sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RATIO_COLUMNS = (
     "training_flops_per_image",
 )
 _RATIO_SERIES = ("cnn", "image_size", "precision")
-_LIKENESS = (  # what a training row shares with the row asked about, closest first
+_LIKENESS = (  # columns in which a training row equals the row to predict, closest first
     ("gpu_name", *_RATIO_SERIES, "batch_size"),
     ("gpu_name", *_RATIO_SERIES),
     (*_RATIO_SERIES, "batch_size"),
@@ -48,9 +48,9 @@ class FlopsRatio(FeatureTablePredictor):
 
     Notes
     -----
-    X is a feature table, y is `iteration_time_ms`. What is known of the CNN on this GPU goes with the batch
-    size: t = t_a batch / batch_a. Known on other GPUs only: t = t_a peak_a / peak, at the same batch size if
-    there is one. The median is taken over all a. Never timed: FLOPs / (median share of the peak x peak).
+    X is a feature table, y is `iteration_time_ms`. A CNN timed on this GPU scales with the batch size:
+    t = t_a batch / batch_a. Timed on other GPUs only: t = t_a peak_a / peak, at the same batch size if there is one.
+    The median is taken over all a. Never timed: FLOPs / (median share of the peak x peak).
     """
 
     uses_anchors: ClassVar[bool] = True
@@ -77,7 +77,7 @@ class FlopsRatio(FeatureTablePredictor):
         ----------
         X : DataFrame of n rows
         anchors : (DataFrame of m rows, array of shape (m,)), optional
-            More measurements of the CNNs asked about, with their times in milliseconds.
+            More measurements of the same CNNs, with their times in milliseconds.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class FlopsRatio(FeatureTablePredictor):
 
 
 def _reached_per_image(table: pd.DataFrame, y: ArrayLike) -> Floats:
-    """Time x peak / batch size: the FLOPs per image that the peak would have done, in 10^9."""
+    """Time x peak / batch size: FLOPs per image at the peak rate in that time, in 10^9."""
     times = times_of(y, len(table), "iteration_time_ms")
     peak = numbers_of(table, "peak_tflop_per_s", SchemaError)
     return times * peak / numbers_of(table, "batch_size", SchemaError)
@@ -233,11 +233,11 @@ class Interpolation(FeatureTablePredictor):
     Attributes
     ----------
     points_ : dict of tuple of str -> (ndarray, ndarray)
-        ln batch size and ln time of each series, ascending; what was measured twice is averaged.
+        ln batch size and ln time of each series, ascending; repeated measurements are averaged.
 
     Notes
     -----
-    Beyond the measured batch sizes the outermost piece goes on, which any series of two points or more has.
+    Beyond the measured batch sizes the outermost piece is extrapolated.
     """
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> Interpolation:

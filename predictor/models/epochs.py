@@ -1,4 +1,4 @@
-"""Epoch time from iteration time: what an epoch costs beyond its training iterations."""
+"""Epoch time from iteration time, with the overhead that an epoch has beyond its training iterations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> _Floats:
 
 @dataclass(frozen=True, slots=True)
 class EpochOverhead:
-    """What an epoch takes beyond iterations x iteration time; all zero is the plain product.
+    """Time of an epoch beyond iterations x iteration time; all zero is the plain product.
 
     A validation image takes `validation_share` of a training image's time (its forward pass alone),
     `ms_per_iteration` is spent between iterations, and `ms_per_mb` on feeding each MB (10^6 bytes) of fp32
@@ -80,7 +80,7 @@ def fit_epoch_overhead(
     usable = np.isfinite(beyond).all(axis=1) & np.isfinite(spent) & (epoch_ms > 0)
     if usable.sum() < beyond.shape[1]:
         raise DataError(
-            f"{usable.sum()} measured epochs are too few to fit what an epoch costs beyond its iterations: "
+            f"{usable.sum()} measured epochs are too few to fit the overhead of an epoch: "
             f"it needs {beyond.shape[1]} with epoch_time_s, iteration_time_ms and samples_per_epoch."
         )
     left = 1.0 - spent[usable] / epoch_ms[usable]
@@ -95,7 +95,7 @@ def _terms(
     image_size: ArrayLike,
     validation_samples: ArrayLike,
 ) -> tuple[_Floats, _Floats]:
-    """Milliseconds of the training iterations, and what each coefficient multiplies."""
+    """Milliseconds of the training iterations, and the column of each coefficient."""
     time_ms, validation = (
         np.asarray(iteration_time_ms, dtype=float),
         np.asarray(validation_samples, dtype=float),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,20 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, design_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.forecast import Reason
 from predictor.operator_types import VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 
-__all__ = ["MODE_FIELDS", "UNKNOWN_FRAMEWORK", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
+__all__ = ["MODE_FIELDS", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
 """What a word of `Ranges.modes` is made of."""
 
-UNKNOWN_FRAMEWORK = "framework: {} was never measured"
-"""Reason where no row at all is of this framework."""
+_WIDENS_OF_FRAMEWORK = 1.25 * 3.0
+"""Of a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the predicted time."""
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
-_TITLES = {
-    name: name.replace("_", " ") for name in ("precision", "memory_format", "xla", "autotune", "optimizer")
-}
+_DECISIVE = ("precision", "memory_format", "xla", "autotune", "optimizer")
 _TOGETHER = ("precision", "memory_format", "xla")  # what decides kernels jointly
 
 
@@ -82,20 +82,20 @@ def reasons(
     ranges: Ranges,
     table: LayerTable,
     kernels: Kernels,
-    gpu: Gpu,
-    mode: Mode,
+    devices: Sequence[tuple[Gpu, Mode]],
     batch_sizes: NDArray[np.float64],
-) -> tuple[tuple[str, ...], ...]:
-    """Reasons for caution, for each batch size."""
-    common = [
-        *_of_gpu(ranges, gpu),
-        *_of_mode(ranges, gpu, mode),
-        *_of_cnn(ranges, table, kernels),
-        *table.warnings,
-    ]
+) -> list[tuple[tuple[Reason, ...], ...]]:
+    """Reasons for caution, for each GPU with its mode, at each batch size."""
     low, high = ranges.batch_size
-    beyond = f"batch: measured from {low} to {high}"
-    return tuple((*common, beyond) if not low <= batch <= high else tuple(common) for batch in batch_sizes)
+    beyond = Reason("batch", f"measured from {low} to {high}")
+    inside = [low <= batch <= high for batch in batch_sizes]
+    of_cnn = (*_of_cnn(ranges, table, kernels), *(Reason("cnn", text) for text in table.warnings))
+    found = []
+    for gpu, mode in devices:
+        common = (*_of_gpu(ranges, gpu), *_of_mode(ranges, gpu, mode), *of_cnn)
+        outside = (*common, beyond)
+        found.append(tuple(common if within else outside for within in inside))
+    return found
 
 
 def mode_of_words(words: Mapping[str, object]) -> str:
@@ -108,60 +108,76 @@ def mode_of_words(words: Mapping[str, object]) -> str:
     )
 
 
-def _of_gpu(ranges: Ranges, gpu: Gpu) -> list[str]:
+def _of_gpu(ranges: Ranges, gpu: Gpu) -> tuple[Reason, ...]:
     if gpu.name in ranges.gpus:
-        return []
+        return ()
     twins = _twins(ranges, gpu)
     if twins:
-        return [f"gpu: never measured, but its chip, as {twins[0]}"]
+        return (Reason("gpu", f"never measured, but its chip, as {twins[0]}"),)
     if gpu.generation in ranges.generations:
-        return ["gpu: never measured, from its specifications"]
-    return [f"gpu: never measured, nor any of its generation ({gpu.generation})"]
+        return (Reason("gpu", "never measured, from its specifications"),)
+    return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})"),)
 
 
-def _twins(ranges: Ranges, gpu: Gpu) -> list[str]:
+def _twins(ranges: Ranges, gpu: Gpu) -> tuple[str, ...]:
     """Measured GPUs that compute alike; the GPU itself, if it was measured."""
-    return [name for name in ranges.gpus if design_of(find_gpu(name)) == design_of(gpu)]
+    return _measured_designs(ranges.gpus).get(design_of(gpu), ())
 
 
-def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
-    measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in ranges.modes]
+@lru_cache(maxsize=8)
+def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """Measured GPUs by the design that they share."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in gpus:
+        design = design_of(find_gpu(name))
+        found[design] = (*found.get(design, ()), name)
+    return found
+
+
+def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[Reason]:
+    everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
+    return [*everywhere, *(_on_gpu(ranges, gpu, mode) if precision_known else ()), *capture]
+
+
+@lru_cache(maxsize=64)
+def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
+    """What was never measured in this mode on any GPU, whether its precision was, and what `capture` lacks."""
+    measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in modes]
     with_framework = [each for each in measured if each["framework"] == mode.framework]
     if not with_framework:
-        return [UNKNOWN_FRAMEWORK.format(mode.framework), *_of_capture([], mode)]
+        unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
+        return (unknown,), False, _of_capture([], mode)
     asked = {name: str(getattr(mode, name)) for name in MODE_FIELDS}
-    lacking = [name for name in _TITLES if all(each[name] != asked[name] for each in with_framework)]
+    lacking = [name for name in _DECISIVE if all(each[name] != asked[name] for each in with_framework)]
     found = [
-        f"{_TITLES[name]}: {_said(name, asked[name])} was never measured with {mode.framework}"
+        Reason(name, f"{_said(name, asked[name])} was never measured with {mode.framework}")
         for name in lacking
     ]
     if not {*_TOGETHER} & {*lacking} and not any(
         all(each[name] == asked[name] for name in _TOGETHER) for each in with_framework
     ):
         words = ", ".join(_said(name, asked[name]) for name in _TOGETHER)
-        found.append(f"mode: {words} were never measured together with {mode.framework}")
-    if "precision" not in lacking:
-        found += _on_gpu(ranges, gpu, mode)
-    return [*found, *_of_capture(with_framework, mode)]
+        found.append(Reason("mode", f"{words} were never measured together with {mode.framework}"))
+    return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
-def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[str]:
+def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
     """What was measured, but not on this chip; nothing where the chip was not measured at all."""
     twins = _twins(ranges, gpu)
-    here = [word.split("|")[1:] for word in ranges.gpu_modes if word.split("|")[0] in twins]
+    here = [word.split("|")[1:] for word in ranges.gpu_modes if word.split("|")[0] in twins] if twins else []
     if not here or [mode.framework, mode.precision] in here:
-        return []
+        return ()
     if all(precision != mode.precision for _, precision in here):
-        return [f"precision: {mode.precision} was never measured on {gpu.name}"]
+        return (Reason("precision", f"{mode.precision} was never measured on {gpu.name}"),)
     if all(framework != mode.framework for framework, _ in here):
-        return [f"framework: {mode.framework} was never measured on {gpu.name}"]
-    return [f"precision: {mode.precision} was never measured with {mode.framework} on {gpu.name}"]
+        return (Reason("framework", f"{mode.framework} was never measured on {gpu.name}"),)
+    return (Reason("precision", f"{mode.precision} was never measured with {mode.framework} on {gpu.name}"),)
 
 
-def _of_capture(with_framework: list[dict[str, str]], mode: Mode) -> list[str]:
+def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:
     if any(each["capture"] == mode.capture for each in with_framework) or mode.capture == "eager":
-        return []
-    return [f"capture: no {mode.capture} was measured, the host's time is taken as zero"]
+        return ()
+    return (Reason("capture", f"no {mode.capture} was measured, the host's time is taken as zero"),)
 
 
 def _said(name: str, word: str) -> str:
@@ -169,11 +185,11 @@ def _said(name: str, word: str) -> str:
     return {"True": name, "False": f"no {name}"}.get(word, word)
 
 
-def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
+def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]:
     found = []
     unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
-        found.append(f"operator: {', '.join(unknown)} never measured")
+        found.append(Reason("operator", f"{', '.join(unknown)} never measured"))
     conv = _conv(kernels)
     outside = [
         f"{name} beyond {low:g} to {high:g}"
@@ -181,7 +197,7 @@ def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[str]:
         if conv.any() and not low <= kernels[name][conv].min() <= kernels[name][conv].max() <= high
     ]
     if outside:
-        found.append(f"shape: convolutions with {', '.join(outside)} never measured")
+        found.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
     return found
 
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.table import disturbed_rows
+from predictor.measurements.table import check_measurements, disturbed_rows
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.registry import METHODS
 from predictor.models.roofline.fit import Rows
-from predictor.models.served import METHODS, Model
+from predictor.models.served import Model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
-    "DEFAULT_SOURCES",
     "accuracy_of",
     "fed_frameworks_of",
     "fit_default",
@@ -38,13 +38,13 @@ __all__ = [
 
 
 def fed_frameworks_of(rows: Rows) -> tuple[str, ...]:
-    """Frameworks of the rows that the feed was fitted on; to no other may an answer add it."""
-    fed = zip(rows.situations, rows.fed, strict=True)
-    return tuple(sorted({situation.framework for situation, is_fed in fed if is_fed}))
+    """Frameworks whose iterations copy their input in the fitted rows; answers add the copy for no other."""
+    copies = zip(rows.situations, rows.fed, strict=True)
+    return tuple(sorted({situation.framework for situation, copied in copies if copied}))
 
 
 def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
-    """Ranges of rows of whole CNNs; `rows` are the same as the model sees them."""
+    """Ranges of rows of whole CNNs; `rows` are the same ones as `rows_of` reads them."""
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
     tables = {id(table): table for table in whole["layer_table"]}.values()
     modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
@@ -67,10 +67,10 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     Parameters
     ----------
     measurements : DataFrame
-        A checked measurement table; its targets, CNNs of the zoo, pin the weights down.
+        A checked measurement table; weights are fitted on its targets, which are CNNs of the zoo.
     known : LayerModels, optional
-        What was known before: operators that the table lacks, and weights to start from; another GPU's or mode's
-        if need be.
+        Earlier models, which give the operators that the table lacks, and weights as priors: those of another GPU or
+        mode where there are none of the same.
     """
     from predictor.measurements.features import feature_table
     from predictor.models.layer_times.estimator import LayerTimes, libraries_of
@@ -95,16 +95,16 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
 
 
 def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
-    """The law, which says so where other work disturbed what it stands on."""
+    """The law, with the number of disturbed measurements in the description of its data."""
     disturbed = disturbed_rows(operators)
     if not disturbed:
         return law
-    told = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
-    return replace(law, trained_on=f"{law.trained_on}; {told}")
+    noise = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
+    return replace(law, trained_on=f"{law.trained_on}; {noise}")
 
 
 def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
-    """Targets of the sources that measured operators, too: others' iterations hold other work (kept gradients)."""
+    """Targets of the sources that measured operators, too: other sources' iterations hold other work."""
     if "source" not in targets or not len(operators):
         return targets
     same = targets[targets["source"].isin(operators["source"].unique())]
@@ -117,47 +117,63 @@ def _trained(frame: pd.DataFrame) -> Any:
     return frame["pass"].fillna("training") == "training"
 
 
-DEFAULT_SOURCES = ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
 _LEAST_ROWS = 10
 _VERSIONS = ("numpy", "scikit-learn", "scipy")
 
 
 def fit_default(
     published: str | PathLike[str] | None = None,
-    sources: Sequence[str] = DEFAULT_SOURCES,
+    sources: Sequence[str] | None = None,
     uploaded: pd.DataFrame | None = None,
 ) -> Model:
     """Fit the default model on the published measurements, and on what was uploaded besides.
 
-    The folder is as in `published_data_root`; `uploaded` is a measurement table of operators, which join the
-    libraries, and of CNNs by their zoo names.
+    Parameters
+    ----------
+    published : path, optional
+        As in `published_data_root`.
+    sources : sequence of str, optional
+        Published data sets; those that say so (`DataSet.fitted`) by default.
+    uploaded : DataFrame, optional
+        A measurement table of operators, which join the libraries, and of CNNs by their zoo names.
     """
     import pandas as pd
 
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published import PROVENANCE
-    from predictor.measurements.published.tables import published_features
+    from predictor.measurements.published import DATA_SETS, FITTED, published_features
+
+    sources = FITTED if sources is None else sources
 
     own = _own_measurements()
     others = _of_no_instrument(own)
     if uploaded is not None:
-        own, others = (pd.concat([frame, uploaded], ignore_index=True) for frame in (own, others))
+        more = check_measurements(uploaded, "the table of measurements")
+        own, others = (pd.concat([frame, more], ignore_index=True) for frame in (own, others))
     parts = [published_features(published, sources), feature_table(_without_layers(others))]
-    provenance = [{"source": name, **asdict(PROVENANCE[name])} for name in sources]
+    provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
     model = _fit(pd.concat(parts, ignore_index=True), provenance)
     return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
-    """Fit on one's own measurement table; CNNs by their zoo names."""
+    """Fit on one's own measurement table; CNNs by their zoo names.
+
+    Raises
+    ------
+    SchemaError
+        As `check_measurements`, by which the frame is checked and completed as a file is.
+    DataError
+        If it holds no CNN on a GPU, or too few rows.
+    """
     from predictor.measurements.features import feature_table
 
-    model = _fit(feature_table(_without_layers(frame)), [])
-    return replace(model, layers=LayerModels().with_more(fit_layer_models(frame)))
+    checked = check_measurements(frame, "the table of measurements")
+    model = _fit(feature_table(_without_layers(checked)), [])
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(checked)))
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
-    """What an evaluation found for the methods that a model serves: one entry per scenario and predictor.
+    """Errors of the served methods in an evaluation: one entry per scenario and predictor.
 
     Raises
     ------
@@ -188,7 +204,7 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
     fitted, calibration = estimator.fitted_, estimator.calibration_
     if not calibration.variances:
         raise DataError(
-            "the table holds one CNN on one GPU, from which nobody can tell how wrong the model is elsewhere. "
+            "the table holds one CNN on one GPU, from which no error elsewhere can be estimated. "
             "Add measurements of another CNN or GPU."
         )
     return Model(
@@ -224,21 +240,21 @@ def _own_measurements() -> pd.DataFrame:
 
 
 def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
-    """Leave out targets of sources that measured operators, too: they weigh measured layers.
+    """Leave out targets of sources that measured operators, too: the weights of measured layers are fitted on these.
 
-    They are a thousand rows of one GPU. Beside as many published rows of thirty they would say alone how wrong an
-    answer for an unknown GPU is: intervals there grew from a factor of 2 to one of 3 to 4.
+    They are a thousand rows of one GPU, beside as many published rows of thirty. With them, intervals for unknown GPUs
+    grew from a factor of 2 to one of 3 to 4.
     """
     measured = own.loc[_of_libraries(own), "source"].unique()
     return own[~own["source"].isin(measured)].reset_index(drop=True)
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out operator libraries, and CPUs: roofline learns from whole CNNs on GPUs, and from single passes."""
+    """Leave out operator libraries and CPUs: the roofline is fitted on whole CNNs on GPUs and on single passes."""
     kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
     if kept.empty:
         raise DataError(
-            "the table holds no CNN on a GPU, which a model starts from. Operators alone need no fit: "
+            "the table holds no CNN on a GPU, which a fit needs. Operators alone need no fit: "
             "`epochcast predict --measurements FILE` uses them at once."
         )
     return kept.reset_index(drop=True)
@@ -249,7 +265,7 @@ def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:
-    """The host of each framework on which the host's own time was measured last: what predictions assume."""
+    """Host of each framework on which host times were measured last; predictions assume it unless another is given."""
     if "host_time_ms" not in whole:
         return {}
     timed = whole[whole["host_time_ms"].notna() & whole["host"].notna()].sort_values(
@@ -270,7 +286,7 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named_hosts(whole: pd.DataFrame, offsets: dict[str, float]) -> dict[str, float]:
-    """Offsets of the hosts that a source names; where none is named, the GPU's name stood for it in the fit."""
+    """Offsets of the hosts that a source names; the fit took the GPU's name where none is named."""
     named = set(whole["host"].dropna().astype(str)) if "host" in whole else set()
     by_host = {key.split(": ", 1)[-1]: value for key, value in sorted(offsets.items())}
     return {host: value for host, value in by_host.items() if host in named}

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from scipy.linalg import lstsq
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts
@@ -17,38 +18,26 @@ from predictor.models.base import FeatureTablePredictor, Floats, numbers_of, tim
 
 __all__ = [
     "GpuSpecs",
-    "GpuSpecsRelative",
     "LinearLaw",
     "ProxyTimes",
-    "ProxyTimesRelative",
     "fit_linear_law",
     "warn_of_negative_times",
 ]
 
-_RANK_TOLERANCE = 1e-10  # of the largest singular value; every column has been scaled to length 1
-_OUTSIDE = 1e-6  # part of a row outside the training rows' span, beyond rounding
+_RANK_TOLERANCE = 1e-10  # of the largest singular value, every column being scaled to length 1
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLaw:
-    """intercept + slopes . row, with the directions in which the training rows pinned it down."""
+    """intercept + slopes . row; `slopes` has shape (n_columns,)."""
 
     columns: tuple[str, ...]
     intercept: float
-    slopes: Floats  # (n_columns,)
-    rank: int
-    scales: Floats  # (1 + n_columns,), length of each column of the design, intercept first
-    directions: Floats  # (rank, 1 + n_columns), orthonormal rows
+    slopes: Floats
 
     def predict(self, design: Floats) -> Floats:
         """Values of shape (n_rows,) for a design of shape (n_rows, n_columns)."""
         return np.asarray(self.intercept + design @ self.slopes, dtype=float)
-
-    def estimable(self, design: Floats) -> NDArray[np.bool_]:
-        """Whether training rows determine each row's value; others get the smallest law's, one of many."""
-        rows = _with_ones(design) / self.scales
-        outside = rows - rows @ self.directions.T @ self.directions
-        return np.asarray(np.linalg.norm(outside, axis=1) <= _OUTSIDE * np.linalg.norm(rows, axis=1))
 
     def coefficients(self) -> dict[str, float]:
         """Name of the column -> its slope; the intercept under `intercept`."""
@@ -69,31 +58,26 @@ def fit_linear_law(columns: tuple[str, ...], design: Floats, y: Floats, relative
 
     Notes
     -----
-    Singular value decomposition. Columns are scaled first: CUDA cores count thousands, L2 a few MiB, and a
-    cut-off on raw columns (scikit-learn's LinearRegression has one) would silently drop the latter. Where
-    columns depend on each other, the law with the smallest scaled coefficients is taken.
+    Columns are scaled first: CUDA cores count thousands, L2 a few MiB, and the cut-off of small singular values on raw
+    columns, as in scikit-learn's LinearRegression, drops the latter. Where columns depend on each other, the smallest
+    scaled coefficients are taken, the intercept's among them; LinearRegression centres the columns instead and gives
+    another law there, so `scipy.linalg.lstsq` is called directly.
     """
     weights = 1 / y if relative else np.ones_like(y)
-    weighted = _with_ones(design) * weights[:, None]
+    weighted = np.column_stack([np.ones(len(design)), design]) * weights[:, None]
     lengths = np.linalg.norm(weighted, axis=0)
     scales = np.where(lengths > 0, lengths, 1.0)
-    left, strengths, right = np.linalg.svd(weighted / scales, full_matrices=False)
-    rank = int(np.sum(strengths > _RANK_TOLERANCE * strengths[0]))
-    solved = right[:rank].T @ ((left[:, :rank].T @ (y * weights)) / strengths[:rank]) / scales
-    return LinearLaw(columns, float(solved[0]), solved[1:], rank, scales, right[:rank])
+    solved = lstsq(weighted / scales, y * weights, cond=_RANK_TOLERANCE)[0] / scales
+    return LinearLaw(columns, float(solved[0]), solved[1:])
 
 
 def warn_of_negative_times(times: Floats, who: str) -> None:
-    """Warn that a linear law left the positive numbers: nothing in least squares keeps a time above zero."""
+    """Warn of predicted times that are not above zero, which least squares does not exclude."""
     n = int(np.sum(times <= 0))
     if n:
         warnings.warn(
             f"{who}: {n} of {times.size} predicted times are not above zero.", RuntimeWarning, stacklevel=3
         )
-
-
-def _with_ones(design: Floats) -> Floats:
-    return np.column_stack([np.ones(len(design)), design])
 
 
 _SPECS = (
@@ -163,28 +147,19 @@ class GpuSpecs(FeatureTablePredictor):
             If a CNN has convolution shapes that no training CNN had (all are listed), if a specification is
             missing (GPU and column are named), or if mode or sample count are not those of the training rows.
         """
-        design = self._questions(X)
-        times = self.law_.predict(design)
-        warn_of_negative_times(times, type(self).__name__)
-        return times
-
-    def estimable(self, X: pd.DataFrame) -> NDArray[np.bool_]:
-        """Whether the training rows determine each row's answer, of shape (n,); a new GPU mostly is not."""
-        design = self._questions(X)
-        return self.law_.estimable(design)
-
-    def coefficients(self) -> dict[str, float]:
-        """Column -> seconds per unit of it; `intercept` in seconds."""
-        self._check_fitted("law_")
-        return self.law_.coefficients()
-
-    def _questions(self, X: pd.DataFrame) -> Floats:
         self._check_fitted("law_")
         table = self._checked(X, (*_SPECS_COLUMNS, "samples_per_epoch"))
         self._check_mode(table)
         counts = _counts_by_cnn(table, OutOfRangeError)
         self._refuse_new_shapes(table, counts)
-        return _specs_design(table, counts, self.shapes_, OutOfRangeError)
+        times = self.law_.predict(_specs_design(table, counts, self.shapes_, OutOfRangeError))
+        warn_of_negative_times(times, type(self).__name__)
+        return times
+
+    def coefficients(self) -> dict[str, float]:
+        """Column -> seconds per unit of it; `intercept` in seconds."""
+        self._check_fitted("law_")
+        return self.law_.coefficients()
 
     def _refuse_new_shapes(self, table: pd.DataFrame, counts: list[dict[str, int]]) -> None:
         new = {
@@ -200,13 +175,6 @@ class GpuSpecs(FeatureTablePredictor):
                 f"{type(self).__name__} knows the {len(self.shapes_)} shapes of its training CNNs. "
                 "Train it with a CNN that has these, or use a predictor that computes with shapes (roofline)."
             )
-
-
-class GpuSpecsRelative(GpuSpecs):
-    """`gpu-specs-relative`: GpuSpecs fitted so that relative errors are smallest."""
-
-    def __init__(self, relative: bool = True) -> None:
-        super().__init__(relative=relative)
 
 
 def _counts_by_cnn(table: pd.DataFrame, error: type[SchemaError | OutOfRangeError]) -> list[dict[str, int]]:
@@ -344,13 +312,6 @@ class ProxyTimes(FeatureTablePredictor):
                 "Measure this CNN on one GPU together with the proxies, and fit again."
             )
         return self.laws_[cnn]
-
-
-class ProxyTimesRelative(ProxyTimes):
-    """`proxy-times-relative`: ProxyTimes fitted so that relative errors are smallest."""
-
-    def __init__(self, proxies: tuple[str, ...] | None = None, relative: bool = True) -> None:
-        super().__init__(proxies=proxies, relative=relative)
 
 
 def _rows_of(table: pd.DataFrame) -> dict[tuple[str, int], list[int]]:

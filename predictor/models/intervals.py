@@ -1,4 +1,4 @@
-"""Interval widths: variances of the residuals' parts by likelihood, conformal factors from held-out groups."""
+"""Interval widths: variance components of residuals by maximum likelihood, conformal factors from held-out groups."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class _Likelihood:
 def fit_variances(
     sites: Sites, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
 ) -> dict[str, float]:
-    """Variance of each named part that makes the residuals most likely.
+    """Variance of each named component, by maximum likelihood.
 
-    Large residuals are drawn in to 3 times the rms. At most 500 sites are used, drawn with `seed`.
+    Residuals are clipped at 3 times their rms. At most 500 sites are used, drawn with `seed`.
     """
     if len(sites) > _MOST_SITES:
         chosen = np.sort(np.random.default_rng(seed).choice(len(sites), _MOST_SITES, replace=False))
@@ -64,7 +64,7 @@ def fit_variances(
 
 
 def interval_factor(residual: Array, variance: Array, coverage: float) -> float:
-    """By what the standard deviation is multiplied so that the interval holds a share `coverage` of the residuals.
+    """Factor of the standard deviation with which intervals hold a share `coverage` of the residuals.
 
     The split-conformal quantile (Vovk et al. 2005) of |residual| / standard deviation.
     """
@@ -74,7 +74,7 @@ def interval_factor(residual: Array, variance: Array, coverage: float) -> float:
 
 
 Predict = Callable[[NDArray[np.intp]], Array]
-"""Positions of rows to leave out -> times of all rows, in ms, predicted by a model that did not see those."""
+"""Positions of rows to leave out -> times of all rows, in ms, predicted by a model fitted without these."""
 
 _N_GROUPS = 4
 _LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -82,10 +82,10 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 @dataclass(slots=True)
 class Calibration:
-    """Variances of residual parts and interval factors, by what the fit has seen.
+    """Variances of residual components and interval factors, by what is new to the fit.
 
-    `variances` maps ``gpu`` (the GPU is new) and ``cnn`` (the CNN is new) to variances by part; `factors` maps the
-    same, with ``anchored-`` in front where measurements of the CNN were kriged in, to factors by coverage.
+    `variances` maps ``gpu`` (the GPU is new) and ``cnn`` (the CNN is new) to variances by component; `factors` maps the
+    same, with ``anchored-`` in front where measurements of the CNN correct the prediction, to factors by coverage.
     """
 
     gpus: tuple[str, ...] = ()
@@ -96,8 +96,8 @@ class Calibration:
     def _check_known(self) -> None:
         if not self.variances:
             raise OutOfRangeError(
-                f"the fit saw one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which nobody "
-                "can tell how wrong it is elsewhere. Add measurements of another CNN or GPU."
+                f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
+                "error elsewhere can be estimated. Add measurements of another CNN or GPU."
             )
 
     def variances_for(self, gpu: str, cnn: str) -> dict[str, float]:
@@ -139,7 +139,7 @@ def calibrate(
 ) -> Calibration:
     """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits.
 
-    `sites` are those of the rows of X, where they tell more than `sites_of(X)`.
+    `sites` are those of the rows of X, `sites_of(X)` by default.
     """
     everywhere = sites_of(X) if sites is None else sites
     chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
@@ -147,21 +147,21 @@ def calibrate(
     found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
     for kind, groups in held_out.items():
         parts = _parts(kind, everywhere)
-        outcomes = [_outcome(X, times, predict, group) for group in groups]
-        if not outcomes:
+        left_out = [_held_out(X, times, predict, group) for group in groups]
+        if not left_out:
             continue
-        sites = everywhere.take(np.concatenate([o.held_out for o in outcomes]))
-        variances = fit_variances(sites, np.concatenate([o.residual for o in outcomes]), parts, seed)
+        sites = everywhere.take(np.concatenate([each.held_out for each in left_out]))
+        variances = fit_variances(sites, np.concatenate([each.residual for each in left_out]), parts, seed)
         found.variances[kind] = variances
         for name, anchored in ((kind, False), (f"anchored-{kind}", True)):
-            scores = [o.scores(everywhere, variances, anchored=anchored) for o in outcomes]
+            scores = [each.scores(everywhere, variances, anchored=anchored) for each in left_out]
             residual, variance = (np.concatenate(column) for column in zip(*scores, strict=True))
             found.factors[name] = {level: interval_factor(residual, variance, level) for level in _LEVELS}
     return _completed(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Outcome:
+class _HeldOut:
     kept: NDArray[np.intp]
     held_out: NDArray[np.intp]
     kept_residual: Array
@@ -174,16 +174,17 @@ class _Outcome:
         return self.residual - mean, variance
 
 
-def _outcome(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _Outcome:
+def _held_out(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _HeldOut:
     kept = np.setdiff1d(np.arange(len(X)), group)
     residual = np.log(times / predict(group))
-    return _Outcome(kept, group, residual[kept], residual[group])
+    return _HeldOut(kept, group, residual[kept], residual[group])
 
 
 def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
-    """Parts that residuals of new GPUs, or of new CNNs, are made of.
+    """Components of the residuals of new GPUs, or of new CNNs.
 
-    What like work misses on one GPU it misses on others, too, so that on a new GPU it is the CNN's and not the GPU's.
+    On a new GPU the `work` component is dropped: iterations with similar work err alike on every GPU, so the error
+    belongs to the CNN.
     """
     if kind == "gpu":
         return PARTS
@@ -201,7 +202,7 @@ def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
 
 
 def _completed(found: Calibration) -> Calibration:
-    """With one GPU, or one CNN, nothing tells how much new ones differ: the other kind's figures stand in."""
+    """With one GPU alone, take the figures of new CNNs for new GPUs, and the reverse with one CNN alone."""
     for missing, other in (("gpu", "cnn"), ("cnn", "gpu")):
         if missing not in found.variances and other in found.variances:
             found.variances[missing] = found.variances[other]

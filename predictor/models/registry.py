@@ -1,39 +1,65 @@
-"""Every predictor by name. Loaded one at a time, since scikit-learn takes a second to import."""
+"""Every predictor by name, and the methods that the service offers; an estimator is imported when it is asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from predictor.errors import SchemaError, nearest
 
 if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
+    from predictor.models.base import FeatureTablePredictor
 
-__all__ = ["PREDICTORS", "predictor_class"]
+__all__ = ["METHODS", "PREDICTORS", "Registered", "new_predictor"]
 
-PREDICTORS: dict[str, str] = {
-    "gpu-specs": "predictor.models.founding:GpuSpecs",
-    "gpu-specs-relative": "predictor.models.founding:GpuSpecsRelative",
-    "proxy-times": "predictor.models.founding:ProxyTimes",
-    "proxy-times-relative": "predictor.models.founding:ProxyTimesRelative",
-    "layer-times": "predictor.models.layer_times.estimator:LayerTimes",
-    "roofline": "predictor.models.roofline.model:Roofline",
-    "anchored": "predictor.models.roofline.model:Anchored",
-    "flops-ratio": "predictor.models.baselines:FlopsRatio",
-    "interpolation": "predictor.models.baselines:Interpolation",
-    "line": "predictor.models.baselines:Line",
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An estimator as ``module:Class`` with the parameters of this entry; `served` says that `predict` offers it."""
+
+    estimator: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    served: bool = False
+
+
+_FOUNDING, _BASELINES, _ROOFLINE = (
+    f"predictor.models.{name}" for name in ("founding", "baselines", "roofline.model")
+)
+
+PREDICTORS: dict[str, Registered] = {
+    "gpu-specs": Registered(f"{_FOUNDING}:GpuSpecs"),
+    "gpu-specs-relative": Registered(f"{_FOUNDING}:GpuSpecs", {"relative": True}),
+    "proxy-times": Registered(f"{_FOUNDING}:ProxyTimes"),
+    "proxy-times-relative": Registered(f"{_FOUNDING}:ProxyTimes", {"relative": True}),
+    "layer-times": Registered("predictor.models.layer_times.estimator:LayerTimes", served=True),
+    "roofline": Registered(f"{_ROOFLINE}:Roofline", served=True),
+    "anchored": Registered(f"{_ROOFLINE}:Anchored", served=True),
+    "flops-ratio": Registered(f"{_BASELINES}:FlopsRatio"),
+    "interpolation": Registered(f"{_BASELINES}:Interpolation"),
+    "line": Registered(f"{_BASELINES}:Line"),
 }
-"""Name -> "module:Class". docs/predictors.md says what each needs and when it is the best choice."""
+"""docs/predictors.md says what each predictor needs and when it is the best choice."""
+
+METHODS = ("auto", *(name for name, entry in PREDICTORS.items() if entry.served))
+"""What a question may ask for as its method; ``auto`` takes the best one for what is known."""
 
 
-def predictor_class(name: str) -> type[BaseEstimator]:
-    """Import the scikit-learn estimator of this name; SchemaError with the nearest names if there is none."""
+def new_predictor(name: str) -> FeatureTablePredictor:
+    """Make the unfitted scikit-learn estimator of this name.
+
+    Raises
+    ------
+    SchemaError
+        If no predictor has this name; the message lists the nearest.
+    """
     if name not in PREDICTORS:
         raise SchemaError(
             f"no predictor is called {name!r}. Nearest: {nearest(name, PREDICTORS)}; "
             f"all: {', '.join(PREDICTORS)}."
         )
-    module, class_ = PREDICTORS[name].split(":")
-    found: type[BaseEstimator] = getattr(import_module(module), class_)
-    return found
+    entry = PREDICTORS[name]
+    module, class_ = entry.estimator.split(":")
+    made: FeatureTablePredictor = getattr(import_module(module), class_)(**entry.parameters)
+    return made

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import GENERATIONS, Gpu, find_gpu, is_cpu
+from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import Anchor
+from predictor.models.forecast import Anchor, Reason
 
 __all__ = [
     "PARTS",
@@ -197,11 +197,11 @@ def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
             [[np.log(g.peak_fp32_tflop_per_s), np.log(g.memory_bandwidth_gb_per_s)] for g in gpus]
         )
 
-    def generations(gpus: Sequence[Gpu]) -> Array:
-        return np.array([GENERATIONS.index(g.generation) for g in gpus], dtype=float)
+    def ages(gpus: Sequence[Gpu]) -> Array:
+        return np.array([generations().index(g.generation) for g in gpus], dtype=float)
 
     apart = np.sqrt(((specs(a)[:, None] - specs(b)[None]) ** 2).mean(axis=2))
-    steps = np.abs(generations(a)[:, None] - generations(b)[None])
+    steps = np.abs(ages(a)[:, None] - ages(b)[None])
     similarity: Array = np.exp(-_SPEC_DECAY * (apart + _GENERATION_STEP * steps))
     return similarity
 
@@ -249,11 +249,14 @@ def kriged(
     return krige(known, residual, asked, variances, trusted=True)
 
 
-def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[str]:
+def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:
     """Say which anchors lie further from the model than its errors explain."""
     return [
-        f"anchor: {math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
-        "more than its errors explain: check its unit and mode"
+        Reason(
+            "anchor",
+            f"{math.exp(r):.2g} times the model's own time on {each.gpu} at batch {each.batch_size}, "
+            "more than its errors explain: check its unit and mode",
+        )
         for each, r in zip(anchors, residual, strict=True)
         if is_outlier(float(r), variances)
     ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,27 +23,31 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
-from predictor.models.extrapolation import UNKNOWN_FRAMEWORK, Ranges, reasons
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast
+from predictor.models.extrapolation import Ranges, reasons
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.registry import METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged, prior_variance
-from predictor.models.roofline.terms import IterationParts, Situation, Term, iteration_parts, join_host
+from predictor.models.roofline.terms import (
+    Coefficients,
+    IterationParts,
+    Situation,
+    Term,
+    iteration_parts,
+    join_host,
+)
 from predictor.operators.kernels import Kernels, kernels_of
 
-__all__ = ["METHODS", "Anchor", "IterationForecast", "Model"]
+__all__ = ["Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-METHODS = ("auto", "layer-times", "roofline", "anchored")
 FORMAT_VERSION = 2
-_WIDER_PER_REASON = 1.25  # a judgement, not a measurement: docs/decisions/003
-_WIDER_OF_FRAMEWORK = 3.0
-"""Of a framework that nobody measured: Chainer took 1.2 (V100) to 7 times (H200) as long as was said of it."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Model:
     """Coefficients and what is known of their errors. Fields are as in the JSON file (datasets/README.md)."""
 
@@ -59,6 +63,11 @@ class Model:
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
+
+    @cached_property
+    def coefficients(self) -> Coefficients:
+        """The terms, laid out for many GPUs at once."""
+        return Coefficients(self.terms)
 
     @classmethod
     def load(cls, path: str | PathLike[str] | None = None) -> Model:
@@ -106,12 +115,24 @@ class Model:
         method: str = "auto",
         host: str | None = None,
     ) -> IterationForecast:
-        """Time of one training iteration of a CNN on a GPU at each batch size.
+        """Time of one training iteration on one GPU; see `forecasts`."""
+        return self.forecasts(table, [(gpu, mode)], batch_sizes, anchors, method, host)[0]
+
+    def forecasts(
+        self,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        batch_sizes: Sequence[int] | ArrayLike,
+        anchors: Sequence[Anchor] = (),
+        method: str = "auto",
+        host: str | None = None,
+    ) -> list[IterationForecast]:
+        """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
 
         Raises
         ------
         OutOfRangeError
-            If the GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
+            If a GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
@@ -121,50 +142,101 @@ class Model:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
-        check_precision(gpu, mode.precision)
-        anchors = [each for each in anchors if not is_cpu(each.gpu) or each.gpu == gpu.name]
-        layers, batches = self._layers(gpu, mode, method, anchors), np.asarray(batch_sizes, dtype=float)
-        doubt = None
-        if layers is not None:
-            sums = layer_sums(layers.library, table, batches)
-            if method != "layer-times" and not is_cpu(gpu.name):  # of which nothing else is known
-                doubt = too_little_measured(sums)
-            if doubt is None:
-                other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
-                return forecast_by_layers(layers, table, gpu, mode, batches, sums, anchors, host, other)
-        host = host or self.reference_host.get(mode.framework)
+        batches = np.asarray(batch_sizes, dtype=float)
+        found: dict[int, IterationForecast] = {}
+        doubts: dict[int, Reason] = {}
+        for place, (gpu, mode) in enumerate(devices):
+            check_precision(gpu, mode.precision)
+            answer = self._by_layers(table, gpu, mode, batches, anchors, method, host)
+            if isinstance(answer, IterationForecast):
+                found[place] = answer
+            elif answer is not None:
+                doubts[place] = answer
+        left = [place for place in range(len(devices)) if place not in found]
+        on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
+        specified = self._by_specifications(
+            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [], host,
+            [doubts.get(place) for place in left],
+        )  # fmt: skip
+        found |= dict(zip(left, specified, strict=True))
+        return [found[place] for place in range(len(devices))]
+
+    def _by_layers(
+        self,
+        table: LayerTable,
+        gpu: Gpu,
+        mode: Mode,
+        batches: Array,
+        anchors: Sequence[Anchor],
+        method: str,
+        host: str | None,
+    ) -> IterationForecast | Reason | None:
+        """The forecast from operators measured on this GPU; a reason why they do not answer; None without any."""
+        own = [anchor for anchor in anchors if is_of(anchor, gpu)]
+        layers = self._layers(gpu, mode, method, own)
+        if layers is None:
+            return None
+        sums = layer_sums(layers.library, table, batches)
+        if method != "layer-times" and not is_cpu(gpu.name):  # of a CPU nothing else is known
+            doubt = too_little_measured(sums)
+            if doubt is not None:
+                return doubt
+        other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
+        return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other)
+
+    def _by_specifications(
+        self,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        batches: Array,
+        anchors: Sequence[Anchor],
+        host: str | None,
+        doubts: Sequence[Reason | None],
+    ) -> list[IterationForecast]:
+        """Forecasts from specifications, corrected by anchors where there are any."""
+        if not devices:
+            return []
+        modes = [mode for _, mode in devices]
+        host = host or self.reference_host.get(modes[0].framework)
         kernels = kernels_of(table)
-        parts, host_ms, middle = self._times(kernels, gpu, mode, batches, host)
-        why = reasons(self.ranges, table, kernels, gpu, mode, batches)
-        anchored = bool(anchors) and method != "roofline"
-        variances = self._variances_for(gpu)
-        mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
-        if anchored:
-            residual = self._residuals(table, mode, anchors, host)
-            mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
-            far = far_anchors(anchors, residual, variances)
-            why = tuple((*each, *far) for each in why)
-        corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
-        middle = middle * corrected
-        factor = self.factors[
-            ("anchored-" if anchored else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
-        ]
-        wider = _WIDER_PER_REASON ** np.array([len(each) for each in why])
-        if any(UNKNOWN_FRAMEWORK.format(mode.framework) in each for each in why):
-            wider = wider * _WIDER_OF_FRAMEWORK
-        width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
-        return IterationForecast(
-            middle,
-            parts.device_ms * corrected,
-            host_ms * corrected,
-            middle * np.exp(-width),
-            middle * np.exp(width),
-            "anchored" if anchored else "roofline",
-            str(self.card["trained_on"]),
-            why if doubt is None else tuple((*each, doubt) for each in why),
-            host or f"average {mode.framework} host of the training data",
-            {name: ms * corrected for name, ms in parts.class_ms.items()},
-        )
+        parts, host_ms, total = self._times(kernels, devices, batches, host)
+        why = reasons(self.ranges, table, kernels, devices, batches)
+        residuals = [self._residual(table, modes[0], anchor, host) for anchor in anchors]
+        found = []
+        for i, (gpu, _) in enumerate(devices):
+            variances = self._variances_for(gpu)
+            mean, variance = np.zeros(batches.size), np.full(batches.size, prior_variance(variances))
+            more = [doubt for doubt in (doubts[i],) if doubt is not None]
+            wider = np.array([math.prod(reason.widens for reason in each) for each in why[i]])
+            if anchors:
+                residual = np.array(residuals)
+                mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
+                far = far_anchors(anchors, residual, variances)
+                wider = wider * math.prod(reason.widens for reason in far)
+                more = [*far, *more]
+            factor = self.factors[
+                ("anchored-" if anchors else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
+            ]
+            width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
+            corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+            middle, busy = total[i] * corrected, parts.device_ms[i] * corrected
+            found.append(
+                IterationForecast(
+                    iteration_time_ms=middle,
+                    gpu_time_ms=busy,
+                    host_time_ms=host_ms * corrected,
+                    low_ms=middle * np.exp(-width),
+                    high_ms=middle * np.exp(width),
+                    gpu_low_ms=busy * np.exp(-width),
+                    gpu_high_ms=busy * np.exp(width),
+                    method="anchored" if anchors else "roofline",
+                    trained_on=str(self.card["trained_on"]),
+                    extrapolates=tuple((*each, *more) for each in why[i]) if more else why[i],
+                    host=host or f"average {modes[0].framework} host of the training data",
+                    class_ms={name: ms[i] * corrected for name, ms in parts.class_ms.items()},
+                )
+            )
+        return found
 
     def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
         """Seconds of one epoch: iterations x (iteration time + what is spent between two, where it was measured)."""
@@ -178,9 +250,8 @@ class Model:
         """Hosts that the training data measured by name."""
         return sorted(self.host_offset)
 
-    def _layers(self, gpu: Gpu, mode: Mode, method: str, anchors: Sequence[Anchor]) -> LayerModel | None:
+    def _layers(self, gpu: Gpu, mode: Mode, method: str, own: Sequence[Anchor]) -> LayerModel | None:
         """The operators measured on this GPU in this mode, unless another method is asked for."""
-        own = any(is_of(anchor, gpu) for anchor in anchors)
         if not is_cpu(gpu.name) and (method == "roofline" or (method == "anchored" and not own)):
             return None
         found = self.layers.find(library_mode(gpu, mode))
@@ -194,14 +265,19 @@ class Model:
 
     def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
         """What a host other than the library's takes, by the roofline model."""
-        _, host_ms, _ = self._times(kernels_of(table), gpu, mode, np.ones(1), host)
+        _, host_ms, _ = self._times(kernels_of(table), [(gpu, mode)], np.ones(1), host)
         return float(host_ms[0])
 
     def _times(
-        self, kernels: Kernels, gpu: Gpu, mode: Mode, batches: Array, host: str | None
+        self, kernels: Kernels, devices: Sequence[tuple[Gpu, Mode]], batches: Array, host: str | None
     ) -> tuple[IterationParts, Array, Array]:
-        situation = Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
-        parts = iteration_parts(self.terms, kernels, situation, batches)
+        """GPU times, (n_devices, n_batches); host times, (n_batches,); whole iterations, (n_devices, n_batches)."""
+        situations = [
+            Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+            for gpu, mode in devices
+        ]
+        parts = iteration_parts(self.coefficients, kernels, situations, batches)
+        mode = devices[0][1]
         fixed, per_kernel = np.exp(self._host_of(mode.framework))
         host_ms = np.full(
             batches.size, (fixed + per_kernel * parts.kernels) * math.exp(self._offset_of(host))
@@ -236,19 +312,18 @@ class Model:
             return new_cnn
         return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in {*new_cnn, *new_gpu}}
 
-    def _residuals(self, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host: str | None) -> Array:
-        return np.array([self._residual(table, find_gpu(each.gpu), mode, each, host) for each in anchors])
-
-    def _residual(self, table: LayerTable, gpu: Gpu, mode: Mode, anchor: Anchor, host: str | None) -> float:
+    def _residual(self, table: LayerTable, mode: Mode, anchor: Anchor, host: str | None) -> float:
+        """ln(measured / predicted) of an anchor, in its own precision where it has one."""
         if anchor.image_size not in (None, table.image_size):
             raise OutOfRangeError(
-                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
                 "Give a measurement at that image size."
             )
+        gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
         check_precision(gpu, mode.precision)
         batch = np.array([float(anchor.batch_size)])
-        _, _, predicted = self._times(kernels_of(table), gpu, mode, batch, host)
-        return math.log(anchor.iteration_time_ms / float(predicted[0]))
+        _, _, predicted = self._times(kernels_of(table), [(gpu, mode)], batch, host)
+        return math.log(anchor.iteration_time_ms / float(predicted[0, 0]))
 
 
 @lru_cache(maxsize=8)

@@ -9,8 +9,8 @@ from proxy_cnns.backends.protocol import Backend, Prepared
 __all__ = ["BACKENDS", "Backend", "Prepared", "check_framework", "load_backend"]
 
 BACKENDS = {
-    "pytorch": "proxy_cnns.backends.torch_backend:TorchBackend",
-    "chainer": "proxy_cnns.backends.chainer_backend:ChainerBackend",
+    "pytorch": "proxy_cnns.backends.torch.backend:TorchBackend",
+    "chainer": "proxy_cnns.backends.chainer.backend:ChainerBackend",
 }
 """Module and class of each framework's backend."""
 

@@ -6,7 +6,7 @@ framework.
 
 from typing import Protocol
 
-from proxy_cnns.work import Setting
+from proxy_cnns.configuration import Configuration
 
 __all__ = ["ANY_GPU", "Backend", "Prepared", "device_words"]
 
@@ -77,7 +77,7 @@ class Backend(Protocol):
         ``cpu:<model>``), ``cudnn``. The rest goes into the table's sidecar as it is.
         """
 
-    def prepare(self, setting: Setting) -> Prepared:
+    def prepare(self, configuration: Configuration) -> Prepared:
         """Build a configuration and run it once.
 
         Raises

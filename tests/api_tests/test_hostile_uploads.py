@@ -2,20 +2,17 @@
 
 import os
 import re
-import socket
-import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
+from services import Service
+from waiting import PATIENCE_S
 
 sys.path.insert(0, str(Path(__file__).parent))
 from hostile import QUESTION, hostile_requests
 
-ROOT = Path(__file__).parents[2]
 MOST_GROWTH_MIB = 300
 
 
@@ -29,25 +26,9 @@ def service(tmp_path):
     engine = open_store(url)
     key = add_key(engine, "mallory")
     engine.dispose()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        **os.environ,
-        "EPOCHCAST_STORE": url,
-        "EPOCHCAST_RATE_PER_S": "0",
-        "EPOCHCAST_LOG_LEVEL": "error",
-    }
-    command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--port", str(port)]
-    with subprocess.Popen([*command, "--log-level", "error"], cwd=ROOT, env=environment) as process:
-        for _ in range(600):
-            with suppress(httpx.TransportError):
-                httpx.get(f"http://127.0.0.1:{port}/healthz")
-                break
-            assert process.poll() is None, "the service did not start"
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}", process, key
-        process.terminate()
+    running = Service(url)
+    yield running.url, running.process, key
+    running.kill()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +54,7 @@ def test_hostile_uploads_get_a_4xx_run_nothing_and_leave_memory_bounded(service,
     url, process, key = service
     trace = tmp_path / "unpickled"
     wrong, count = [], 0
-    with httpx.Client(base_url=url, timeout=60) as client:
+    with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         client.post("/v1/predictions", json=QUESTION).raise_for_status()
         before = most_memory_mib(process)
         for name, (method, path, headers, body) in hostile_requests(trace, onnx_file):

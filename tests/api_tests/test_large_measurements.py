@@ -2,20 +2,18 @@
 
 import gzip
 import json
-import socket
-import threading
 from http.client import HTTPConnection
 
 import pytest
-import uvicorn
+from waiting import PATIENCE_S
 
 from api.main import create_app
-from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
+from api.parsing import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
 from api.settings import Settings
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 
-QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32]}
+QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32], "precisions": ["fp32"]}
 PATHS = ("/v1/predictions", "/v1/calibrations")
 STORED = "`POST /v1/calibrations` with `stored` answers"
 
@@ -93,7 +91,7 @@ def test_what_is_no_table_is_told_both_forms(client):
     assert answer.json()["errors"] == [
         {
             "field": "measurements",
-            "detail": "Input should be a valid array; given: 'a.csv', or: Input should be an object; given: 'a.csv'",
+            "detail": "Input should be a valid array of rows or an object of columns; given: 'a.csv'",
         }
     ]
 
@@ -115,24 +113,14 @@ def test_larger_bodies_are_refused_with_the_store_as_the_way(client):
         assert (answer.status_code, STORED in answer.json()["detail"]) == (413, True)
 
 
-@pytest.fixture
-def address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(create_app(Settings(store="")), port=port, log_level="critical"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        thread.join(0.05)
-    yield "127.0.0.1", port
-    server.should_exit = True
-    thread.join()
+@pytest.fixture(scope="module")
+def address(serve):
+    return serve(create_app(Settings(store=""))).removeprefix("http://")
 
 
 @pytest.mark.parametrize("size", [MAX_COLUMNS_BYTES + 1, 40 * 2**20])
 def test_whoever_sends_too_much_reads_why_and_sees_no_broken_connection(address, size):
-    connection = HTTPConnection(*address, timeout=60)
+    connection = HTTPConnection(address, timeout=PATIENCE_S)
     headers = {"Content-Type": "application/json", "Connection": "close"}
     connection.request("POST", "/v1/predictions", bytes(size), headers)
     answer = connection.getresponse()

@@ -5,8 +5,9 @@ import json
 import shutil
 
 import pytest
+from waiting import PATIENCE_S
 
-from api.served_model import ServedModel
+from api.serving import ServedModel
 from predictor.errors import ArtifactError
 from predictor.files import data_file
 
@@ -84,11 +85,9 @@ def test_the_watch_finds_a_new_model_by_itself(path):
         served = ServedModel(path)
         watch = asyncio.create_task(served.watch(0.01))
         rewrite(path, "other measurements")
-        for _ in range(200):
-            await asyncio.sleep(0.01)
-            if served.current.card["trained_on"] == "other measurements":
-                break
+        async with asyncio.timeout(PATIENCE_S):
+            while served.current.card["trained_on"] != "other measurements":
+                await asyncio.sleep(0.01)
         watch.cancel()
-        return served.current.card["trained_on"]
 
-    assert asyncio.run(watched()) == "other measurements"
+    asyncio.run(watched())

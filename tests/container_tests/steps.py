@@ -30,7 +30,9 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from dockerfile import ROOT, Stage, read_stages
+from waiting import PATIENCE_S, wait_until
 
 STAGES = ("wheel", "packages", "service")
 SERVICE = "http://127.0.0.1:8000"
@@ -148,7 +150,7 @@ class Image:
         """`docker run IMAGE ARGUMENTS`, to its end."""
         words = [*self.stage.words("ENTRYPOINT"), *arguments]
         process = self.start(words, settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     @contextmanager
@@ -157,15 +159,12 @@ class Image:
         began = time.monotonic()
         process = self.start([*self.stage.words("ENTRYPOINT"), *self.stage.words("CMD")], settings)
         try:
-            while self.start(self.stage.words("HEALTHCHECK"), {}, stderr=subprocess.DEVNULL).wait():
-                assert process.poll() is None, "the service ended"
-                assert time.monotonic() < began + 60, "the service did not start"
-                time.sleep(0.2)
+            wait_until(self._healthy, alive=lambda: process.poll() is None)
             print(f"  healthy after {time.monotonic() - began:.1f} s", flush=True)
             yield
         finally:
             process.send_signal(signal.SIGTERM)
-            _say("it stops when told", process.wait(10) in (0, -signal.SIGTERM, 128 + signal.SIGTERM))
+            _say("it stops when told", process.wait(PATIENCE_S) in (0, -signal.SIGTERM, 128 + signal.SIGTERM))
 
     def check_answers(self, settings: dict[str, str]) -> None:
         """What every container must do."""
@@ -173,7 +172,7 @@ class Image:
         _say("it predicts over HTTP", answer["rows"][0]["iteration_time_ms"] > 0)
         asked = {name: QUESTION[name] for name in ("gpus", "batch_sizes")} | {"onnx": _onnx()}
         _say("it reads an ONNX file", len(_ask("/v1/predictions", asked)["rows"]) == 1)
-        with urllib.request.urlopen(SERVICE, timeout=30) as page:
+        with urllib.request.urlopen(SERVICE, timeout=PATIENCE_S) as page:
             _say("it has its web page", b"<html" in page.read())
         _say("it is ready", _ask("/readyz")["store"] is True)
         shown = self.command(["predict", "resnet50", "--gpu", "T4", "--batch-size", "64"], settings)
@@ -187,6 +186,9 @@ class Image:
             "it has no capabilities",
             re.search(r"CapEff:\t0+\n.*CapBnd:\t0+\n", status, re.DOTALL) is not None,
         )
+
+    def _healthy(self) -> bool:
+        return self.start(self.stage.words("HEALTHCHECK"), {}, stderr=subprocess.DEVNULL).wait() == 0
 
     def _process(self) -> int:
         """A process that runs as the image's user."""
@@ -289,7 +291,7 @@ def _ask(path: str, body: object = None, key: str | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{SERVICE}{path}", data, headers)  # noqa: S310 - our own address
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310
             return json.load(answer)
     except urllib.error.HTTPError as error:
         raise SystemExit(f"{path}: {error.code} {error.read().decode()}") from error
@@ -318,7 +320,12 @@ def _postgresql(database: dict[str, Any], given: dict[str, str], work: Path) -> 
             [programs / "postgres", "-D", folder / "data", *options], stdout=log, stderr=log, **account
         )
     try:
-        _healthy(database["healthcheck"]["test"][1:], programs)
+        words = database["healthcheck"]["test"][1:]
+        check = [programs / words[0], *words[1:]]
+        wait_until(
+            lambda: subprocess.run(check, capture_output=True, check=False).returncode == 0,
+            alive=lambda: server.poll() is None,
+        )
         import psycopg
 
         where = {"host": str(folder), "user": settings["POSTGRES_USER"], "dbname": "postgres"}
@@ -326,17 +333,8 @@ def _postgresql(database: dict[str, Any], given: dict[str, str], work: Path) -> 
             connection.execute(f"CREATE DATABASE {settings['POSTGRES_DB']}")
         yield
     finally:
-        server.terminate()
-        server.wait(30)
-
-
-def _healthy(words: list[str], programs: Path) -> None:
-    """Wait for the health check's own words."""
-    for _ in range(100):
-        if not subprocess.run([programs / words[0], *words[1:]], capture_output=True, check=False).returncode:
-            return
-        time.sleep(0.1)
-    raise SystemExit("PostgreSQL did not start")
+        server.send_signal(signal.SIGINT)  # it does not wait for clients that are still there
+        server.wait(PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 from dockerfile import ROOT
+from waiting import PATIENCE_S
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -131,7 +132,12 @@ def test_health_is_what_the_service_says_of_itself(stages, status, healthy):
         if status is None:
             server.shutdown()
             server.socket.close()
-        code = command[2].replace("8000", str(server.server_port))
+        assert "timeout=4" in command[2]
+        code = (
+            command[2]
+            .replace("8000", str(server.server_port))
+            .replace("timeout=4", f"timeout={PATIENCE_S:g}")
+        )
         run = subprocess.run([sys.executable, *command[1:2], code], capture_output=True, check=False)
         server.shutdown() if status else None
     assert (run.returncode == 0) is healthy

@@ -1,10 +1,7 @@
 """The command, run in this process, and services for it to ask."""
 
-import socket
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -36,29 +33,6 @@ def epochcast(monkeypatch, capsys) -> Callable[..., Run]:
         return Run(code, captured.out, captured.err)
 
     return run
-
-
-@pytest.fixture(scope="module")
-def serve() -> Iterator[Callable[[Any], str]]:
-    """Run an application in a thread, on a socket; gives its address. It ends with the module's tests."""
-    import uvicorn
-
-    running: list[tuple[Any, threading.Thread]] = []
-
-    def run(app: Any) -> str:
-        listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        running.append((server, thread))
-        while not server.started:
-            time.sleep(0.01)
-        return f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-    yield run
-    for server, thread in running:
-        server.should_exit = True
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.core import TyperCommand
 
 from proxy_cnns import backends
-from proxy_cnns.device_state import Monitor
+from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
 CODE = """
@@ -24,13 +25,19 @@ PRESETS += (
 )
 
 
+def commands_of(steps):
+    found = [step for step in steps if step.startswith("epochcast ")]
+    assert len(found) >= 2
+    return found
+
+
 @pytest.fixture
 def measured(epochcast, monkeypatch, tmp_path):
     """Profile with the fake framework; gives the lines after "Next:"."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
     monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
-    monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
     Path("mine.py").write_text(CODE)
 
     def profile(*options):
@@ -43,13 +50,34 @@ def measured(epochcast, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("preset", PRESETS)
+def test_every_command_named_after_measuring_is_one(measured, epochcast, monkeypatch, preset, device):
+    if "mine.py" in preset:
+        pytest.importorskip("torch")
+    commands = commands_of(measured("--preset", preset, "--device", device, "--limit", 30))
+    asked = []
+    monkeypatch.setattr(TyperCommand, "invoke", lambda _self, context: asked.append(context.params))
+    for command in commands:
+        run = epochcast(*shlex.split(command)[1:])
+        assert run.code == 0, command + "\n" + run.err
+    assert len(asked) == len(commands)
+    for command, options in zip(commands, asked, strict=True):
+        assert "my table.csv.gz" in str(options), command
+
+
+@pytest.mark.parametrize(
+    ("preset", "device"),
+    [
+        ("cnn:mine.py:make_model@65", "cuda"),  # operators of a GPU
+        ("targets:alexnet@128", "cuda"),  # whole CNNs of a GPU
+        ("quick", "cpu"),  # operators of a CPU
+        ("targets:lenet5,alexnet@128", "cpu"),  # whole CNNs of a CPU
+        ("founding", "cuda"),  # proxy CNNs
+    ],
+)
 def test_every_command_named_after_measuring_works(measured, epochcast, preset, device):
     if "mine.py" in preset:
         pytest.importorskip("torch")
-    steps = measured("--preset", preset, "--device", device, "--limit", 30)
-    commands = [step for step in steps if step.startswith("epochcast ")]
-    assert len(commands) >= 2
-    for command in commands:
+    for command in commands_of(measured("--preset", preset, "--device", device, "--limit", 30)):
         run = epochcast(*shlex.split(command)[1:])
         assert run.code == 0, command + "\n" + run.err
 

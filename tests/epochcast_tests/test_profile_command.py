@@ -2,17 +2,15 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import epochcast as face
-from epochcast.profiling import Wanted, request_for, seconds
+from epochcast.profiling import ProfileRequest, request_for, seconds
 from predictor.errors import SchemaError
 from proxy_cnns import backends
-from proxy_cnns.device_state import Monitor
+from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
@@ -32,7 +30,7 @@ def test_a_table_is_written_and_the_next_steps_are_said(epochcast, fake, tmp_pat
 
 
 def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monkeypatch, tmp_path):
-    monkeypatch.setattr("proxy_cnns.runs.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
     run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
     question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
@@ -151,7 +149,10 @@ def test_a_dry_run_refuses_what_a_run_does_and_neither_writes(
 
 
 def test_where_every_configuration_fails_no_empty_table_stays(epochcast, fake, tmp_path, monkeypatch):
-    names = [each.work.name for each in request_for(Wanted("cnn:lenet5", device="cpu"), "x.csv")[0].settings]
+    names = [
+        each.subject.name
+        for each in request_for(ProfileRequest("cnn:lenet5", device="cpu"), "x.csv")[0].configurations
+    ]
     monkeypatch.setenv("FAKE_ORDERS", json.dumps({"cannot": names}))
     run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
     assert run.code == 2
@@ -198,8 +199,8 @@ def test_what_is_no_time_is_refused(text):
 
 
 def modes_of(**options):
-    request, _ = request_for(Wanted("cnn:lenet5", **options), "x.csv")
-    return sorted({(each.mode.precision, each.mode.memory_format) for each in request.settings})
+    request, _ = request_for(ProfileRequest("cnn:lenet5", **options), "x.csv")
+    return sorted({(each.mode.precision, each.mode.memory_format) for each in request.configurations})
 
 
 def test_without_options_the_modes_are_the_presets():
@@ -212,10 +213,12 @@ def test_every_combination_of_the_modes_asked_for_is_measured():
 
 
 def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
-    request, _ = request_for(Wanted("founding", framework="chainer", memory_formats=["nchw"]), "x.csv")
-    assert {each.mode.precision for each in request.settings} == {"fp32"}
-    whole, _ = request_for(Wanted("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
-    assert {(each.mode.precision, each.mode.memory_format) for each in whole.settings} == {
+    request, _ = request_for(
+        ProfileRequest("founding", framework="chainer", memory_formats=["nchw"]), "x.csv"
+    )
+    assert {each.mode.precision for each in request.configurations} == {"fp32"}
+    whole, _ = request_for(ProfileRequest("targets", framework="chainer", batch_sizes=["4"]), "x.csv")
+    assert {(each.mode.precision, each.mode.memory_format) for each in whole.configurations} == {
         ("tf32", "nchw"),
         ("fp32", "nchw"),
     }
@@ -223,20 +226,3 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
 
 def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
-
-
-def test_measuring_needs_no_pandas(tmp_path):
-    code = f"""
-import sys
-for name in ("pandas", "sklearn", "scipy"):
-    sys.modules[name] = None
-sys.path.insert(0, {str(ROOT / "tests" / "proxy_cnns_tests")!r})
-from proxy_cnns import backends
-backends.BACKENDS["pytorch"] = "fake_backend:FakeBackend"
-sys.argv = ["epochcast", "profile", *{QUICKLY!r}, "--out", {str(tmp_path / "x.csv.gz")!r}]
-from epochcast.command import main
-main()
-"""
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "3 measurements" in run.stdout

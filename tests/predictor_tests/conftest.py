@@ -14,6 +14,7 @@ from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
+from predictor.models.forecast import Reason
 from predictor.operators.operators import Operator, operator_row, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -34,6 +35,15 @@ class FakeModel:
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, list[int]]] = []
 
+    def forecasts(
+        self,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        batch_sizes: Sequence[int],
+        *others: Any,
+    ) -> list[Any]:
+        return [self.forecast(table, gpu, mode, batch_sizes, *others) for gpu, mode in devices]
+
     def forecast(
         self,
         table: LayerTable,
@@ -49,10 +59,12 @@ class FakeModel:
         times = 5.0 + sizes * len(table) / gpu.peak_fp32_tflop_per_s / 30.0
         if anchors:
             times = times * (anchors[0].iteration_time_ms / 100.0)
-        reasons = () if gpu.generation in ("kepler", "turing", "volta") else ("gpu: not measured",)
+        reasons = () if gpu.generation in ("kepler", "turing", "volta") else (Reason("gpu", "not measured"),)
         return SimpleNamespace(
             iteration_time_ms=times,
             gpu_time_ms=times * 0.9,
+            gpu_low_ms=times * 0.7,
+            gpu_high_ms=times * 1.2,
             host_time_ms=times * 0.1,
             low_ms=times * 0.8,
             high_ms=times * 1.25,

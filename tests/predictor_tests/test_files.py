@@ -1,9 +1,12 @@
-"""A file is replaced in one step, or not at all."""
+"""A file is replaced in one step, or not at all; what cannot be replaced is written to."""
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
+from waiting import PATIENCE_S
 
 from predictor.files import replace_file
 
@@ -45,6 +48,105 @@ def test_a_link_stays_a_link_to_the_replaced_file(tmp_path):
     assert (tmp_path / "a.json").read_text() == "two"
 
 
-def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
+def test_a_link_to_nothing_yet_stays_a_link_to_the_new_file(tmp_path):
+    (tmp_path / "current").symlink_to("a.json")
+    replace_file(tmp_path / "current", "one")
+    assert (tmp_path / "current").is_symlink()
+    assert (tmp_path / "a.json").read_text() == "one"
+
+
+def test_a_fifo_stays_one_and_its_reader_gets_the_content(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # before there is a writer
+    replace_file(tmp_path / "pipe", "one")
+    assert os.read(reader, 100) == b"one"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_a_fifo_takes_more_than_it_holds(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "copy").open("wb") as copy:
+        reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=copy)
+    try:
+        replace_file(tmp_path / "pipe", b"x" * 2**20)
+        reader.wait(PATIENCE_S)
+    finally:
+        reader.kill()
+    assert (tmp_path / "copy").read_bytes() == b"x" * 2**20
+
+
+def test_a_device_is_written_to():
+    ours, terminal = os.openpty()
+    replace_file(os.ttyname(terminal), "one")
+    assert os.read(ours, 100) == b"one"
+    os.close(ours)
+    os.close(terminal)
+
+
+@pytest.fixture
+def run_writing():
+    """Run Python that writes "one" to a path, between two lines of its own on standard output."""
+
+    def run(path, **where):
+        code = (
+            "from predictor.files import replace_file\n"
+            f"print('before', flush=True); replace_file({str(path)!r}, 'one\\n'); print('after')"
+        )
+        return subprocess.run([sys.executable, "-c", code], check=True, **where)
+
+    return run
+
+
+@pytest.fixture
+def link_to_stdout(tmp_path):
+    """A link of our own, so that no failing test can replace the machine's."""
+    (tmp_path / "out").symlink_to("/dev/stdout")
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("path", ["/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_gets_the_content_in_its_turn(run_writing, path):
+    assert run_writing(path, stdout=subprocess.PIPE).stdout == b"before\none\nafter\n"
+
+
+def test_a_link_to_standard_output_is_standard_output(run_writing, link_to_stdout):
+    assert run_writing(link_to_stdout, stdout=subprocess.PIPE).stdout == b"before\none\nafter\n"
+    assert link_to_stdout.is_symlink()
+
+
+def test_a_redirected_standard_output_stays_the_file_that_the_shell_opened(
+    run_writing, link_to_stdout, tmp_path
+):
+    (tmp_path / "log").write_bytes(b"old\n")
+    with (tmp_path / "log").open("ab") as log:
+        run_writing(link_to_stdout, stdout=log)
+    assert (tmp_path / "log").read_bytes() == b"old\nbefore\none\nafter\n"
+
+
+def test_a_descriptor_that_is_not_open_is_an_error_that_names_it():
+    with pytest.raises(FileNotFoundError, match="/dev/fd/987"):
+        replace_file("/dev/fd/987", "one")
+
+
+@pytest.mark.parametrize("name", ["folder", "link"])
+def test_a_folder_is_refused_by_its_name(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    with pytest.raises(IsADirectoryError) as refused:
+        replace_file(tmp_path / name, "one")
+    assert refused.value.filename == str(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
+
+
+def test_a_link_to_itself_is_refused_by_its_name(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="loop"):
+        replace_file(tmp_path / "loop", "one")
+
+
+def test_a_missing_folder_is_an_error_that_names_the_path(tmp_path):
+    with pytest.raises(FileNotFoundError) as refused:
         replace_file(tmp_path / "missing" / "a.json", "one")
+    assert refused.value.filename == str(tmp_path / "missing" / "a.json")

@@ -34,7 +34,7 @@ ALLOWED = (
     "predictor/operators/kernels.py",  # classes of the fitted roofline, some of which share a type's name
     "predictor/answers",  # classes of operators, some of which share a type's name
     "proxy_cnns/backends",
-    "proxy_cnns/designed_layers.py",  # one draw of shapes for each type
+    "proxy_cnns/designs.py",  # one draw of shapes for each type
 )
 
 

@@ -8,32 +8,32 @@ from pathlib import Path
 import pytest
 
 from predictor.catalogue.modes import Mode
-from proxy_cnns.device_state import DeviceState, Monitor
+from proxy_cnns.device import DeviceState, Monitor
 from proxy_cnns.runs import Request
 
 # The fake framework must be found by its name in other processes as well.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
 
 
 @pytest.fixture
 def targets():
-    return settings_of(TARGETS)
+    return configurations_of(TARGETS)
 
 
 @pytest.fixture
 def operators():
-    return settings_of(OPERATORS)
+    return configurations_of(OPERATORS)
 
 
 @pytest.fixture
 def request_of(tmp_path):
     """A request for the fake framework on the CPU, in fp32."""
 
-    def make(settings, **changes):
+    def make(configurations, **changes):
         changes = {"devices": ("cpu",), "allow_noise": True, "out": tmp_path / "run.csv"} | changes
-        on_cpu = tuple(replace(each, mode=Mode()) for each in settings)
+        on_cpu = tuple(replace(each, mode=Mode()) for each in configurations)
         return Request("fake", on_cpu, "pytorch", backend="fake_backend:FakeBackend", **changes)
 
     return make

@@ -6,7 +6,7 @@ variables, so that they reach other processes as well.
 
 import json
 import os
-import time
+import threading
 from math import exp
 
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
@@ -22,9 +22,9 @@ class Clock:
         return self.now
 
 
-def time_ms(setting):
+def time_ms(configuration):
     """GPU time of one iteration: a law with a jump at batch 100, where an algorithm is switched."""
-    batch_size = setting.batch_size
+    batch_size = configuration.batch_size
     return 1.0 + 0.1 * batch_size * (0.6 if batch_size >= 100 else 1.0)
 
 
@@ -33,8 +33,8 @@ class FakePrepared:
 
     copies = 1
 
-    def __init__(self, setting, clock, orders):
-        self.setting, self.clock, self.orders = setting, clock, orders
+    def __init__(self, configuration, clock, orders):
+        self.configuration, self.clock, self.orders = configuration, clock, orders
         self.n_runs, self.queued, self.closed = 0, 0.0, False
 
     def one_ms(self):
@@ -42,10 +42,10 @@ class FakePrepared:
         self.n_runs += 1
         slow = 1.0 + 2.0 * exp(-self.n_runs / self.orders.get("cold", 0.01))
         noise = self.orders.get("noise", 0.0) * ((self.n_runs * 7919) % 11 - 5) / 5
-        return time_ms(self.setting) * slow * (1 + noise)
+        return time_ms(self.configuration) * slow * (1 + noise)
 
     def run(self, n):
-        if self.setting.batch_size >= self.orders.get("memory_for", 10**9):
+        if self.configuration.batch_size >= self.orders.get("memory_for", 10**9):
             raise DeviceOutOfMemoryError("an iteration does not fit")
         self.queued += sum(self.one_ms() for _ in range(n))
 
@@ -68,7 +68,7 @@ class FakePrepared:
         return 0.2
 
     def peak_memory_mib(self):
-        return 100.0 + self.setting.batch_size
+        return 100.0 + self.configuration.batch_size
 
     def conv_algorithms(self):
         return None
@@ -93,13 +93,14 @@ class FakeBackend:
         workspace = self.orders.get("workspace_mib", 8.0)
         return {"gpu": gpu, "framework_version": version, "cudnn": "9.1", "workspace_mib": workspace}
 
-    def prepare(self, setting):
-        time.sleep(self.orders.get("sleep_s", 0))
-        if setting.work.name in self.orders.get("cannot", []):
-            raise SchemaError(f"{setting.work.name} cannot be built")
-        if setting.batch_size in self.orders.get("breaks_at", []) or self.orders.get("broken"):
+    def prepare(self, configuration):
+        if len(self.prepared) == self.orders.get("hangs_after"):
+            threading.Event().wait()  # until somebody kills this process
+        if configuration.subject.name in self.orders.get("cannot", []):
+            raise SchemaError(f"{configuration.subject.name} cannot be built")
+        if configuration.batch_size in self.orders.get("breaks_at", []) or self.orders.get("broken"):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        self.prepared.append(FakePrepared(setting, self.clock, self.orders))
+        self.prepared.append(FakePrepared(configuration, self.clock, self.orders))
         return self.prepared[-1]
 
 

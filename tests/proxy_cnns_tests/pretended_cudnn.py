@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from proxy_cnns.backends.chainer_cudnn_prototypes import Performance
+from proxy_cnns.backends.chainer.cudnn.library import Performance
 
 
 class PretendedCudnn:

@@ -2,14 +2,12 @@
 
 import pytest
 from fake_backend import Clock, FakeBackend, time_ms
-from small_works import TARGETS, settings_of
+from small_subjects import TARGETS, configurations_of
 
 from predictor.errors import NoisyMeasurementError, ProfilingError
-from proxy_cnns.campaign import Task, measure_all, remaining
-from proxy_cnns.device_state import DeviceState
-from proxy_cnns.rows import setting_key
-from proxy_cnns.run_file import Run, RunFile
-from proxy_cnns.run_table import read_run
+from proxy_cnns.campaign import Campaign, measure_all, remaining
+from proxy_cnns.device import DeviceState
+from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run
 
 ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
 CLEAN = DeviceState(throttle_reasons=("gpu_idle",))
@@ -21,12 +19,12 @@ SHARED = DeviceState(other_processes=("4711 python (1024 MiB)",))
 def work(tmp_path, readings):
     """Measure with these orders; returns the run, the backend and the file's path."""
 
-    def run(settings, states=(), clock=None, report=lambda _: None, orders=None, **task):
+    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, **task):
         clock = clock or Clock()
         backend = FakeBackend("cuda:0", clock, orders or {})
         path = tmp_path / "run.csv.rows.jsonl"
         file, found = RunFile(path, {}), Run()
-        task = Task(tuple(settings), "cuda:0", "cuda:3", ABOUT, **task)
+        task = Campaign(tuple(configurations), "cuda:0", "cuda:3", ABOUT, **task)
         try:
             run.finished = measure_all(
                 task, backend, readings(*states), found, file, report=report, clock=clock
@@ -42,7 +40,7 @@ def work(tmp_path, readings):
 
 def test_every_configuration_is_measured_in_its_order(work, targets):
     run = work(targets)
-    assert list(run.rows) == [setting_key(setting) for setting in targets]
+    assert list(run.rows) == [configuration_key(configuration) for configuration in targets]
     assert work.finished
 
 
@@ -51,7 +49,7 @@ def test_rows_on_disk_are_those_in_memory(work, targets):
 
 
 def test_a_row_has_gpu_host_and_wall_time(work, targets):
-    row = work(targets).rows[setting_key(targets[0])]
+    row = work(targets).rows[configuration_key(targets[0])]
     assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
     assert row["host_time_ms"] == pytest.approx(0.2)
     assert row["peak_memory_mib"] == 104
@@ -70,9 +68,9 @@ def test_out_of_memory_ends_the_series_alone(work, targets):
 
 
 def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
-    descending = settings_of(TARGETS[:1], (64, 256, 1024, 16))
+    descending = configurations_of(TARGETS[:1], (64, 256, 1024, 16))
     work(descending, orders={"memory_for": 64})
-    assert [each.setting.batch_size for each in work.backend.prepared] == [64, 16]
+    assert [each.configuration.batch_size for each in work.backend.prepared] == [64, 16]
 
 
 def test_too_long_an_iteration_ends_the_series(work, targets):
@@ -95,7 +93,7 @@ def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
 
 
 def test_when_nothing_works_any_more_the_run_stops(work, targets):
-    many = settings_of(TARGETS, range(1, 30))
+    many = configurations_of(TARGETS, range(1, 30))
     with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
         work(many, orders={"broken": True})
     assert work.on_disk.failed == {}
@@ -108,7 +106,7 @@ def test_what_broke_alone_is_noted(work, targets):
 
 
 def test_many_that_cannot_be_built_do_not_stop_the_rest(work):
-    run = work(settings_of(TARGETS, range(1, 30)), orders={"cannot": ["first"]})
+    run = work(configurations_of(TARGETS, range(1, 30)), orders={"cannot": ["first"]})
     assert len(run.rows) == len(run.failed) == 29
 
 

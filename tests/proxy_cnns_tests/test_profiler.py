@@ -1,28 +1,29 @@
 """Settling, repeats, noise and too long iterations, on a clock that only the fake framework moves."""
 
 from dataclasses import replace
+from statistics import median
 
+import numpy as np
 import pytest
 from fake_backend import Clock, FakePrepared, time_ms
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
 
 from predictor.errors import DeviceOutOfMemoryError, SchemaError
-from proxy_cnns.order_statistics import median
-from proxy_cnns.profiler import LIMITS, measure
+from proxy_cnns.profiler import FEWEST, LIMITS, measure, median_precision
 
 
 @pytest.fixture
 def target():
-    return settings_of(TARGETS, (64,))[0]
+    return configurations_of(TARGETS, (64,))[0]
 
 
 @pytest.fixture
 def measured_with(target):
     """What the profiler makes of a target with these orders."""
 
-    def run(kind="target", on_gpu=True, setting=target, limits=None, captured=False, **orders):
+    def run(kind="target", on_gpu=True, configuration=target, limits=None, captured=False, **orders):
         clock = Clock()
-        prepared = FakePrepared(setting, clock, orders)
+        prepared = FakePrepared(configuration, clock, orders)
         return measure(prepared, clock, limits or LIMITS[kind], on_gpu=on_gpu, captured=captured)
 
     return run
@@ -52,10 +53,33 @@ def test_what_never_settles_says_so(measured_with):
     assert "wall time did not settle in the warm-up" in measured_with(cold=3, limits=limits).notes
 
 
-def test_noise_brings_more_repeats_and_a_note(measured_with):
+def test_noise_brings_more_repeats_and_a_wider_interval(measured_with):
     measured = measured_with(noise=0.2)
     assert len(measured.gpu_times_ms) == 30
-    assert any("GPU time's median known to" in note for note in measured.notes)
+    assert measured.precision > 0.01 > measured_with().precision
+
+
+def test_the_precision_of_a_row_is_that_of_its_less_precise_time(measured_with):
+    measured = replace(measured_with(), iteration_times_ms=(1.0, 1.0, 1.0, 1.0, 1.0, 1.1))
+    assert measured.precision == pytest.approx(0.05)
+    assert replace(measured, iteration_times_ms=(1.0,)).precision is None
+
+
+def test_too_few_repeats_have_no_interval():
+    assert median_precision([1.0] * (FEWEST - 1)) is None
+    assert median_precision([1.0] * FEWEST) == 0
+
+
+def test_the_interval_of_a_median_is_scipys():
+    from scipy.stats import quantile_test
+
+    draw, wrong = np.random.default_rng(0), []
+    for n in (6, 8, 9, 15, 24, 30, 250):
+        times = 1 + draw.exponential(size=n)
+        interval = quantile_test(times, p=0.5).confidence_interval(0.95)
+        if median_precision(times) != pytest.approx((interval.high - interval.low) / 2 / np.median(times)):
+            wrong.append((n, median_precision(times), interval))
+    assert wrong == []
 
 
 def test_repeating_ends_with_its_time(measured_with):
@@ -77,9 +101,9 @@ def test_a_cpu_has_wall_time_alone(measured_with):
 
 
 def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
-    setting = settings_of(OPERATORS, (4,))[0]
+    configuration = configurations_of(OPERATORS, (4,))[0]
     clock = Clock()
-    prepared = FakePrepared(setting, clock, {})
+    prepared = FakePrepared(configuration, clock, {})
     measured = measure(prepared, clock, LIMITS["operator"], on_gpu=True)
     assert prepared.n_runs <= 8
     assert measured.iteration_times_ms == measured.gpu_times_ms
@@ -88,15 +112,15 @@ def test_an_operator_on_a_gpu_costs_few_iterations(measured_with):
 @pytest.mark.parametrize(("copies", "samples"), [(1, 3), (2, 2), (16, 1)])
 def test_host_time_of_many_copies_is_taken_once(copies, samples):
     clock = Clock()
-    prepared = FakePrepared(settings_of(OPERATORS, (4,))[0], clock, {})
+    prepared = FakePrepared(configurations_of(OPERATORS, (4,))[0], clock, {})
     prepared.copies = copies
     assert len(measure(prepared, clock, LIMITS["operator"], on_gpu=True).host_times_ms) == samples
 
 
 def test_an_operator_without_a_graph_is_timed_by_the_wall_clock(measured_with):
-    setting = settings_of(OPERATORS, (4,))[0]
-    measured = measured_with("operator", setting=setting, no_capture="none")
-    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(setting))
+    configuration = configurations_of(OPERATORS, (4,))[0]
+    measured = measured_with("operator", configuration=configuration, no_capture="none")
+    assert median(measured.iteration_times_ms) == pytest.approx(time_ms(configuration))
 
 
 def test_a_wall_time_of_an_operator_is_of_one_copy(target):
@@ -126,12 +150,6 @@ def test_a_captured_iteration_is_timed_by_its_replays(measured_with):
     measured = measured_with(captured=True)
     assert measured.iteration_times_ms == measured.gpu_times_ms
     assert measured.host_times_ms == ()
-
-
-def test_why_nothing_was_captured_is_not_mixed_with_how_well_a_time_is_known(measured_with):
-    with pytest.raises(SchemaError) as caught:
-        measured_with(captured=True, no_capture="it waits for the host", noise=0.5)
-    assert "known to" not in str(caught.value)
 
 
 def test_what_cannot_be_captured_is_never_given_an_eager_time(measured_with):

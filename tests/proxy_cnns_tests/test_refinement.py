@@ -1,19 +1,20 @@
 """Where batch sizes are added, and where not."""
 
 import pytest
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
 
-from proxy_cnns.refinement import refined
-from proxy_cnns.rows import setting_key
-from proxy_cnns.run_file import Run
+from proxy_cnns.campaign import refined
+from proxy_cnns.rows_file import Run, configuration_key
 
 SIZES = (4, 16, 64, 256)
 
 
-def sizes_added(time_ms, works=TARGETS[:1], sizes=SIZES):
-    settings = settings_of(works, sizes)
-    run = Run(rows={setting_key(each): {"gpu_time_ms": time_ms(each.batch_size)} for each in settings})
-    return [each.batch_size for each in refined(settings, run)]
+def sizes_added(time_ms, subjects=TARGETS[:1], sizes=SIZES):
+    configurations = configurations_of(subjects, sizes)
+    run = Run(
+        rows={configuration_key(each): {"gpu_time_ms": time_ms(each.batch_size)} for each in configurations}
+    )
+    return [each.batch_size for each in refined(configurations, run)]
 
 
 @pytest.mark.parametrize("power", [0.3, 1.0, 1.2])
@@ -34,12 +35,13 @@ def test_a_bend_of_less_than_three_per_cent_is_left():
 
 
 def test_operators_are_not_refined():
-    assert sizes_added(lambda batch_size: 1 + batch_size % 3, works=OPERATORS) == []
+    assert sizes_added(lambda batch_size: 1 + batch_size % 3, subjects=OPERATORS) == []
 
 
 def test_wall_time_counts_where_there_is_no_gpu_time():
-    settings = settings_of(TARGETS[:1], SIZES)
+    configurations = configurations_of(TARGETS[:1], SIZES)
     rows = {
-        setting_key(each): {"iteration_time_ms": "7" if each.batch_size == 16 else "1"} for each in settings
+        configuration_key(each): {"iteration_time_ms": "7" if each.batch_size == 16 else "1"}
+        for each in configurations
     }
-    assert refined(settings, Run(rows=rows)) != []
+    assert refined(configurations, Run(rows=rows)) != []

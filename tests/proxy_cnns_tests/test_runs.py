@@ -5,35 +5,36 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import fake_backend
 import pytest
-from small_works import OPERATORS, TARGETS, settings_of
+from small_subjects import OPERATORS, TARGETS, configurations_of
+from waiting import PATIENCE_S, wait_until
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements
-from proxy_cnns import runs
-from proxy_cnns.device_state import DeviceState
-from proxy_cnns.rows import key_of, setting_key
-from proxy_cnns.run_file import rows_paths
-from proxy_cnns.run_table import sidecar_path
+from proxy_cnns import runs, shards
+from proxy_cnns.device import DeviceState
+from proxy_cnns.rows_file import configuration_key, key_of, rows_paths, sidecar_path
 from proxy_cnns.runs import profile
 
 HERE = Path(__file__).parent
-BOTH = settings_of(TARGETS) + settings_of(OPERATORS)
+BOTH = configurations_of(TARGETS) + configurations_of(OPERATORS)
 SCRIPT = f"""
 import sys
 sys.path.insert(0, {str(HERE)!r})
 from pathlib import Path
-from small_works import *
+from small_subjects import *
 from proxy_cnns.runs import Request, profile
 if __name__ == "__main__":
-    settings = settings_of(TARGETS, (4, 16, 64, 256), (Mode(),)) + settings_of(OPERATORS, modes=(Mode(),))
+    configurations = configurations_of(TARGETS, modes=(Mode(),)) + configurations_of(OPERATORS, modes=(Mode(),))
     devices = ("cpu",) * int(sys.argv[2])
-    profile(Request("fake", settings, "pytorch", devices, Path(sys.argv[1]), allow_noise=True,
+    profile(Request("fake", configurations, "pytorch", devices, Path(sys.argv[1]), allow_noise=True,
                     backend="fake_backend:FakeBackend"))
 """
 
@@ -61,23 +62,36 @@ def test_a_finished_run_repeated_changes_nothing(request_of):
 
 
 def test_more_batch_sizes_are_added_to_a_finished_run(request_of):
-    request = request_of(settings_of(TARGETS))
+    request = request_of(configurations_of(TARGETS))
     profile(request)
     first = keys_of(request.out)
-    outcome = profile(request_of(settings_of(TARGETS, (4, 16, 32, 64, 256))))
+    outcome = profile(request_of(configurations_of(TARGETS, (4, 16, 32, 64, 256))))
     assert (outcome.rows, outcome.new) == (10, 2)
     assert set(first) < set(keys_of(request.out))
 
 
-def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, orders):
+@pytest.fixture
+def an_hour_each(monkeypatch):
+    """A clock on which preparing a configuration takes an hour, and measuring it milliseconds."""
+    clock, prepare = fake_backend.Clock(), fake_backend.FakeBackend.prepare
+
+    def prepare_for_an_hour(self, configuration):
+        clock.now += 3600
+        return prepare(self, configuration)
+
+    monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
+    monkeypatch.setattr(fake_backend.FakeBackend, "prepare", prepare_for_an_hour)
+    for module in (runs, shards):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr(shards, "measure_all", partial(shards.measure_all, clock=clock))
+
+
+def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_hour_each):
     whole = request_of(BOTH)
     profile(whole)
-    orders(sleep_s=0.05)
-    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=0.6)
+    part = request_of(BOTH, out=whole.out.with_name("part.csv"), budget_s=5 * 3600)
     outcome = profile(part)
-    assert 0 < outcome.rows < len(BOTH)
-    assert outcome.left == len(BOTH) - outcome.rows
-    orders()
+    assert (outcome.rows, outcome.left) == (5, len(BOTH) - 5)
     profile(replace(part, budget_s=None))
     assert keys_of(part.out) == keys_of(whole.out)
 
@@ -87,18 +101,17 @@ def test_a_killed_run_resumes_to_the_same_table(tmp_path, request_of, n_devices)
     undisturbed = request_of(BOTH)
     profile(undisturbed)
     out = tmp_path / "killed.csv"
-    environment = os.environ | {"FAKE_ORDERS": '{"sleep_s": 0.1}', "PYTHONPATH": str(HERE.parents[1])}
+    environment = os.environ | {"FAKE_ORDERS": '{"hangs_after": 4}', "PYTHONPATH": str(HERE.parents[1])}
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     command = [sys.executable, str(script), str(out), str(n_devices)]
     process = subprocess.Popen(command, env=environment)
-    wait_for(lambda: sum(path.read_bytes().count(b'"row"') for path in rows_paths(out)) >= 5)
+    wait_until(lambda: rows_on_disk(out) == 4 * n_devices, alive=lambda: process.poll() is None)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not out.exists()
-    kept = sum(path.read_bytes().count(b'"row"') for path in rows_paths(out))
-    assert 5 <= kept < len(BOTH)
-    wait_for(lambda: nobody_writes(out))
+    assert rows_on_disk(out) == 4 * n_devices
+    wait_until(lambda: nobody_writes(out))
     subprocess.run(command, env=environment | {"FAKE_ORDERS": "{}"}, check=True)
     assert keys_of(out) == keys_of(undisturbed.out)
     assert rows_paths(out) == []
@@ -115,7 +128,7 @@ def test_several_devices_measure_the_same_table_as_one(request_of, tmp_path):
 
 def test_an_error_in_one_of_several_processes_is_raised(request_of, orders):
     orders(broken=True)
-    many = settings_of(TARGETS, range(1, 40))
+    many = configurations_of(TARGETS, range(1, 40))
     with pytest.raises(ProfilingError, match="one after the other"):
         profile(request_of(many, devices=("cpu", "cpu")))
 
@@ -126,7 +139,7 @@ def test_another_runs_table_is_refused_and_stays(request_of, orders, n_devices):
     profile(request)
     before = request.out.read_bytes()
     orders(version="2.0")
-    more = request_of(settings_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
+    more = request_of(configurations_of(TARGETS, (4, 5)), devices=("cpu",) * n_devices)
     with pytest.raises(SchemaError, match=r"framework_version '1.0' there, '2.0' now.*another --out"):
         profile(more)
     assert request.out.read_bytes() == before
@@ -137,19 +150,22 @@ def test_another_workspace_is_another_run(request_of, orders):
     profile(request_of(BOTH))
     orders(workspace_mib=512.0)
     with pytest.raises(SchemaError, match=r"workspace_mib 8.0 there, 512.0 now"):
-        profile(request_of(settings_of(TARGETS, (4, 5))))
+        profile(request_of(configurations_of(TARGETS, (4, 5))))
 
 
 def test_other_modes_are_another_run(request_of):
-    request = request_of(settings_of(TARGETS))
+    request = request_of(configurations_of(TARGETS))
     profile(request)
-    other = tuple(replace(setting, mode=Mode(memory_format="channels_last")) for setting in request.settings)
+    other = tuple(
+        replace(configuration, mode=Mode(memory_format="channels_last"))
+        for configuration in request.configurations
+    )
     with pytest.raises(SchemaError, match="modes"):
-        profile(replace(request, settings=other))
+        profile(replace(request, configurations=other))
 
 
 def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measured(request_of):
-    request = replace(request_of(BOTH), settings=BOTH)
+    request = replace(request_of(BOTH), configurations=BOTH)
     with pytest.raises(SchemaError, match=r"cpu:fake has no tf32. It has: fp32"):
         profile(request)
     assert rows_paths(request.out) == []
@@ -157,24 +173,37 @@ def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measure
 
 def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, monkeypatch, readings):
     busy = DeviceState(other_processes=("4711 python (1024 MiB)",))
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(busy))
-    monkeypatch.setattr(runs, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(busy))
+    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
     request = replace(request_of(BOTH), devices=("cuda:0",), allow_noise=False)
     with pytest.raises(NoisyMeasurementError, match=r"process 4711 python \(1024 MiB\).*--allow-noise"):
         profile(request)
     assert rows_paths(request.out) == []
 
 
+def test_a_refused_addition_to_a_finished_table_leaves_the_table_alone(request_of, monkeypatch, readings):
+    request = request_of(configurations_of(TARGETS))
+    profile(request)
+    before = sorted(path.name for path in request.out.parent.iterdir())
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(DeviceState(cpu_busy=0.9)))
+    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
+    more = request_of(configurations_of(TARGETS, (4, 5)), allow_noise=False)
+    with pytest.raises(NoisyMeasurementError, match=r"the CPU is not free: other processes use 90 %"):
+        profile(more)
+    assert sorted(path.name for path in request.out.parent.iterdir()) == before
+
+
 def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
     states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings(*states))
-    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",), allow_noise=False)
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(*states))
+    monkeypatch.setattr(shards, "_PATIENCE_S", PATIENCE_S)
+    request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",), allow_noise=False)
     assert profile(request).left == 0
 
 
 def test_a_gpu_run_has_gpu_time_and_the_catalogues_name(request_of, monkeypatch, readings):
-    monkeypatch.setattr(runs, "open_monitor", lambda _device: readings())
-    request = replace(request_of(BOTH), settings=BOTH, devices=("cuda:0",))
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings())
+    request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",))
     profile(request)
     table = read_measurements(request.out)
     assert table["gpu_time_ms"].notna().all()
@@ -191,14 +220,13 @@ def test_a_framework_that_is_not_there_says_so_before_a_file_is_made(request_of)
 def test_a_row_is_keyed_as_its_configuration(request_of):
     request = request_of(BOTH)
     profile(request)
-    assert set(keys_of(request.out)) == {setting_key(setting) for setting in request.settings}
+    assert set(keys_of(request.out)) == {
+        configuration_key(configuration) for configuration in request.configurations
+    }
 
 
-def wait_for(true, seconds=30):
-    start = time.monotonic()
-    while not true():
-        assert time.monotonic() - start < seconds
-        time.sleep(0.02)
+def rows_on_disk(out):
+    return sum(path.read_bytes().count(b'"row"') for path in rows_paths(out))
 
 
 def nobody_writes(out):

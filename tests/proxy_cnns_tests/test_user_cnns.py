@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from predictor.errors import SchemaError
+from proxy_cnns.configuration import Builder
 from proxy_cnns.user_cnns import builder_of, make_model, user_table
-from proxy_cnns.work import Builder
 
 _CODE = """
 from helper_of_the_users_file import width

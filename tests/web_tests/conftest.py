@@ -1,30 +1,27 @@
 """A real service, a real Chromium, and a page that may ask nobody else and may not complain."""
 
 import json
-import os
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from services import Service
+from waiting import PATIENCE_S
 
 sys.path.insert(0, str(Path(__file__).parent))
-
-from page_parts import answered
 
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"
 )
 
-_STARTED_S = 60
-_ANSWER_MS = 20_000
+from page_parts import answered  # noqa: E402 - it needs playwright
+
+_PATIENCE_MS = 60_000
+sync_api.expect.set_options(timeout=_PATIENCE_MS)
 _REFUSED = (  # said of every refusal, and where a test cuts the service off
     "Failed to load resource: the server responded with a status of",
     "Failed to load resource: net::ERR_FAILED",
@@ -34,37 +31,11 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def service() -> Iterator[str]:
     """The address of a service of its own."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = os.environ | {
-        "EPOCHCAST_STORE": "",
-        "EPOCHCAST_RATE_PER_S": "0",
-        "EPOCHCAST_LOG_LEVEL": "warning",
-    }
-    command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--port", str(port)]
-    log = tmp_path_factory.mktemp("service") / "log"
-    with log.open("w") as written:
-        process = subprocess.Popen(command, env=environment, stdout=written, stderr=written)
-    try:
-        _wait(f"http://127.0.0.1:{port}", process, log)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Any) -> None:
-    for _ in range(_STARTED_S * 10):
-        try:
-            urllib.request.urlopen(f"{url}/readyz", timeout=5).close()  # noqa: S310 - our own
-            return
-        except (urllib.error.URLError, OSError):
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
-    raise AssertionError(f"the service does not start: {log.read_text()}")
+    running = Service()
+    yield running.url
+    running.kill()
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +58,9 @@ def browser() -> Iterator[Any]:
         path = shutil.which("chromium") or playwright.chromium.executable_path
         if not shutil.which(path):
             pytest.skip("no Chromium: apt-get install chromium, or playwright install chromium")
-        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=1000 * PATIENCE_S
+        )
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +97,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
     def opened(fragment: str = "", context: Any = None, wait: str | None = None) -> Any:
         page = (context or window).new_page()
         pages.append(page)
-        page.set_default_timeout(_ANSWER_MS)
+        page.context.set_default_timeout(_PATIENCE_MS)
         page.on("console", lambda said: complaints.append(f"{said.type}: {said.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -132,7 +105,7 @@ def _pages(service: str, window: Any) -> Iterator[Open]:
         if wait is None:
             answered(page)
         else:
-            page.wait_for_selector(wait)
+            sync_api.expect(page.locator(wait).first).to_be_visible()
         return page
 
     yield opened

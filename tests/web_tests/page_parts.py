@@ -1,25 +1,42 @@
-"""Parts of the page as tests read and use them."""
+"""Parts of the page as tests read and use them.
+
+Tests wait with Playwright's `expect`, which looks again until it holds. `wait_for_function` cannot be used with a text:
+the page's Content-Security-Policy forbids evaluating it from the second look on.
+"""
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["answered", "column", "downloaded", "predict", "text_rows"]
+from playwright.sync_api import expect
+
+__all__ = ["answered", "column", "downloaded", "follow", "predict", "text_rows"]
 
 
 def answered(page: Any) -> None:
-    """Wait until the page shows an answer and nothing is on its way."""
-    page.wait_for_selector("#results:not(.empty, .busy) #cost-chart svg")
-    page.wait_for_selector("#why[aria-busy=false]", state="attached")
+    """Wait until the page shows an answer, its charts are drawn, and nothing is on its way."""
+    expect(page.locator("#results")).not_to_have_class(re.compile(r"\b(empty|busy)\b"))
+    expect(page.locator("#why")).to_have_attribute("aria-busy", "false")
+    for chart in ("time", "cost", "why"):
+        expect(page.locator(f"#{chart}-chart > *")).to_have_count(1)
 
 
 def predict(page: Any) -> None:
     """Press the button and wait for the answer."""
-    with page.expect_response(lambda response: "/v1/explanations" in response.url):
+    with page.expect_response("**/v1/explanations"):
         page.click("#ask")
-    page.wait_for_selector("#results:not(.busy)")
-    page.wait_for_selector("#why[aria-busy=false]", state="attached")
+    answered(page)
+
+
+def follow(page: Any, fragment: str) -> None:
+    """Bring another question by the address; on return, what was said of the last one is gone."""
+    script = """fragment => new Promise(done => {
+        addEventListener("hashchange", () => setTimeout(done), { once: true });
+        location.hash = fragment;
+    })"""
+    page.evaluate(script, fragment)
 
 
 def text_rows(page: Any, table: str) -> list[list[str]]:

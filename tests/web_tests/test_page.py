@@ -8,6 +8,7 @@ from operator import itemgetter
 
 import pytest
 from page_parts import answered, column, downloaded, predict, text_rows
+from playwright.sync_api import expect
 
 _FIRST = {
     "cnn": "resnet50",
@@ -46,8 +47,8 @@ def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
     assert len(text_rows(first_visit, "#rows-table")) == len(rows)
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):
-        assert first_visit.locator(f"{chart} svg path").count() > 5
-    assert str(len(rows)) in first_visit.inner_text("#status")
+        expect(first_visit.locator(f"{chart} svg path").nth(5)).to_be_attached()
+    expect(first_visit.locator("#status")).to_contain_text(str(len(rows)))
 
 
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
@@ -119,31 +120,32 @@ def test_a_new_question_gets_its_own_answer(page, ask):
     del question["data_set"]
     rows = ask("predictions", question)["rows"]
     assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
-    assert "budget $1" in page.text_content("#cost-chart svg")
-    assert page.locator("#offers-table .badge.bad", has_text="too late").count() > 0
-    assert page.inner_text("#tiles .tile h2") == "Cheapest within budget and deadline"
+    expect(page.locator("#cost-chart svg")).to_contain_text("budget $1")
+    expect(page.locator("#offers-table .badge.bad", has_text="too late").first).to_be_attached()
+    expect(page.locator("#tiles .tile h2").first).to_have_text("Cheapest within budget and deadline")
 
 
 def test_a_heading_sorts_and_says_so(first_visit):
     head = first_visit.locator("#rows-table th[data-key=batch_size]")
-    assert head.get_attribute("aria-sort") == "none"
+    expect(head).to_have_attribute("aria-sort", "none")
     head.locator("button").click()
-    assert head.get_attribute("aria-sort") == "ascending"
+    expect(head).to_have_attribute("aria-sort", "ascending")
     sizes = [int(size) for size in column(first_visit, "#rows-table", "batch_size")]
     assert sizes == sorted(sizes)
     head.locator("button").click()
-    assert head.get_attribute("aria-sort") == "descending"
+    expect(head).to_have_attribute("aria-sort", "descending")
     assert [int(size) for size in column(first_visit, "#rows-table", "batch_size")] == sorted(
         sizes, reverse=True
     )
-    assert "descending" in first_visit.inner_text("#status")
+    expect(first_visit.locator("#status")).to_contain_text("descending")
 
 
 def test_what_extrapolates_says_why(first_visit, ask):
     row = next(row for row in ask("predictions", _FIRST)["rows"] if row["extrapolates"])
     mark = first_visit.locator("#rows-table tr", has_text="extrapolates").first.locator("details")
-    assert not mark.locator("li").first.is_visible()
+    expect(mark.locator("li").first).to_be_hidden()
     mark.locator("summary").click()
+    expect(mark.locator("li").first).to_be_visible()
     assert mark.locator("li").all_inner_texts() == row["extrapolates"]
 
 
@@ -162,8 +164,8 @@ def test_a_link_brings_the_question_back(page, open_page):
         "image_size": "160",
         "epochs": "7",
     }.items():
-        assert again.input_value(f"#{name}") == value
-    assert again.is_checked("[name=spot]")
+        expect(again.locator(f"#{name}")).to_have_value(value)
+    expect(again.locator("[name=spot]")).to_be_checked()
     assert again.locator("#chips li").all_inner_texts() == page.locator("#chips li").all_inner_texts()
     assert text_rows(again, "#rows-table") == text_rows(page, "#rows-table")
 
@@ -175,7 +177,7 @@ def test_back_shows_the_question_before(page):
     with page.expect_response("**/v1/explanations"):
         page.go_back()
     answered(page)
-    assert page.input_value("#cnn") == "resnet50"
+    expect(page.locator("#cnn")).to_have_value("resnet50")
     assert text_rows(page, "#rows-table") == before
 
 
@@ -183,11 +185,11 @@ def test_gpus_are_found_chosen_and_removed(page):
     page.click("#picker summary")
     page.fill("#gpu_filter", "titan v")
     page.locator("#gpu_list label:visible").first.click()
-    assert page.locator("#chips li").last.inner_text().startswith("NVIDIA TITAN V")
+    expect(page.locator("#chips li").last).to_contain_text(re.compile("^NVIDIA TITAN V"))
     page.click("#gpus_none")
-    assert page.locator("#chips button").count() == 0
+    expect(page.locator("#chips button")).to_have_count(0)
     page.click("#gpus_on_offer")
-    assert page.locator("#chips button").count() > 10
+    expect(page.locator("#chips button").nth(10)).to_be_visible()
 
 
 def test_of_many_gpus_the_fastest_are_drawn_and_the_others_wait_in_the_legend(page, ask):
@@ -197,19 +199,19 @@ def test_of_many_gpus_the_fastest_are_drawn_and_the_others_wait_in_the_legend(pa
     page.fill("#batch_sizes", "32")
     predict(page)
     pressed = page.locator("#time-legend button[aria-pressed=true]")
-    assert pressed.count() == 8
-    assert page.locator("#time-legend button").count() == len(text_rows(page, "#rows-table"))
+    expect(pressed).to_have_count(8)
+    expect(page.locator("#time-legend button")).to_have_count(len(text_rows(page, "#rows-table")))
     page.locator("#time-legend button[aria-pressed=false]").first.click()
-    assert pressed.count() == 9
+    expect(pressed).to_have_count(9)
 
 
 def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, ask):
     first_visit.select_option("#why_gpu", "Tesla T4")
-    first_visit.wait_for_selector("#why[aria-busy=false]", state="attached")
+    expect(first_visit.locator("#why")).to_have_attribute("aria-busy", "false")
+    expect(first_visit.locator("#why-chart")).to_have_attribute("aria-label", re.compile("T4"))
     question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
     question |= {"gpus": ["Tesla T4"], "precision": "amp_fp16", "memory_format": "channels_last"}
     (found,) = ask("explanations", question)["explanations"]
-    first_visit.wait_for_selector("#why-chart[aria-label*=T4]")
     shown = text_rows(first_visit, "#classes-table")
     assert [row[0] for row in shown] == [
         *(name.replace("_", " ") for name in found["classes"]),
@@ -246,17 +248,17 @@ def test_the_curl_call_shown_gets_the_page_s_answer(first_visit, ask):
 
 def test_it_speaks_japanese(page, open_page, browser):
     page.click("#language")
-    assert page.get_attribute("html", "lang") == "ja"
-    assert page.inner_text("#ask") == "予測する"
-    assert "エポック" in page.inner_text("#rows-table thead")
-    assert "lang=ja" in page.url
+    expect(page.locator("html")).to_have_attribute("lang", "ja")
+    expect(page.locator("#ask")).to_have_text("予測する")
+    expect(page.locator("#rows-table thead")).to_contain_text("エポック")
+    expect(page).to_have_url(re.compile("lang=ja"))
     left = page.evaluate(
         """() => [...document.querySelectorAll("[data-i18n]")]
         .filter(each => !/[ぁ-んァ-ヶ一-龥]/.test(each.textContent)).map(each => each.dataset.i18n)"""
     )
     assert left == ["nav_api", "cnn", "gpus", "gpu"]  # the same in both languages
     japanese = open_page(context=browser.new_context(locale="ja-JP"))
-    assert japanese.get_attribute("html", "lang") == "ja"
+    expect(japanese.locator("html")).to_have_attribute("lang", "ja")
 
 
 def test_a_phone_scrolls_one_way_only(open_page, browser):
@@ -272,42 +274,42 @@ def test_a_phone_scrolls_one_way_only(open_page, browser):
 
 
 def test_it_turns_dark_with_the_system(page):
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    body, light = page.locator("body"), page.evaluate("getComputedStyle(document.body).backgroundColor")
     series = page.get_attribute("#time-legend svg path", "fill")
     page.emulate_media(color_scheme="dark")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
-    page.wait_for_selector(f"#time-legend button:first-child path:not([fill='{series}'])")
+    expect(body).not_to_have_css("background-color", light)
+    expect(page.locator("#time-legend button:first-child path")).not_to_have_attribute("fill", series)
 
 
 def test_a_point_tells_its_numbers(first_visit):
     first_visit.locator("#time-chart .mark-symbol path").last.hover()
-    assert re.search(
-        r"H100 80GB HBM3.*Batch.*90 % interval", first_visit.inner_text("#tip").replace("\n", " ")
-    )
+    told = re.compile("H100 80GB HBM3.*Batch.*90 % interval", re.DOTALL)
+    expect(first_visit.locator("#tip")).to_contain_text(told)
 
 
 def test_gpus_that_nobody_rents_out_have_times_and_no_costs(open_page):
-    page = open_page("#chosen_only=1&gpu=GeForce+GTX+1080&precision=fp32", wait="#cost-chart .hint")
-    assert "for rent" in page.inner_text("#cost-chart")
+    page = open_page("#chosen_only=1&gpu=GeForce+GTX+1080&precision=fp32")
+    expect(page.locator("#cost-chart")).to_contain_text("for rent")
     assert set(column(page, "#offers-table", "total_cost_usd")) == {"–"}
     page.click("#time-legend button")
-    assert page.inner_text("#time-chart") == "No GPU is switched on above."
+    expect(page.locator("#time-chart")).to_have_text("No GPU is switched on above.")
     page.click("#time-legend button")
-    page.wait_for_selector("#time-chart svg")
+    expect(page.locator("#time-chart svg")).to_be_visible()
 
 
 def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
     page = open_page("#gpu=H200&batch_sizes=64&chosen_only=1&data_set=mnist&image_size=32&epochs=1")
     assert len(text_rows(page, "#rows-table")) == 1
-    assert page.locator("#time-chart .mark-symbol path").count() == 1
+    expect(page.locator("#time-chart .mark-symbol path")).to_have_count(1)
 
 
 def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
-    assert "resnet50 · 224 px · imagenet · AMP fp16 · channels last" in page.inner_text("#asked")
-    assert page.locator("#asked .badge").count() == 0
+    asked = page.locator("#asked")
+    expect(asked).to_contain_text("resnet50 · 224 px · imagenet · AMP fp16 · channels last")
+    expect(asked.locator(".badge")).to_have_count(0)
     page.select_option("#cnn", "alexnet")
-    assert "press Predict" in page.inner_text("#asked")
+    expect(asked).to_contain_text("press Predict")
     predict(page)
-    assert page.inner_text("#asked").endswith("alexnet · 224 px · imagenet · AMP fp16 · channels last")
+    expect(asked).to_contain_text(re.compile("alexnet · 224 px · imagenet · AMP fp16 · channels last$"))
     page.click("#chips button")
-    assert "press Predict" in page.inner_text("#asked")
+    expect(asked).to_contain_text("press Predict")

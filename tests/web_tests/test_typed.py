@@ -1,6 +1,8 @@
 """What people type is understood or asked back about, never guessed; and what is wrong is in view."""
 
 import pytest
+from page_parts import follow
+from playwright.sync_api import expect
 
 NOT_COVERED = """id => {
     const [message, bar] = [document.getElementById(`${id}-error`), document.querySelector(".submit")]
@@ -24,10 +26,9 @@ NOT_COVERED = """id => {
 def test_a_number_with_separators_that_may_mean_two_things_is_asked_back_about(
     first_visit, fragment, field, said
 ):
-    first_visit.evaluate("fragment => { location.hash = fragment; }", fragment)
-    first_visit.wait_for_selector(f"#{field}-error:not(:empty)")
-    assert said in first_visit.inner_text(f"#{field}-error")
-    assert first_visit.evaluate("document.activeElement.id") == field
+    follow(first_visit, fragment)
+    expect(first_visit.locator(f"#{field}-error")).to_contain_text(said)
+    expect(first_visit.locator(f"#{field}")).to_be_focused()
 
 
 def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(page):
@@ -48,17 +49,16 @@ def test_a_field_at_fault_and_its_message_lie_above_the_bar(browser, open_page, 
     page.evaluate("document.getElementById('more').open = true")
     page.fill(f"#{field}", "64, 999999" if field == "batch_sizes" else "-5")
     page.click("#ask")
-    page.wait_for_selector(f"#{field}-error:not(:empty)")
-    page.wait_for_selector(f"#{field}:focus")
+    expect(page.locator(f"#{field}-error")).not_to_be_empty()
+    expect(page.locator(f"#{field}")).to_be_focused()
     assert page.evaluate(NOT_COVERED, field)
 
 
 def test_a_service_that_is_gone_is_not_said_to_refuse(page):
     page.route("**/v1/*", lambda route: route.abort())
     page.click("#ask")
-    page.wait_for_selector("#problem:not([hidden])")
-    assert "does not answer" in page.inner_text("#problem")
-    assert page.inner_text("#status") == ""
+    expect(page.locator("#problem")).to_contain_text("does not answer")
+    expect(page.locator("#status")).to_be_empty()
 
 
 def test_a_copied_link_says_every_field(page):
@@ -66,7 +66,8 @@ def test_a_copied_link_says_every_field(page):
         "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }"
     )
     page.click("#share")
-    copied = page.wait_for_function("window.copied").json_value()
+    expect(page.locator("#status")).to_have_text("The link is copied.")
+    copied = page.evaluate("window.copied")
     for part in (
         "cnn=resnet50",
         "precision=amp_fp16",
@@ -82,8 +83,8 @@ def test_a_measurement_table_is_no_cnn_and_a_second_wrong_file_replaces_what_was
     table = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms,type\nT4,a,8,8,fp32,1,conv2d\n"
     page.check("input[name=source][value=file]")
     page.set_input_files("#file", {"name": "q.csv", "mimeType": "text/csv", "buffer": table.encode()})
-    page.wait_for_selector("#file-error:not(:empty)")
-    assert "q.csv is a measurement table, not a CNN" in page.inner_text("#file-error")
+    message = page.locator("#file-error")
+    expect(message).to_contain_text("q.csv is a measurement table, not a CNN")
     page.set_input_files("#file", {"name": "b.json", "mimeType": "text/json", "buffer": b"{}"})
-    page.wait_for_function("document.getElementById('file-error').textContent.includes('b.json')")
-    assert "q.csv" not in page.inner_text("#file-error")
+    expect(message).to_contain_text("b.json")
+    expect(message).not_to_contain_text("q.csv")

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 from page_parts import downloaded, predict
+from playwright.sync_api import expect
 
 from predictor.answers.predict import predict as predict_locally
 from predictor.cnns.layer_table import write_layer_table_csv
@@ -65,7 +66,7 @@ def _large_onnx():
 def _choose(page, file):
     page.check("[name=source][value=file]")
     page.set_input_files("#file", file)
-    page.wait_for_selector("#file-about:not(:empty), #file-error:not(:empty)", state="attached")
+    expect(page.locator("#file-about:not(:empty), #file-error:not(:empty)")).to_have_count(1)
 
 
 def _expected(table, **more):
@@ -92,12 +93,12 @@ def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
     assert large_onnx.stat().st_size > 16 * 2**20
     page.evaluate(_NOTED)
     _choose(page, large_onnx)
-    assert "KiB" in page.inner_text("#file-about")
+    expect(page.locator("#file-about")).to_contain_text("KiB")
     predict(page)
     assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if size is not None] == [True]
     _same(downloaded(page, "#rows-csv"), _expected(from_onnx(large_onnx)))
     page.select_option("#request_how", "curl")
-    assert "-F onnx=@" in page.inner_text("#request-text")
+    expect(page.locator("#request-text")).to_contain_text("-F onnx=@")
 
 
 _NOTED = """() => {
@@ -128,7 +129,7 @@ def test_another_image_size_is_read_anew_and_a_refusal_stands_beside_its_field(p
     predict(page)
     page.fill("#image_size", "32")
     page.click("#ask")
-    page.wait_for_selector("#image_size-error:not(:empty)")
+    expect(page.locator("#image_size-error")).not_to_be_empty()
     assert [path for path, _ in page.evaluate("window.sent")].count("v1/cnns") == 2
     page.fill("#image_size", "")
     predict(page)
@@ -182,11 +183,11 @@ def test_a_layer_table_gets_the_answer_of_its_cnn(page, service, ask, tmp_path, 
     file = tmp_path / ("mine.csv" if form == "csv" else "mine.json")
     file.write_bytes(content)
     _choose(page, file)
-    assert str(len(table)) in page.inner_text("#file-about")
+    expect(page.locator("#file-about")).to_contain_text(str(len(table)))
     predict(page)
     _same(downloaded(page, "#rows-csv"), ask("predictions", _question("alexnet"))["rows"])
-    assert page.is_visible("#request-json")
-    assert "--json @question.json" in page.inner_text("#request-text")
+    expect(page.locator("#request-json")).to_be_visible()
+    expect(page.locator("#request-text")).to_contain_text("--json @question.json")
     with page.expect_download() as waiting:
         page.click("#request-json")
     with open(waiting.value.path()) as file:  # noqa: PTH123 - Playwright gives a text
@@ -217,21 +218,21 @@ def test_a_csv_with_quotes_and_commas_is_read_like_python_s(first_visit):
 def test_a_file_that_is_none_is_refused_before_anything_is_sent(first_visit, tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     _choose(first_visit, tmp_path / name)
-    assert said in first_visit.inner_text("#file-error")
-    assert first_visit.get_attribute("#file", "aria-invalid") == "true"
+    expect(first_visit.locator("#file-error")).to_contain_text(said)
+    expect(first_visit.locator("#file")).to_have_attribute("aria-invalid", "true")
     first_visit.click("#ask")
-    assert first_visit.evaluate("document.activeElement.id") == "file"
+    expect(first_visit.locator("#file")).to_be_focused()
 
 
 def test_a_damaged_onnx_file_is_refused_beside_its_field(page, large_onnx, tmp_path):
     (tmp_path / "damaged.onnx").write_bytes(large_onnx.read_bytes()[:5000])
     _choose(page, tmp_path / "damaged.onnx")
     page.click("#ask")
-    page.wait_for_selector("#file[aria-invalid=true]")
-    assert "damaged" in page.inner_text("#file-error")
-    assert page.evaluate("document.activeElement.id") == "file"
+    expect(page.locator("#file-error")).to_contain_text("damaged")
+    expect(page.locator("#file")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#file")).to_be_focused()
 
 
 def test_a_link_to_a_file_says_that_the_file_is_needed_again(open_page):
     page = open_page("#source=file&file=mine.onnx", wait="#file-error:not(:empty)")
-    assert "mine.onnx" in page.inner_text("#file-about")
+    expect(page.locator("#file-about")).to_contain_text("mine.onnx")

@@ -1,56 +1,70 @@
-"""Importers of published measurements: other people's tables in our form.
+"""Published measurements: other people's tables in our form.
 
-Adding one is one file, one line. The tables are not part of epochcast: they are found through a path, or
-`$EPOCHCAST_PUBLISHED_DATA`.
+Adding a data set is one file and one line of `DATA_SETS`. The tables are not part of epochcast: they are found through
+a path, or `$EPOCHCAST_PUBLISHED_DATA`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from predictor.errors import DataError, nearest
 from predictor.files import published_data_root
-from predictor.measurements.published.common import Importer, ImportReport, Provenance, published_file
-from predictor.measurements.published.profet_profiles import (
-    KERNEL_TIME_PREFIX,
-    import_operator_profiles,
-    published_kernel_times,
+from predictor.measurements.features import feature_table
+from predictor.measurements.published import deepbench, justus, lambda_tf, neusight, profet, pytorch, timm
+from predictor.measurements.published.data_set import (
+    DataSet,
+    ImportReport,
+    LayerTables,
+    Provenance,
+    published_file,
 )
-from predictor.measurements.published.published_cnns import published_layer_tables
+from predictor.measurements.published.profet import import_operator_profiles
 
 if TYPE_CHECKING:
     import pandas as pd
 
-from predictor.measurements.published import deepbench, justus, lambda_tf, neusight, profet, pytorch, timm
-
 __all__ = [
-    "IMPORTERS",
-    "KERNEL_TIME_PREFIX",
-    "PROVENANCE",
+    "DATA_SETS",
+    "FITTED",
+    "OPERATORS_PER_GPU",
+    "SCENARIO_SOURCES",
+    "DataSet",
     "ImportReport",
-    "Importer",
     "Provenance",
     "import_measurements",
     "import_operator_profiles",
     "load_published",
+    "published_features",
     "published_kernel_times",
     "published_layer_tables",
 ]
 
-IMPORTERS: dict[str, Importer] = {
-    "profet": profet.IMPORTER,
-    "justus": justus.IMPORTER,
-    "neusight": neusight.IMPORTER,
-    "deepbench": deepbench.IMPORTER,
-    "lambda-tf": lambda_tf.IMPORTER,
-    "timm": timm.IMPORTER,
-    "pytorch": pytorch.IMPORTER,
+DATA_SETS: dict[str, DataSet] = {
+    each.name: each
+    for each in (
+        profet.DATA_SET,
+        lambda_tf.DATA_SET,
+        pytorch.DATA_SET,
+        timm.DATA_SET,
+        justus.DATA_SET,
+        deepbench.DATA_SET,
+        neusight.DATA_SET,
+    )
 }
+"""In the order in which their rows are joined."""
 
-PROVENANCE: dict[str, Provenance] = {name: importer.provenance for name, importer in IMPORTERS.items()}
+FITTED = tuple(name for name, each in DATA_SETS.items() if each.fitted)
+"""Data sets that the default model is fitted on."""
+
+SCENARIO_SOURCES = tuple(name for name, each in DATA_SETS.items() if each.evaluated)
+"""Data sets that the scenarios of an evaluation read."""
+
+OPERATORS_PER_GPU = 600
+"""Single layers kept per source and GPU: enough to learn a GPU's rates from, few enough to fit in seconds."""
 
 
 def import_measurements(
@@ -61,7 +75,7 @@ def import_measurements(
     Parameters
     ----------
     name : str
-        A key of `IMPORTERS`.
+        A key of `DATA_SETS`.
     path : path, optional
         The published table, or the folder that holds it; without it, `$EPOCHCAST_PUBLISHED_DATA`.
 
@@ -73,18 +87,17 @@ def import_measurements(
     Raises
     ------
     DataError
-        If the importer or the file does not exist.
+        If the data set is unknown, or the file does not exist.
     SchemaError
-        If the table has not the form that the importer reads.
+        If the table has not the form that the data set's file describes.
     """
-    if name not in IMPORTERS:
+    if name not in DATA_SETS:
         raise DataError(
-            f"there is no importer {name!r}. Nearest: {nearest(name, IMPORTERS)}; "
-            f"all: {', '.join(IMPORTERS)}."
+            f"there is no importer {name!r}. Nearest: {nearest(name, DATA_SETS)}; "
+            f"all: {', '.join(DATA_SETS)}."
         )
-    importer = IMPORTERS[name]
     place = Path(path) if path is not None else published_data_root()
-    return importer.read(published_file(place, importer.table))
+    return DATA_SETS[name].read(published_file(place, DATA_SETS[name].table))
 
 
 def load_published(
@@ -94,5 +107,99 @@ def load_published(
     import pandas as pd
 
     root = published_data_root(folder)
-    frames = [import_measurements(name, root)[0] for name in (names if names is not None else IMPORTERS)]
+    frames = [import_measurements(name, root)[0] for name in (names if names is not None else DATA_SETS)]
     return pd.concat(frames, ignore_index=True)
+
+
+def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> LayerTables:
+    """Layer tables of every published CNN whose structure is known.
+
+    Parameters
+    ----------
+    folder : path, optional
+        The folder of published tables; without it, `$EPOCHCAST_PUBLISHED_DATA`. Tables that are not there are
+        left out.
+
+    Returns
+    -------
+    dict
+        By CNN name, as in the measurement table, and image size. A CNN of unknown structure is not in it.
+
+    Raises
+    ------
+    DataError
+        If there is no such folder, or it holds none of the tables.
+    """
+    root = published_data_root(folder)
+    tables: LayerTables = {}
+    for each in DATA_SETS.values():
+        tables |= each.layer_tables(root) if each.layer_tables else {}
+    if not tables:
+        expected = ", ".join(each.table for each in DATA_SETS.values() if each.layer_tables)
+        raise DataError(f"{root} holds no published table of whole CNNs. Expected: {expected}.")
+    return tables
+
+
+def published_kernel_times(
+    folder: str | os.PathLike[str] | None, sources: Sequence[str]
+) -> pd.DataFrame | None:
+    """A profiler's kernel times of these data sets, by GPU, CNN, image and batch size; None if none has any."""
+    import pandas as pd
+
+    root = published_data_root(folder)
+    readers = [DATA_SETS[name].kernel_times for name in sources]
+    found = [read(root) for read in readers if read is not None]
+    return pd.concat(found, ignore_index=True) if found else None
+
+
+def published_features(
+    folder: str | os.PathLike[str] | None = None,
+    sources: Sequence[str] = SCENARIO_SOURCES,
+    operators_per_gpu: int = OPERATORS_PER_GPU,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Build the feature table of published measurements.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the published tables lie; `$EPOCHCAST_PUBLISHED_DATA` by default.
+    sources : sequence of str
+        Keys of `DATA_SETS`.
+    operators_per_gpu : int
+        At most so many rows of single layers, drawn with `seed`, are kept of each source and GPU.
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        As of `feature_table`. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of
+        PROFET's, most of timm's). Rows that were profiled have `kernel_time_ms_<class>`.
+
+    Raises
+    ------
+    DataError
+        If the folder or a table is missing.
+    """
+    measurements = load_published(folder, sources)
+    tables = published_layer_tables(folder)
+    kept = _with_fewer_operators(measurements, operators_per_gpu, seed)
+    features = feature_table(kept, lambda cnn, image_size: tables.get((cnn, image_size)))
+    structured = (features["kind"] == "operator") | features["layer_table"].notna()
+    features = features[structured].reset_index(drop=True)
+    profiled = published_kernel_times(folder, sources)
+    if profiled is None:
+        return features
+    return features.merge(profiled, how="left", on=["gpu", "cnn", "image_size", "batch_size"])
+
+
+def _with_fewer_operators(measurements: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:
+    import pandas as pd
+
+    operators = measurements[measurements["kind"] == "operator"]
+    if operators.empty:
+        return measurements
+    shuffled = operators.sample(frac=1.0, random_state=seed)
+    chosen = shuffled.groupby(["source", "gpu"], sort=False).head(n)
+    whole = measurements[measurements["kind"] != "operator"]
+    return pd.concat([whole, chosen.sort_index()], ignore_index=True)

@@ -1,43 +1,40 @@
-"""Justus et al. 2018: 175,000 random single convolutions on six GPUs, forward only or one training step.
-
-Called by predictor.measurements.published; calls common and operators.
-"""
+"""Justus et al. 2018: 175,000 random single convolutions on six GPUs, forward only or one training step."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from predictor.measurements.published.common import (
-    Importer,
-    ImportReport,
-    Provenance,
-    finish,
-    read_published,
-    reject,
-)
-from predictor.measurements.published.operators import operator_columns
+from predictor.measurements.published.convolutions import operator_columns, square_shapes
+from predictor.measurements.published.data_set import DataSet, Provenance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IMPORTER"]
-
-_COLUMNS = (
-    "gpu", "framework", "precision", "batch_size", "in_size", "in_channels", "out_channels", "kernel_size",
-    "stride", "padding", "activation", "use_bias", "optimizer", "time_ms_median",
-)  # fmt: skip
+__all__ = ["DATA_SET"]
 
 
-def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
-    """One operator per row, with its shape in the layer table's columns."""
-    report = ImportReport("justus")
-    table = reject(read_published(path, _COLUMNS), ("time_ms_median",), report)
-    versions = table["framework"].str.partition("-")
-    alone = table["optimizer"] == "none"
-    shapes = operator_columns("justus", _shapes(table))
-    unpadded = [value != value for value in shapes["padding_height"]]
-    report.oddities += [
+def _columns(rows: pd.DataFrame) -> dict[str, Any]:
+    alone = rows["optimizer"] == "none"
+    return {
+        "pass": alone.map({True: "forward", False: "training"}),
+        "optimizer": rows["optimizer"].where(~alone),
+        "activation_kind": rows["activation"].where(rows["activation"] != "none"),
+        **_shape_columns(rows),
+    }
+
+
+def _shape_columns(rows: pd.DataFrame) -> dict[str, Any]:
+    size, kernel, stride = rows["in_size"], rows["kernel_size"], rows["stride"]
+    # TensorFlow: ceil(size / stride) when padded to the same size, else ceil((size - kernel + 1) / stride).
+    out_size = (-(-size // stride)).where(rows["padding"] != "valid", -(-(size - kernel + 1) // stride))
+    weights = kernel**2 * rows["in_channels"] * rows["out_channels"]
+    parameters = weights + rows["use_bias"] * rows["out_channels"]
+    return operator_columns("justus", square_shapes(rows, out_size).assign(parameters=parameters))
+
+
+def _oddities(table: pd.DataFrame) -> list[str]:
+    unpadded = [value != value for value in _shape_columns(table)["padding_height"]]
+    return [
         "a training step (optimizer given) also updates the input image and the target, which are variables "
         "here: longer than the layer's own training",
         f"{sum(unpadded)} of {len(table)} rows pad one side more than the other ('same' padding): padding "
@@ -46,48 +43,29 @@ def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
         "(activation_kind)",
         "times hold a median, a least and a greatest value, no quartiles",
     ]
-    return finish(
-        {
-            "source": "justus",
-            "framework": versions[0],
-            "framework_version": versions[2],
-            "gpu": table["gpu"],
-            "kind": "operator",
-            "batch_size": table["batch_size"],
-            "pass": alone.map({True: "forward", False: "training"}),
-            "optimizer": table["optimizer"].where(~alone),
-            "precision": table["precision"],
-            "n_gpus": 1,
-            "iteration_time_ms": table["time_ms_median"],
-            "activation_kind": table["activation"].where(table["activation"] != "none"),
-            **shapes,
-        },
-        report,
-    )
 
 
-def _shapes(table: pd.DataFrame) -> pd.DataFrame:
-    size, kernel, stride = table["in_size"], table["kernel_size"], table["stride"]
-    valid = table["padding"] == "valid"
-    # TensorFlow: ceil(size / stride) when padded to the same size, else ceil((size - kernel + 1) / stride).
-    out = (-(-size // stride)).where(~valid, -(-(size - kernel + 1) // stride))
-    weights = kernel**2 * table["in_channels"] * table["out_channels"]
-    return table[["in_channels", "out_channels"]].assign(
-        in_height=size,
-        in_width=size,
-        out_height=out,
-        out_width=out,
-        kernel_height=kernel,
-        kernel_width=kernel,
-        stride_height=stride,
-        stride_width=stride,
-        parameters=weights + table["use_bias"] * table["out_channels"],
-    )
-
-
-IMPORTER = Importer(
+DATA_SET = DataSet(
+    name="justus",
     table="justus_single_conv.csv.gz",
-    read=read,
+    holds={"kind": "operator"},
+    times=("time_ms_median",),
+    renamed={"iteration_time_ms": "time_ms_median"},
+    needed=(
+        "in_size",
+        "in_channels",
+        "out_channels",
+        "kernel_size",
+        "stride",
+        "padding",
+        "activation",
+        "use_bias",
+        "optimizer",
+    ),
+    computed=_columns,
+    oddities=_oddities,
+    fitted=True,
+    evaluated=True,
     provenance=Provenance(
         project="ml-performance-prediction",
         repository="https://github.com/CDECatapult/ml-performance-prediction",

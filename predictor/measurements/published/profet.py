@@ -1,30 +1,44 @@
 """PROFET: training of 12 Keras CNNs on four cloud GPUs, the widest published grid of image and batch sizes.
 
-Called by predictor.measurements.published; calls common. Layer tables are converted in profet_layers,
-operator profiles in profet_profiles.
+Beside the times there are operator profiles and layer tables. What the layer tables leave out (pool sizes, activations
+inside a Keras layer) is taken from the scripts that built the CNNs, PROFET's data_generation/workload/model_info.py and
+keras.applications, pools only where the table's shapes agree.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from predictor.measurements.published.common import (
-    Importer,
-    ImportReport,
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.errors import SchemaError
+from predictor.measurements.features import KERNEL_TIME_PREFIX
+from predictor.measurements.published.convolutions import smallest_padding
+from predictor.measurements.published.data_set import (
+    DataSet,
+    LayerTables,
     Provenance,
-    finish,
+    find_published,
+    published_file,
     read_published,
-    reject,
 )
+from predictor.measurements.table import canonical_gpu_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IMPORTER", "VALIDATION_SAMPLES"]
+__all__ = [
+    "DATA_SET",
+    "VALIDATION_SAMPLES",
+    "import_operator_profiles",
+    "kernel_times",
+    "profet_layer_tables",
+]
 
+_PROFILES, _LAYERS = "profet_op_profile.csv.gz", "profet_cnn_layers.csv.gz"
 _KEYS = ["gpu", "instance", "framework", "precision", "cnn", "image_size", "samples_per_epoch", "batch_size"]
-_TIMES = ("iteration_time_s", "epoch_time_s")
 
 VALIDATION_SAMPLES = {50_000: 10_000, 5_000: 1_000, 2_000: 500}
 """Images of the validation pass at the end of each epoch, by training images.
@@ -34,40 +48,29 @@ to Keras' fit and stops the epoch's clock in on_epoch_end, which Keras calls aft
 """
 
 
-def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
-    """Summarise the repeats of each configuration by their medians and quartiles."""
-    report = ImportReport("profet")
-    table = reject(read_published(path, (*_KEYS, "repeat", *_TIMES)), _TIMES, report)
+def _medians(table: pd.DataFrame) -> pd.DataFrame:
+    """Medians and quartiles of the repeats of each configuration."""
     groups = table.groupby(_KEYS, sort=True)
     seconds = groups["iteration_time_s"]
-    keys = seconds.median().reset_index()
-    spread = (seconds.quantile(0.75) - seconds.quantile(0.25)).to_numpy() * 1e3
-    report.oddities += _oddities(table)
-    versions = keys["framework"].str.partition("-")
-    return finish(
-        {
-            "source": "profet",
-            "framework": versions[0],
-            "framework_version": versions[2],
-            "gpu": keys["gpu"],
-            "host": keys["instance"],
-            "kind": "target",
-            "cnn": "profet/" + keys["cnn"],
-            "image_size": keys["image_size"],
-            "batch_size": keys["batch_size"],
-            "samples_per_epoch": keys["samples_per_epoch"],
-            "validation_samples": keys["samples_per_epoch"].map(VALIDATION_SAMPLES),
-            "pass": "training",
-            "optimizer": "sgd",
-            "precision": keys["precision"],
-            "n_gpus": 1,
-            "iteration_time_ms": keys["iteration_time_s"] * 1e3,
-            "n_repeats": seconds.size().to_numpy(),
-            "iteration_time_ms_iqr": spread,
-            "epoch_time_s": groups["epoch_time_s"].median().to_numpy(),
-        },
-        report,
+    return (
+        seconds.median()
+        .reset_index()
+        .assign(
+            n_repeats=seconds.size().to_numpy(),
+            iqr_s=(seconds.quantile(0.75) - seconds.quantile(0.25)).to_numpy(),
+            epoch_time_s=groups["epoch_time_s"].median().to_numpy(),
+        )
     )
+
+
+def _columns(rows: pd.DataFrame) -> dict[str, Any]:
+    return {
+        "cnn": "profet/" + rows["cnn"],
+        "validation_samples": rows["samples_per_epoch"].map(VALIDATION_SAMPLES),
+        "iteration_time_ms": rows["iteration_time_s"] * 1e3,
+        "iteration_time_ms_iqr": rows["iqr_s"] * 1e3,
+        "n_repeats": rows["n_repeats"],
+    }
 
 
 def _oddities(table: pd.DataFrame) -> list[str]:
@@ -87,9 +90,248 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     return notes
 
 
-IMPORTER = Importer(
+_PROFILE_KEYS = ["gpu", "cnn", "image_size", "batch_size"]
+# TensorFlow's operators by the class of kernels (predictor.operators.kernels) whose time they are.
+_CLASS_OF_OPERATOR = {
+    "Conv2D": "conv_forward",
+    "_FusedConv2D": "conv_forward",
+    "Conv2DBackpropInput": "conv_backward_input",
+    "Conv2DBackpropFilter": "conv_backward_weight",
+    "DepthwiseConv2dNative": "depthwise_forward",
+    "DepthwiseConv2dNativeBackpropInput": "depthwise_backward_input",
+    "DepthwiseConv2dNativeBackpropFilter": "depthwise_backward_weight",
+    "MatMul": "matmul",
+    "BiasAdd": "bias",
+    "BiasAddGrad": "bias",
+    "FusedBatchNormV3": "batch_norm",
+    "FusedBatchNormGradV3": "batch_norm",
+    "Relu": "activation",
+    "ReluGrad": "activation",
+    "Relu6": "activation",
+    "Relu6Grad": "activation",
+    "MaxPool": "max_pool",
+    "MaxPoolGrad": "max_pool",
+    "AddV2": "add",
+    "AddN": "fan_out",
+    "ConcatV2": "concat",
+    "Slice": "concat",
+    "ResourceApplyGradientDescent": "optimizer",
+}
+
+
+def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """Milliseconds per step by operator type, device and host.
+
+    Parameters
+    ----------
+    path : path
+        The published table, or the folder that holds it.
+
+    Returns
+    -------
+    DataFrame
+        gpu, cnn (`profet/...`), image_size, batch_size, operator (TensorFlow's name; IDLE is waiting),
+        device_time_ms, host_time_ms; an operator that ran on neither has no row, and a side on which the
+        profiler never saw it is missing.
+    """
+    table = read_published(
+        published_file(Path(path), _PROFILES), (*_PROFILE_KEYS, "step_ms", "device_total_ms")
+    )
+    device, host = _long(table, "Device_"), _long(table, "Host_")
+    long = device.merge(host, on=[*_PROFILE_KEYS, "operator"], how="outer", sort=True)
+    times = long[["device_time_ms", "host_time_ms"]]
+    long = long[(times.fillna(0.0) > 0).any(axis="columns")].reset_index(drop=True)
+    long["gpu"] = long["gpu"].map({name: canonical_gpu_name(name) for name in long["gpu"].unique()})
+    long["cnn"] = "profet/" + long["cnn"]
+    return long
+
+
+def kernel_times(folder: Path) -> pd.DataFrame:
+    """Device time by class of kernels: one row per `gpu, cnn, image_size, batch_size`, one column per class.
+
+    Columns are named `kernel_time_ms_<class>`; operators that belong to no class (softmax, casts, idling) are left
+    out, and a class that the profile does not have is NaN.
+    """
+    import pandas as pd
+
+    profiles = import_operator_profiles(folder)
+    classed = profiles.assign(kernel_class=profiles["operator"].map(_CLASS_OF_OPERATOR)).dropna(
+        subset="kernel_class"
+    )
+    summed = pd.pivot_table(classed, "device_time_ms", _PROFILE_KEYS, "kernel_class", aggfunc="sum")
+    return summed.add_prefix(KERNEL_TIME_PREFIX).rename_axis(columns=None).reset_index()
+
+
+def _long(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
+    columns = {name: name.removeprefix(prefix) for name in table.columns if name.startswith(prefix)}
+    wide = table[[*_PROFILE_KEYS, *columns]].rename(columns=columns)
+    return wide.melt(id_vars=_PROFILE_KEYS, var_name="operator", value_name=f"{prefix.lower()}time_ms")
+
+
+_LAYER_COLUMNS = (
+    "cnn", "image_size", "index", "name", "type", "in_channels", "in_height", "in_width", "out_channels",
+    "out_height", "out_width", "kernel_height", "kernel_width", "stride", "groups", "parameters",
+)  # fmt: skip
+# Keras layers with activation="relu" hide a ReLU that the published tables do not list.
+_RELU_INSIDE = ("LeNet5", "MNIST_CNN", "VGG11", "VGG16", "VGG19")
+_RELU_INSIDE_LAYER = {("ResNetSmall", "conv1")}
+# Max pools have kernel 2 in the sequential CNNs, 3 in these; the stride is always 2.
+_POOLS_OF_3 = ("ResNetSmall", "ResNet18", "ResNet50", "InceptionResNetV2")
+
+
+def profet_layer_tables(folder: Path) -> LayerTables:
+    """Layer tables of PROFET's CNNs, by ``profet/<cnn>`` and image size; empty if their file is not there."""
+    path = find_published(folder, _LAYERS)
+    if path is None:
+        return {}
+    table = read_published(path, _LAYER_COLUMNS)
+    cnns: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in table.to_dict("records"):
+        cnns.setdefault((str(row["cnn"]), int(row["image_size"])), []).append(
+            {str(k): v for k, v in row.items()}
+        )
+    return {(f"profet/{cnn}", size): _layer_table(cnn, size, rows) for (cnn, size), rows in cnns.items()}
+
+
+def _layer_table(cnn: str, image_size: int, rows: list[dict[str, Any]]) -> LayerTable:
+    layers: list[Layer] = []
+    for row in rows:
+        layers += _layers_of(cnn, row, len(layers), last=row is rows[-1])
+    if not any(layer.type in ("add", "concat", "multiply") for layer in layers):
+        layers = [_with_input(layer) for layer in layers]
+    return LayerTable(cnn=f"profet/{cnn}", image_size=image_size, layers=tuple(layers), source="profet")
+
+
+def _with_input(layer: Layer) -> Layer:
+    return replace(layer, inputs=(layer.index - 1 if layer.index else IMAGE,))
+
+
+def _layers_of(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> list[Layer]:
+    before = [_scale_of_branch(row, index)] if cnn == "InceptionResNetV2" and row["type"] == "add" else []
+    layer = _layer(cnn, row, index + len(before), last=last)
+    inside = _activation_inside(cnn, row, last=last)
+    after = [_activation_after(layer, inside)] if inside else []
+    return [*before, layer, *after]
+
+
+def _layer(cnn: str, row: dict[str, Any], index: int, *, last: bool) -> Layer:
+    shape = _shape(row)
+    if row["type"] == "concat":  # the published row gives its first input; ours gives the whole
+        shape |= {f"in_{part}": shape[f"out_{part}"] for part in ("channels", "height", "width")}
+    return Layer(
+        index=index,
+        name=str(row["name"]),
+        type=str(row["type"]),
+        kind=_activation_kind(cnn, last=last) if row["type"] == "activation" else None,
+        **shape,
+        **_window(cnn, row),
+        parameters=_trainable(row),
+    )
+
+
+def _shape(row: dict[str, Any]) -> dict[str, Any]:
+    return {f"{side}_{part}": int(row[f"{side}_{part}"]) for side in ("in", "out") for part in _PARTS}
+
+
+_PARTS = ("channels", "height", "width")
+
+
+def _window(cnn: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Kernel, stride, padding, dilation and groups, as far as the layer has them and they are known."""
+    if row["type"] == "conv2d":
+        kernel, stride = (int(row["kernel_height"]), int(row["kernel_width"])), int(row["stride"])
+        return _checked_window(row, kernel, (stride, stride)) | {"dilation": 1, "groups": int(row["groups"])}
+    if row["type"] == "avg_pool" and row["out_height"] == row["out_width"] == 1:
+        whole = (int(row["in_height"]), int(row["in_width"]))
+        return _checked_window(row, whole, whole)
+    if row["type"] == "avg_pool":
+        return _pool(row, 3, 1)
+    if row["type"] == "max_pool":
+        return _pool(row, 3 if cnn in _POOLS_OF_3 else 2, 2)
+    if row["type"] == "pad":
+        return _pad(row)
+    return {}
+
+
+def _pool(row: dict[str, Any], kernel: int, stride: int) -> dict[str, Any]:
+    """Take the pool of the script that built the CNN, or nothing where the published shapes contradict it."""
+    window = _checked_window(row, (kernel, kernel), (stride, stride))
+    same = all(row[f"out_{part}"] == -(-row[f"in_{part}"] // stride) for part in ("height", "width"))
+    return window if same or window["padding_height"] is not None else {}
+
+
+def _checked_window(row: dict[str, Any], kernel: tuple[int, int], stride: tuple[int, int]) -> dict[str, Any]:
+    height = smallest_padding(int(row["in_height"]), int(row["out_height"]), kernel[0], stride[0])
+    width = smallest_padding(int(row["in_width"]), int(row["out_width"]), kernel[1], stride[1])
+    return {
+        "kernel_height": kernel[0],
+        "kernel_width": kernel[1],
+        "stride_height": stride[0],
+        "stride_width": stride[1],
+        "padding_height": height,
+        "padding_width": width,
+    }
+
+
+def _pad(row: dict[str, Any]) -> dict[str, Any]:
+    """Amount per side; unknown where one side gets more than the other (Keras pads MobileNet so)."""
+    added = {part: int(row[f"out_{part}"] - row[f"in_{part}"]) for part in ("height", "width")}
+    return {f"padding_{part}": more // 2 if more % 2 == 0 else None for part, more in added.items()}
+
+
+def _trainable(row: dict[str, Any]) -> int:
+    """Trainable parameters: Keras counts a batch norm's two running statistics per channel as well."""
+    if row["type"] != "batch_norm":
+        return int(row["parameters"])
+    trainable = int(row["parameters"]) - 2 * int(row["in_channels"])
+    if trainable not in (int(row["in_channels"]), 2 * int(row["in_channels"])):
+        raise SchemaError(
+            f"batch norm {row['name']!r} of {row['cnn']} has {row['parameters']} parameters for "
+            f"{row['in_channels']} channels. Valid: 3 (no scale) or 4 per channel."
+        )
+    return trainable
+
+
+def _activation_kind(cnn: str, *, last: bool) -> str:
+    if last:
+        return "softmax"
+    return "relu6" if cnn == "MobileNetV2" else "relu"
+
+
+def _activation_inside(cnn: str, row: dict[str, Any], *, last: bool) -> str | None:
+    if row["type"] not in ("conv2d", "linear"):
+        return None
+    if last:
+        return "softmax"
+    return "relu" if cnn in _RELU_INSIDE or (cnn, row["name"]) in _RELU_INSIDE_LAYER else None
+
+
+def _activation_after(layer: Layer, kind: str) -> Layer:
+    shape = {f"{side}_{part}": getattr(layer, f"out_{part}") for side in ("in", "out") for part in _PARTS}
+    return Layer(index=layer.index + 1, name=f"{layer.name}/{kind}", type="activation", kind=kind, **shape)
+
+
+def _scale_of_branch(row: dict[str, Any], index: int) -> Layer:
+    """keras.applications scales an Inception-ResNet branch by a constant inside the layer that adds it."""
+    return Layer(index=index, name=f"{row['name']}/scale", type="multiply", **_shape(row))
+
+
+DATA_SET = DataSet(
+    name="profet",
     table="profet_target_cnns.csv.gz",
-    read=read,
+    # Keras' fit feeds numpy arrays: each step copies its images from the host.
+    holds={"kind": "target", "pass": "training", "optimizer": "sgd", "copies_input": True},
+    times=("iteration_time_s", "epoch_time_s"),
+    renamed={"host": "instance"}
+    | {each: each for each in ("image_size", "samples_per_epoch", "epoch_time_s")},
+    needed=("cnn", "repeat"),
+    arranged=_medians,
+    computed=_columns,
+    oddities=_oddities,
+    layer_tables=profet_layer_tables,
+    kernel_times=kernel_times,
+    fitted=True,
+    evaluated=True,
     provenance=Provenance(
         project="PROFET",
         repository="https://github.com/ddps-lab/profet",

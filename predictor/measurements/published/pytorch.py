@@ -1,68 +1,38 @@
-"""PyTorch training steps from three projects, Pascal to Hopper.
-
-Called by predictor.measurements.published; calls common.
-"""
+"""PyTorch training steps from three projects, Pascal to Hopper."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from predictor.measurements.published.common import (
-    Importer,
-    ImportReport,
-    Provenance,
-    finish,
-    read_published,
-    reject,
-)
+from predictor.measurements.published.data_set import DataSet, Provenance, layer_tables_of, zoo_layers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IMPORTER"]
+__all__ = ["DATA_SET"]
 
-_COLUMNS = (
-    "source", "gpu", "framework", "precision", "cnn", "image_size", "batch_size", "pass", "iteration_time_ms",
-    "n_samples", "input_data", "notes",
-)  # fmt: skip
 _SOURCES = {
     "lambda_pytorch": "pytorch/lambda",
     "sia": "pytorch/sia",
     "pytorch_gpu_benchmark": "pytorch/gpu-benchmark",
 }
-# NVIDIA's "v1.5" (stride in the 3x3 convolution) is what torchvision calls resnet50.
+# Sia's step waits for the loader and takes statistics of gradients, so that its rows count for little.
+_FIT_WEIGHTS = {"sia": 0.1}
+# NVIDIA's "v1.5" (stride in the 3x3 convolution) is what torchvision, and the zoo, call resnet50.
 _CNNS = {"resnet50_v1.5": "resnet50"}
 
 
-def read(path: Path) -> tuple[pd.DataFrame, ImportReport]:
-    """One measurement per row; `source` tells the three projects apart, `notes` keeps what else they say."""
-    report = ImportReport("pytorch")
-    table = reject(read_published(path, _COLUMNS), ("iteration_time_ms",), report)
-    versions = table["framework"].str.partition("-")
-    report.oddities += _oddities(table)
-    tuned = table["notes"].str.contains("cudnn.benchmark=1", regex=False)
-    timed = table["source"] == "pytorch_gpu_benchmark"
-    return finish(
-        {
-            "source": table["source"].map(_SOURCES).fillna(table["source"]),
-            "framework": versions[0],
-            "framework_version": versions[2],
-            "gpu": table["gpu"],
-            "kind": "target",
-            "cnn": "pytorch/" + table["cnn"].replace(_CNNS),
-            "image_size": table["image_size"],
-            "batch_size": table["batch_size"],
-            "pass": table["pass"],
-            "precision": table["precision"],
-            "autotune": tuned.astype("boolean").where(tuned),
-            "n_gpus": 1,
-            "iteration_time_ms": table["iteration_time_ms"],
-            "n_repeats": table["n_samples"].where(timed),
-            "notes": "input_data=" + table["input_data"] + ";" + table["notes"],
-        },
-        report,
-    )
+def _columns(rows: pd.DataFrame) -> dict[str, Any]:
+    """The three projects are told apart by `source`; `notes` keeps what else they say."""
+    tuned = rows["notes"].str.contains("cudnn.benchmark=1", regex=False)
+    return {
+        "source": rows["source"].map(_SOURCES).fillna(rows["source"]),
+        "cnn": "pytorch/" + rows["cnn"].replace(_CNNS),
+        "autotune": tuned.astype("boolean").where(tuned),
+        "fit_weight": rows["source"].map(_FIT_WEIGHTS),
+        "n_repeats": rows["n_samples"].where(rows["source"] == "pytorch_gpu_benchmark"),
+        "notes": "input_data=" + rows["input_data"] + ";" + rows["notes"],
+    }
 
 
 def _oddities(table: pd.DataFrame) -> list[str]:
@@ -80,9 +50,20 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     ]
 
 
-IMPORTER = Importer(
-    table="pytorch_training.csv.gz",
-    read=read,
+_TABLE = "pytorch_training.csv.gz"
+DATA_SET = DataSet(
+    name="pytorch",
+    table=_TABLE,
+    # Some rows of pytorch/gpu-benchmark copy their images, others do not (`notes`): `copies_input` stays unknown, since
+    # the default model would else add a copy to every answer for PyTorch.
+    holds={"kind": "target"},
+    times=("iteration_time_ms",),
+    renamed={name: name for name in ("image_size", "pass", "iteration_time_ms")},
+    needed=("source", "cnn", "n_samples", "input_data", "notes"),
+    computed=_columns,
+    oddities=_oddities,
+    layer_tables=layer_tables_of(_TABLE, "pytorch", zoo_layers, _CNNS),
+    fitted=True,
     provenance=Provenance(
         project="Lambda deep learning benchmark; Sia; pytorch-gpu-benchmark",
         repository="https://github.com/lambdal/deeplearning-benchmark, "

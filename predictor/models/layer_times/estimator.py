@@ -1,8 +1,4 @@
-"""`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the same GPU.
-
-Called through `predictor.models.registry.PREDICTORS` and by fitting; calls operator_library and layer_law,
-which serving shares with it, and layer_weights, which learns the weights.
-"""
+"""`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the same GPU."""
 
 from __future__ import annotations
 
@@ -15,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import device_of, is_cpu
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.schema import is_set
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
@@ -48,13 +45,13 @@ class LayerTimes(FeatureTablePredictor):
     answers : str
         ``iteration_time_ms``, or ``gpu_time_ms``: what y holds, and what `predict` gives.
     pull : float
-        Strength with which weights are held at those of all modes together, and these at 1.
+        Strength of the pull of each mode's weights to those of all modes together, and of these to 1.
     trees : bool
-        Whether to grow trees for shapes that were not measured; without them neighbours' mean is taken.
+        Whether to grow trees for shapes that were not measured; without them the neighbours' mean is taken.
     calibrate : bool
         Whether to learn intervals, which refits the weights once per CNN.
     random_state : int
-        Deals operators into the groups that trees are grown without, and draws what each tree sees.
+        Deals operators into the groups that trees are grown without, and draws each tree's features.
 
     Attributes
     ----------
@@ -112,7 +109,7 @@ class LayerTimes(FeatureTablePredictor):
         frame: pd.DataFrame | None,
         known: Mapping[LibraryMode, LayerLaw],
     ) -> tuple[dict[LibraryMode, OperatorLibrary], dict[LibraryMode, LayerLaw]]:
-        """Libraries with trees, and their laws from the whole CNNs of a feature table; `known` ones are the start."""
+        """Grow trees for libraries, and fit their laws on whole CNNs of a feature table; `known` laws are priors."""
         rows: dict[LibraryMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
@@ -125,8 +122,8 @@ class LayerTimes(FeatureTablePredictor):
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
 
-        `anchors` are rows of the CNNs asked about, and their times: they correct the sums at their batch sizes and
-        near them, on the same GPU in the same mode.
+        `anchors` are rows of the same CNNs, and their times: they correct the sums at and near their batch sizes, on
+        the same GPU in the same mode.
 
         Raises
         ------
@@ -157,7 +154,7 @@ class LayerTimes(FeatureTablePredictor):
         }
 
     def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode, host: str | None) -> LayerRows:
-        """Whole CNNs of one mode, whose layers are known; host times of another machine than the library's left out."""
+        """Whole CNNs of one mode with known layers; host times of machines other than the library's are left out."""
         whole = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
         chosen = whole[np.array([each == mode for each in modes_of(whole)], dtype=bool)]
         busy = _numbers(chosen, "gpu_time_ms")
@@ -210,13 +207,13 @@ class LayerTimes(FeatureTablePredictor):
     def _joined(self, law: LayerLaw, sums: LayerSums, row: Mapping[Any, Any]) -> Floats:
         busy = law.gpu_ms(sums)
         captured = row.get("capture") in ("graph", "static_graph")
-        if self.answers == "gpu_time_ms" or captured or str(row["gpu"]).startswith("cpu:"):
+        if self.answers == "gpu_time_ms" or captured or is_cpu(str(row["gpu"])):
             return busy
         host = law.host_ms(sums)
         if not np.isfinite(host):
             raise OutOfRangeError(
-                f"nobody measured what the host takes to launch operators on {row['gpu']}, so that the time of "
-                "an eager iteration is unknown. Measure host_time_ms, or ask for gpu_time_ms or capture graph."
+                f"no operator measured on {row['gpu']} has a host time, which an eager iteration needs. "
+                "Measure host_time_ms, or predict gpu_time_ms or capture graph."
             )
         return join_host(busy, np.full(busy.size, host))
 
@@ -257,7 +254,7 @@ def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
 def _of_the_same_kernels(
     mode: LibraryMode, rows: Mapping[LibraryMode, list[int]], measured: list[Operator]
 ) -> list[int]:
-    """Rows of fp32 that hold for TF32, and the other way round: tensor cores change matrix products alone."""
+    """Positions of fp32 rows that are valid in TF32, or the reverse: all operators but matrix products."""
     other = mode._replace(precision=_SAME_BUT_FOR_PRODUCTS.get(mode.precision, mode.precision))
     if other == mode:
         return []
@@ -276,22 +273,21 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
 
 
 def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
-    """Library mode of every row; what a table does not say is the default."""
+    """Library mode of every row; where a table lacks a column or value, the default."""
     usual = LibraryMode("")
     columns: list[list[Any]] = [frame["gpu"].astype(str).tolist()]
     for name in ("framework", "precision", "memory_format"):
         default = getattr(usual, name)
         values = frame[name].tolist() if name in frame else [default] * len(frame)
         columns.append([value if isinstance(value, str) and value else default for value in values])
-    tuned = frame["autotune"].tolist() if "autotune" in frame else [False] * len(frame)
-    columns.append([str(value).casefold() in ("true", "1", "1.0") for value in tuned])
+    columns.append(is_set(frame, "autotune").tolist())
     rows = list(zip(*columns, strict=True))
     made = {row: LibraryMode(*row) for row in set(rows)}
     return [made[row] for row in rows]
 
 
 def _series_of(frame: pd.DataFrame) -> list[tuple[LibraryMode, object, object, object]]:
-    """What the anchors of a row must share with it: all but the batch size."""
+    """Series of every row, which its anchors must share: mode, CNN, image size and capture."""
     captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
     return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
 
@@ -300,10 +296,7 @@ def _between(
     known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
 ) -> tuple[Floats, Floats]:
     """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
-    device = str(known["gpu"].iloc[0])
-    gpu = find_gpu(
-        "NVIDIA H200" if device.startswith("cpu:") else device
-    )  # the same on both sides, whichever
+    gpu = device_of(str(known["gpu"].iloc[0]))
     anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
     variances = layer_variances(deviation**2, roughness)
     batches = asked["batch_size"].to_numpy(dtype=float)

@@ -20,8 +20,8 @@ import numpy as np
 
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import Mode
-from predictor.errors import ArtifactError
-from predictor.files import replace_file
+from predictor.errors import ArtifactError, SchemaError
+from predictor.files import is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
 from predictor.models.layer_times.law import LayerLaw
 from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
@@ -137,6 +137,11 @@ class LayerModels:
         given = {_file_name(mode) for mode in self.given}
         others = [path for path in self._files() if path.name not in given and path.parent != folder]
         if self.given or others:
+            if is_written_through(model_file):
+                raise SchemaError(
+                    f"the model has operator libraries, which lie in a folder beside its file, and {model_file} is no "
+                    "file. Write it to one such as model.json."
+                )
             folder.mkdir(exist_ok=True)
         for path in others:
             replace_file(folder / path.name, path.read_bytes())

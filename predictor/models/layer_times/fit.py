@@ -35,20 +35,18 @@ Array = NDArray[np.float64]
 
 _COVERAGE = 0.9
 _Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
-_ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # of a sum of measured operators, and of operators interpolated
+_ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # relative error of a sum of measured, and of interpolated operators
 _HUBER, _ROUNDS = 2.0, 8
 _FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
-_LEAST_SPREAD = 0.005  # nothing repeats better from one machine to another
+_LEAST_SPREAD = 0.005  # GPU times repeat no better from one machine to another
 _HOST_ERROR = 0.1  # of a host's time: repeats of one command differ by 4 % in the median, by 21 % at most
 _HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
 _LEAST_HOST_SPREAD = 0.1  # runs of one command differ by that: nine in ten within 9 %
-_LEAST_CNNS = 3  # fewer cannot tell how wrong the sums are on another
-_OPERATOR_MS, _ITERATION_MS = (
-    0.002,
-    0.1,
-)  # sizes that these two are pulled to zero from, as weights are from 1
-_OF_SIZE = 2.0  # how far weights of sizes may go from 0, beside those of classes from 1
-_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # together above 0: no operator takes less than no time
+_LEAST_CNNS = 3  # to leave out in turn, for intervals
+# Prior standard deviations: class weights have mean 1 and deviation 1, all others mean 0.
+_OPERATOR_MS, _ITERATION_MS = 0.002, 0.1
+_OF_SIZE = 2.0
+_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # their sum is above 0, so that no operator's time is negative
 _N_SIZES = len(SIZES) - 1
 _N_COLUMNS = len(CLASSES) + _N_SIZES + 2
 
@@ -65,19 +63,19 @@ class LayerRows:
     def groups(self) -> list[tuple[LayerTable, NDArray[np.intp]]]:
         """Rows of each CNN and image size."""
         found: dict[int, list[int]] = {}
-        for i, table in enumerate(
-            self.tables
-        ):  # rows share their CNN's table: comparing all its layers takes long
-            found.setdefault(id(table), []).append(i)
+        for i, table in enumerate(self.tables):
+            found.setdefault(id(table), []).append(
+                i
+            )  # rows share their CNN's table: comparing layers is slow
         return [(self.tables[rows[0]], np.array(rows)) for rows in found.values()]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Design:
-    """Class sums of all rows, (n_rows, n_columns), beside what was measured; `cnn` names each row's CNN.
+    """Class sums of all rows, (n_rows, n_columns), beside the measured times; `cnn` names each row's CNN.
 
-    `host_parts` (n_rows, 2, 3) is what LayerSums.host_parts gives, with sums of gradients among other operators and
-    apart; `unmeasured` the share of a row's time that comes from operators not measured themselves.
+    `host_parts` (n_rows, 2, 3) is `LayerSums.host_parts`, with sums of gradients among other operators and apart;
+    `unmeasured` is the share of a row's time that comes from interpolated operators.
     """
 
     columns: Array
@@ -99,9 +97,9 @@ def fit_laws(
     *,
     calibrate: bool,
 ) -> dict[LibraryMode, LayerLaw]:
-    """Law of each mode, held near the one known before, else near that of all modes together.
+    """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
 
-    A mode without targets gets the law that it would have been held near.
+    A mode without targets gets its prior.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
     together = _fitted(_joined(list(designs.values())), LayerLaw(), pull) if designs else LayerLaw()
@@ -131,7 +129,7 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
 
 @lru_cache(maxsize=2048)
 def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> LayerSums:
-    """As layer_sums, remembered: CNNs held out in turn ask the same library about the same CNNs."""
+    """`layer_sums`, cached: leaving CNNs out in turn needs the same sums again and again."""
     return layer_sums(library, table, np.array(batch_sizes))
 
 
@@ -165,12 +163,12 @@ def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
 
 
 def _robust(design: _Design, held: Array, expected: Array) -> Array:
-    """Weights of least relative error, none below its least, where rows off by far more than their error count less.
+    """Bounded weights of least relative error; rows that are off by far more than their error count less.
 
     Notes
     -----
-    Iteratively reweighted with Huber's weights: a row whose kernels behave otherwise than alone (a cliff of one
-    algorithm at one batch size) must not bend the weights of all.
+    Iteratively reweighted least squares with Huber's weights, so that an algorithm switch at one batch size does not
+    bend the weights of all others.
     """
     from scipy.optimize import nnls
 
@@ -189,11 +187,11 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
 
 
 def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
-    """Weight of the operators' own host times, what each takes besides, and what an iteration takes.
+    """Fit the weight of the operators' host times, the host time per operator and per iteration.
 
     Notes
     -----
-    Whether sums of gradients count as other operators do is what the CNNs say that are left out in turn.
+    Leaving each CNN out in turn decides whether sums of gradients count like other operators.
     """
     known = design.rows(np.isfinite(design.host_ms))
     if not known.host_ms.size:
@@ -218,25 +216,25 @@ def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
 
 
 def _host_columns(design: _Design, *, apart: bool) -> tuple[Array, Array]:
-    """What the three weights of the host multiply, and the time that is added as it is."""
+    """Columns of the three host weights, and the time that is added without a weight."""
     own, added, n = design.host_parts[:, int(apart)].T
     return np.column_stack([np.nan_to_num(own), n, np.ones(len(n))]), added
 
 
 def _host_weights(design: _Design, *, apart: bool) -> Array:
-    """Non-negative weights of least relative error; rows that are off by far (a full queue) count less."""
+    """Non-negative host weights of least relative error; outliers (a full launch queue) count less."""
     from scipy.optimize import nnls
 
     columns, added = _host_columns(design, apart=apart)
     measured = np.isfinite(design.host_parts[:, 0, 0]).all()
     sizes, expected = np.array([1.0, 0.02, 1.0]), np.array([1.0 if measured else 0.0, 0.0, 0.0])
     held = np.diag(np.sqrt(_HOST_PULL) / sizes)
-    relative, wanted = columns / design.host_ms[:, None], 1.0 - added / design.host_ms
-    weight = np.ones(len(wanted))
+    relative, target = columns / design.host_ms[:, None], 1.0 - added / design.host_ms
+    weight = np.ones(len(target))
     for _ in range(_ROUNDS):
         rows = np.vstack([weight[:, None] * relative, held])
-        solved, _ = nnls(rows, np.concatenate([weight * wanted, held @ expected]))
-        off = np.abs(relative @ solved - wanted)
+        solved, _ = nnls(rows, np.concatenate([weight * target, held @ expected]))
+        off = np.abs(relative @ solved - target)
         weight = np.sqrt(np.minimum(1.0, _HOST_ERROR / np.maximum(off, 1e-12)))
     return np.asarray(solved, dtype=float)
 
@@ -244,7 +242,7 @@ def _host_weights(design: _Design, *, apart: bool) -> Array:
 def _calibrated(
     law: LayerLaw, design: _Design, library: OperatorLibrary, rows: LayerRows, prior: LayerLaw, pull: float
 ) -> LayerLaw:
-    """Half widths from leaving each CNN out in turn: with its operators measured, and without those of its own."""
+    """Half widths from leaving each CNN out in turn: once with, and once without the operators that it alone has."""
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:
         return law
@@ -261,17 +259,16 @@ def _calibrated(
             if table.cnn != name:
                 continue
             truth = np.log(known.gpu_ms[at])
-            for knows in (library, lesser):
-                sums = _sums(knows, table, tuple(known.batch_sizes[at].tolist()))
+            for each in (library, lesser):
+                sums = _sums(each, table, tuple(known.batch_sizes[at].tolist()))
                 error = truth - np.log(left.gpu_ms(sums))
                 missed.append(np.column_stack([np.abs(error), sums.unmeasured(), sums.strange()]))
                 jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
                 hosts += _host_errors(known.host_ms[at], left.host_ms(sums))
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
-    telling = (
-        jumps[True] or jumps[False]
-    )  # interpolated operators are wrong alike at all batch sizes, or wildly
-    rough = _quantile(telling) / _Z if telling else law.roughness
+    # CNNs whose operators were measured come first: errors of interpolated ones are alike at all batch sizes, or wild.
+    chosen = jumps[True] or jumps[False]
+    rough = _quantile(chosen) / _Z if chosen else law.roughness
     near = spread + unmeasured
     host = max(_quantile(hosts), _LEAST_HOST_SPREAD) if hosts else law.host_spread
     return replace(
@@ -285,7 +282,7 @@ def _host_errors(measured: Array, predicted: float) -> list[float]:
 
 
 def _jumps(batch_sizes: Array, error: Array) -> list[float]:
-    """How far each batch size's error lies from a line between its neighbours', as if those were exact."""
+    """Distance of each batch size's error from the line between its two neighbours' errors."""
     sizes = np.log(np.unique(batch_sizes))
     mean = np.array([error[batch_sizes == size].mean() for size in np.unique(batch_sizes)])
     if sizes.size <= 2:
@@ -296,10 +293,10 @@ def _jumps(batch_sizes: Array, error: Array) -> list[float]:
 
 
 def _half_widths(missed: Array) -> tuple[float, float, float]:
-    """Half width of the interval where all is measured, and what unmeasured and strange shares add to it.
+    """Half width where all operators were measured, and what interpolated and extrapolated shares add to it.
 
-    `missed` has columns error, unmeasured share, strange share. Quantile regression, scaled so that the widths hold
-    their share of the errors as a conformal quantile does.
+    `missed` has the columns error, interpolated share, extrapolated share. Quantile regression, scaled by the
+    conformal quantile of error / width.
     """
     from scipy.optimize import linprog
 
@@ -329,7 +326,7 @@ def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
 
 
 def own_operators(rows: LayerRows) -> dict[Operator, str]:
-    """Operators that one CNN alone has, with that CNN's name."""
+    """Operators that occur in one CNN alone, with that CNN's name."""
     having: dict[Operator, set[str]] = {}
     for table, _ in rows.groups():
         for operator in counted_operators(table)[0]:
@@ -344,12 +341,12 @@ def _quantile(errors: list[float]) -> float:
     return float(ordered[min(rank, len(ordered)) - 1])
 
 
-_LEAST_OPERATORS = 60  # fewer are asked as neighbours alone
+_LEAST_OPERATORS = 60  # to grow trees on; fewer are interpolated by neighbours alone
 _N_GROUPS = 3
 _N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
-_REMEMBERED = 48  # libraries: CNNs held out in turn mostly leave the same operators
+_CACHED = 48  # libraries: leaving CNNs out in turn mostly leaves the same operators
 
-_grown_before: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
+_cache: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
 _lock = Lock()
 
 
@@ -364,22 +361,22 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
     """
     key = _fingerprint(library, seed)
     with _lock:
-        if key in _grown_before:
-            _grown_before.move_to_end(key)
-            return _grown_before[key]
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
     grown = _with_forests(library, seed)
     with _lock:
-        _grown_before[key] = grown
-        while len(_grown_before) > _REMEMBERED:
-            _grown_before.popitem(last=False)
+        _cache[key] = grown
+        while len(_cache) > _CACHED:
+            _cache.popitem(last=False)
     return grown
 
 
 def _fingerprint(library: OperatorLibrary, seed: int) -> bytes:
     names = ";".join(f"{operator.name}{operator.kind}" for operator in library.operators)
     numbers = (library.batch_sizes, library.log_ms, library.host_ms)
-    told = [f"{library.mode}|{library.host}|{seed}|{names}".encode(), *(each.tobytes() for each in numbers)]
-    return blake2b(b"|".join(told)).digest()
+    parts = [f"{library.mode}|{library.host}|{seed}|{names}".encode(), *(each.tobytes() for each in numbers)]
+    return blake2b(b"|".join(parts)).digest()
 
 
 def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
@@ -402,12 +399,12 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
 
 
 def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
-    """Group of each operator, by its name: the same whatever else is in the library."""
+    """Group of each operator, by its name alone, so that it does not depend on the rest of the library."""
     return np.array([crc32(each.name.encode()) % _N_GROUPS for each in operators], dtype=np.intp)
 
 
 def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
-    """Mean of forests that each leave a group out, and what the one that left it out expects of each operator."""
+    """Mean of forests that each leave a group out, and each operator's prediction by the forest that left it out."""
     expected = np.full(ratio.shape, np.nan)
     forests: list[Forest] = []
     for number in range(_N_GROUPS):
@@ -423,8 +420,8 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     known = np.isfinite(ratio)
-    told = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
-    rows, answers = features[known][:, told], ratio[known]
+    varying = np.flatnonzero(np.ptp(features[known], axis=0) > 0)
+    rows, answers = features[known][:, varying], ratio[known]
     empty = HistGradientBoostingRegressor(
         max_iter=_N_TREES,
         learning_rate=_RATE,
@@ -434,17 +431,17 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
         early_stopping=False,
         random_state=seed,
     )
-    with threadpool_limits(limits=1):  # threads that wait for each other take longer than one that works
+    with threadpool_limits(limits=1):  # small fits are slower on several threads
         boosted = empty.fit(rows, answers)
     trees = _as_arrays([predictors[0].nodes for predictors in boosted._predictors])
     start = float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0])
     return replace(
-        trees, start=start, feature=np.where(trees.feature < 0, -1, told[trees.feature]).astype(np.int32)
+        trees, start=start, feature=np.where(trees.feature < 0, -1, varying[trees.feature]).astype(np.int32)
     )
 
 
 def _as_arrays(trees: list[NDArray[np.void]]) -> Forest:
-    """Scikit-learn's nodes, tree after tree; their layout is its own affair, so that a test compares the answers."""
+    """Scikit-learn's nodes, tree after tree; the layout is private there, so a test compares the predictions."""
     sizes = [tree.size for tree in trees]
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     nodes, shift = np.concatenate(trees), np.repeat(offsets, sizes)

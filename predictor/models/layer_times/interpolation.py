@@ -1,4 +1,4 @@
-"""Times of unmeasured operators from those measured on the same GPU: curves, neighbours and trees."""
+"""Interpolates operator times measured on one GPU: over batch sizes, among like shapes, and by regression trees."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ Array = NDArray[np.float64]
 N_TILE_COLUMNS = 17
 
 _TILE_ROWS, _TILE_COLUMNS = 128, 64
-_USUAL_SM_COUNT = 128  # where a GPU's is unknown; the number scales waves alone
-_NOT_FEATURES = 5  # of what `_sizes` gives: those that tiles are counted by
-_CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # powers of two beyond which kernels do not tell sizes apart
+_USUAL_SM_COUNT = 128  # for devices whose number is unknown; it scales waves alone
+_NOT_FEATURES = 5  # first values of `_sizes`, from which tiles are counted
+_CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # kernels do not distinguish sizes by higher powers of two
 
 
 def tile_columns(operators: Sequence[Operator], batch_sizes: Array, sm_count: int | None) -> Array:
@@ -112,10 +112,10 @@ _ROUNDING = 1e-9  # of ln of a batch size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Which batch sizes operators are known at: `at` is ln of them all, ascending.
+    """Batch sizes at which operators were measured: `at` is ln of them all, ascending.
 
-    `patterns` (n_patterns, n_batches) are the sets of batch sizes at which some operator is known, `member`
-    (n_operators,) says which of them is an operator's.
+    `patterns` (n_patterns, n_batches) are the distinct sets of measured batch sizes, `member` (n_operators,) the
+    number of each operator's set.
     """
 
     at: Array
@@ -132,16 +132,16 @@ class Curves:
         return cls(np.log(batch_sizes), known[first], found)
 
     def of_rows(self, kept: NDArray[np.bool_]) -> Curves:
-        """Those of some operators alone."""
+        """The curves of some of the operators."""
         return Curves(self.at, self.patterns, self.member[kept])
 
     def along(
         self, rows: NDArray[np.intp], values: Array, batch_sizes: Array
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """Values of some operators at these batch sizes, and whether that is beyond what is known of them.
+        """Values of some operators at these batch sizes, and whether these lie beyond the measured ones.
 
-        `values` (n_rows, n_batches) has theirs where they are known. Beyond the ends a curve stays as it was there;
-        where nothing is known it is 0.
+        `values` (n_rows, n_batches) holds the measured ones. A curve is constant beyond its ends, and 0 for an
+        operator that was never measured.
         """
         asked, member = np.log(batch_sizes), self.member[rows]
         found = np.zeros((rows.size, asked.size))
@@ -168,7 +168,7 @@ def between(at: Array, asked: Array, values: Array) -> Array:
 
 
 def needed(at: Array, asked: Array) -> NDArray[np.intp]:
-    """Positions in `at`, ascending, without which `between` would answer otherwise."""
+    """Positions in `at`, ascending, that `between` reads for these batch sizes."""
     right = np.clip(np.searchsorted(at, asked), 0, at.size - 1)
     left = np.where((asked >= at[right]) | (right == 0), right, right - 1)
     return np.union1d(left, right)
@@ -176,15 +176,13 @@ def needed(at: Array, asked: Array) -> NDArray[np.intp]:
 
 N_NEIGHBOURS = 12
 FAR = 2.0
-"""Distance beyond which the nearest shape is no neighbour: two doublings of one size, as `_SCALES` count them."""
+"""Distance beyond which the nearest shape is no neighbour: two doublings of one size, scaled by `_SCALES`."""
 
 _POWER = 2.0
-_REACH = 1.5  # distance at which half of what surprised at a neighbour is expected
-_CLOSEST = (
-    0.05  # distances below it count alike, so that one neighbour cannot rule out all others by rounding
-)
+_REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
+_CLOSEST = 0.05  # distances below it count alike, so that rounding does not decide the weights
 _OTHER_KIND = 1.5  # distance between two kinds of activation
-_SCALES = {  # how much a doubling, or a flag, tells about efficiency
+_SCALES = {  # distance of a doubling of a size, or of a flag
     "in_channels": 1.0,
     "out_channels": 1.0,
     "groups": 0.7,
@@ -210,11 +208,11 @@ _SCALE = np.array([_SCALES[name] for name in SHAPE_COLUMNS])
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbourhood:
-    """Nearest measured operators of each operator asked about.
+    """Nearest measured operators of each operator to be interpolated.
 
     `rows` and `weights` have shape (n_asked, k): positions in the library, and their shares, which sum to 1.
-    `distance` (n_asked,) is that of the nearest; infinite, with weights 0, where no operator of the type is known.
-    `closeness` (n_asked,) is how much of what surprised at the neighbours is to be expected here, from 0 to 1.
+    `distance` (n_asked,) is that of the nearest; infinite, with weights 0, where no operator of the type was measured.
+    `closeness` (n_asked,) is the factor, from 0 to 1, by which the neighbours' residuals are shrunk.
     """
 
     rows: NDArray[np.intp]
@@ -223,12 +221,12 @@ class Neighbourhood:
     closeness: Array
 
     def mean(self, values: Array) -> Array:
-        """Weighted mean of the library's `values` (n_library, ...) for each operator asked about."""
+        """Weighted mean of the library's `values` (n_library, ...) over the neighbours of each operator."""
         found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
         return found
 
     def shrunk(self, rows: Sequence[int], values: Array) -> Array:
-        """Mean of the library's `values` for some of the operators asked about, drawn to 0 where neighbours are far."""
+        """Mean of the library's `values` over the neighbours of some operators, shrunk to 0 where these are far."""
         near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
         found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
         return found
@@ -236,7 +234,7 @@ class Neighbourhood:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownShapes:
-    """What distances to a library's operators are measured from: their shapes, computed once a type is asked about."""
+    """Shapes of a library's operators, computed for each type when it is first needed."""
 
     operators: Sequence[Operator]
     positions: dict[str, NDArray[np.intp]]
@@ -337,7 +335,7 @@ FOREST_OF = {
     for name, entry in OPERATOR_TYPES.items()
     if not entry.is_view
 }
-"""Type of an operator -> the forest that predicts it; ``other`` tells types and activations apart by flags.
+"""Type of an operator -> the forest that predicts it; ``other`` distinguishes types and activations by flags.
 
 Permutes are excluded: many are views that take no time, and log(0) is undefined."""
 
@@ -348,7 +346,7 @@ _DIGITS = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
-    """Nodes of all trees, of shape (n_nodes,); the answer is `start` + the sum of the leaves reached.
+    """Nodes of all trees, of shape (n_nodes,); the prediction is `start` + the sum of the leaves reached.
 
     A row goes to `left` where its `feature` is at most `threshold`, else to `right`; leaves have feature -1.
     """
@@ -362,7 +360,7 @@ class Forest:
     value: Array
 
     def predict(self, rows: Array) -> Array:
-        """Answers of shape (n_rows,) for features of shape (n_rows, n_features)."""
+        """Predictions of shape (n_rows,) for features of shape (n_rows, n_features)."""
         flat, n_features = np.ascontiguousarray(rows).ravel(), rows.shape[1]
         children = np.concatenate([self.right, self.left])  # the left one lies n_nodes further
         n_nodes = self.feature.size
@@ -381,7 +379,7 @@ class Forest:
 
     @classmethod
     def mean(cls, forests: Sequence[Forest]) -> Forest:
-        """One forest that answers the mean of several."""
+        """One forest that predicts the mean of several."""
         n = len(forests)
         sizes = [forest.feature.size for forest in forests]
         offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
@@ -415,7 +413,7 @@ class Forest:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Forest:
-        """Back from plain numbers; ValueError where they are no forest of these features."""
+        """Read `as_json`; ValueError where the numbers are no forest of these features."""
         whole = {
             name: np.array(found[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
         }
@@ -430,7 +428,9 @@ class Forest:
             or not ((whole["feature"] >= _LEAF) & (whole["feature"] < N_FEATURES)).all()
             or not ((whole["roots"] >= 0) & (whole["roots"] < n)).all()
             or (children.size and not (children < n).all())
-            or not (np.minimum(whole["left"], whole["right"])[inner] > inner).all()  # so that every way ends
+            or not (
+                np.minimum(whole["left"], whole["right"])[inner] > inner
+            ).all()  # children follow their parents: no cycles
         ):
             raise ValueError("the trees are damaged")
         return cls(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.forecast import Reason
 from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
@@ -94,8 +95,8 @@ class LayerSums:
             self.n_operators - self.n_gradients,
         )
 
-    def reasons(self) -> tuple[tuple[str, ...], ...]:
-        """Why to be careful, for each batch size, in the words of `extrapolates`."""
+    def reasons(self) -> tuple[tuple[Reason, ...], ...]:
+        """Reasons for caution at each batch size."""
         n = self.sized_ms.shape[2]
         return tuple(
             tuple(_reason(kind, self.named[kind]) for kind in _UNSURE if self.shares[kind][i] > 0)
@@ -215,7 +216,9 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
             for kind in (NEAR, *_UNSURE)
         },
         {
-            kind: tuple(operators[int(i)].name for i in np.flatnonzero((times.sureness == kind).any(axis=1)))
+            kind: _named(
+                kind, [operators[int(i)] for i in np.flatnonzero((times.sureness == kind).any(axis=1))]
+            )
             for kind in _UNSURE
         },
         float(counts[gradients] @ times.host_ms[gradients]),
@@ -243,19 +246,20 @@ def counted_operators(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
     return tuple(counted), np.array(list(counted.values()), dtype=float)
 
 
-def _reason(kind: int, names: tuple[str, ...]) -> str:
+def _reason(kind: int, names: Sequence[str]) -> Reason:
     word = _UNSURE[kind]
     if word == "operator":
-        types = ", ".join(
-            sorted({name.split("_")[0] if "-" in name.split("_")[0] else _type(name) for name in names})
-        )
-        return f"operator: {types} never measured on this GPU in this mode"
+        return Reason(word, f"{', '.join(names)} never measured on this GPU in this mode")
     some = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
     if word == "shape":
-        return f"shape: nothing like {some} was measured"
-    return f"batch: {some} beyond the batch sizes measured"
+        return Reason(word, f"nothing like {some} was measured")
+    return Reason(word, f"{some} beyond the batch sizes measured")
 
 
-def _type(name: str) -> str:
-    known = [each for each in OPERATOR_CLASSES if name.startswith(each)]
-    return max(known, key=len) if known else name
+def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:
+    """Operators of an unknown type by that type, others by name."""
+    if kind == UNKNOWN:
+        return tuple(
+            sorted({each.type if each.kind is None else f"{each.type}-{each.kind}" for each in operators})
+        )
+    return tuple(each.name for each in operators)

@@ -1,8 +1,7 @@
-"""The operator library: operators measured on one GPU in one mode, and the times they give for others.
+"""The operator library: operators measured on one GPU in one mode, and times of others interpolated from them.
 
-Where an operator was measured, its time is the answer; elsewhere its *efficiency*, time over roofline, is
-interpolated, which varies a hundredth of what time does. What follows from a library's operators alone is
-computed once and kept with it.
+A measured operator's time is used as it is; for others time over roofline is interpolated, which varies a hundredth
+of what time does. Values that follow from a library's operators alone are computed once and cached.
 """
 
 from __future__ import annotations
@@ -46,11 +45,11 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
-"""How sure a time is: measured (at this batch size or at two around it), from near shapes, beyond the measured batch
-sizes, from far shapes, of a type that was never measured."""
+"""Where a time comes from: measured (at this batch size or at two around it), interpolated from near shapes, beyond the
+measured batch sizes, from far shapes, of a type that was never measured."""
 
 _USUAL = 0.15  # of the share of operators that the commonest batch size has
-_CLIFF = 0.3  # of ln time: a neighbour further off has a kernel of its own, which says nothing about others
+_CLIFF = 0.3  # of ln time: residuals are clipped here, beyond which a neighbour ran another kernel
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 OPERATOR_KEYS = (
@@ -64,11 +63,11 @@ OPERATOR_KEYS = (
     "parameters",
     "n_tensors",
 )
-"""Columns that tell operators apart: `cnn` holds the name, which has the shape."""
+"""Columns that distinguish operators; `cnn` holds the operator's name, which has its shape."""
 
 
 class LibraryMode(NamedTuple):
-    """What one library holds for: operators are launched alike however iterations reach the GPU, so no `capture`."""
+    """GPU and mode of a library; without `capture`, since an operator's own time does not depend on it."""
 
     gpu: str
     framework: str = "pytorch"
@@ -96,8 +95,8 @@ class OperatorLibrary:
 
     `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
     not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
-    `forests` know operators by their features; `expected`, like `log_ms`, is what trees that had not seen an operator
-    say of ln(time / roofline); `hidden` holds those expectations for operators that were taken out of the library.
+    `forests` predict ln(time / roofline) from an operator's features; `expected`, shaped like `log_ms`, holds the
+    predictions of trees grown without the operator (out of fold), `hidden` those of operators taken out of the library.
     `host` is the machine that launched them all; None where it is unknown, or there were several.
     """
 
@@ -113,7 +112,7 @@ class OperatorLibrary:
 
     @classmethod
     def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
-        """Library of rows of a measurement table, all of this mode; what was measured twice counts once.
+        """Library of rows of a measurement table, all of this mode; repeated operators are averaged.
 
         Raises
         ------
@@ -168,13 +167,13 @@ class OperatorLibrary:
         return len(self.operators)
 
     def without(self, operators: Iterable[Operator]) -> OperatorLibrary:
-        """The library as if these had not been measured."""
+        """The library without the measurements of these operators."""
         kept = np.ones(len(self), dtype=bool)
         kept[[self._place[each] for each in operators if each in self._place]] = False
         hidden = dict(self.hidden)
         if self.expected is not None:
-            told = np.isfinite(self.expected).any(axis=1)
-            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & told)}
+            predicted = np.isfinite(self.expected).any(axis=1)
+            hidden |= {self.operators[int(i)]: self.expected[i] for i in np.flatnonzero(~kept & predicted)}
         lesser = replace(
             self,
             operators=tuple(each for each, keep in zip(self.operators, kept, strict=True) if keep),
@@ -184,9 +183,9 @@ class OperatorLibrary:
             hidden=hidden,
         )
         least, there = self._log_least
-        lesser.__dict__.update(  # what is computed of each operator apart need not be computed again
+        lesser.__dict__.update(  # cached values of single operators stay valid
             _curves=self._curves.of_rows(kept),
-            _told=self._told.of_rows(kept),
+            _out_of_fold_known=self._out_of_fold_known.of_rows(kept),
             _shapes=self._shapes.of_rows(kept),
             _batch_free=self._batch_free[kept],
             _log_least=(least[kept], there[kept]),
@@ -194,7 +193,7 @@ class OperatorLibrary:
         return lesser
 
     def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
-        """The library with what another one measured; where both measured an operator, the other counts."""
+        """The library joined with a newer one, whose measurements replace those of the same operators."""
         kept = self.without(newer.operators)
         sizes = np.union1d(kept.batch_sizes, newer.batch_sizes)
         log_ms = np.full((len(kept) + len(newer), sizes.size), np.nan)
@@ -212,12 +211,12 @@ class OperatorLibrary:
         Raises
         ------
         SchemaError
-            If an operator lacks the shape that its work follows from: no time is better than a made-up one.
+            If an operator lacks the shape from which its work is computed.
 
         Notes
         -----
-        ln(time / roofline) is linear in ln(batch size) between measured ones; beyond them it changes as trees say that
-        it does for such operators. A view takes no time.
+        ln(time / roofline) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch
+        sizes is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
         if any(operator.repeats != 1 for operator in operators):
@@ -275,14 +274,14 @@ class OperatorLibrary:
         return Curves.of(self.batch_sizes, np.isfinite(self.log_ms))
 
     @cached_property
-    def _told(self) -> Curves:
-        """Where a time was measured and trees said what they expected."""
+    def _out_of_fold_known(self) -> Curves:
+        """Batch sizes with both a measured time and an out-of-fold prediction."""
         expected = np.isfinite(self.log_ms if self.expected is None else self.expected)
         return Curves.of(self.batch_sizes, np.isfinite(self.log_ms) & expected)
 
     @cached_property
     def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
-        """Logarithms of rooflines, filled as operators are asked for (a question needs few), and which are there."""
+        """Logarithms of rooflines, computed for an operator when first needed, and which are computed."""
         return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
 
     def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
@@ -292,33 +291,33 @@ class OperatorLibrary:
         if new.size:
             chosen = [self.operators[int(i)] for i in new]
             least[new] = np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
-            there[new] = True  # last: another thread may be asking
+            there[new] = True  # set last, since another thread may be reading
         found: Array = self.log_ms[rows] - least[rows]
         return found
 
     @cached_property
     def usual_sizes(self) -> Array:
-        """Batch sizes at which many operators were measured: what trees learn from, which are steps between them."""
+        """Batch sizes at which many operators were measured: trees learn from these, and are constant between them."""
         rows = ~self._batch_free
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
 
     def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """ln(time / roofline) of some measured operators at these batch sizes, and whether that is beyond its own."""
+        """ln(time / roofline) of some measured operators, and whether the batch sizes lie beyond their own."""
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
         return curves, beyond & ~self._batch_free[rows, None]
 
     def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
-        """How trees say that measured operators go on beyond their own batch sizes; 0 within them."""
+        """Change of ln(time / roofline) beyond an operator's measured batch sizes, by the trees; 0 within them."""
         drift = np.zeros(beyond.shape)
         out = np.flatnonzero(beyond.any(axis=1))
         if not out.size:
             return drift
         ends = [self.batch_sizes[np.isfinite(self.log_ms[rows[i]])][[0, -1]] for i in out]
         sizes = np.unique(np.concatenate([batches, *ends]))
-        told = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
-        for position, general in zip(*told, strict=True):
+        predicted = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
+        for position, general in zip(*predicted, strict=True):
             own = np.clip(batches, *ends[position])
             change = general[np.searchsorted(sizes, batches)] - general[np.searchsorted(sizes, own)]
             drift[out[position]] = change
@@ -331,8 +330,8 @@ class OperatorLibrary:
         efficiency, beyond = self._measured(used, batches)
         usual = _median(self.host_ms)
         log_ratio = near.mean(efficiency)
-        told, general = self._by_trees(asked, batches)
-        log_ratio[told] = general + near.shrunk(told, self._surprise(used, batches))
+        grown, general = self._by_trees(asked, batches)
+        log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
@@ -341,7 +340,7 @@ class OperatorLibrary:
         return log_ratio, host, sureness
 
     def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:
-        """What trees say of the operators whose forest there is: their positions, and a row for each."""
+        """Positions of the operators that have a forest, and the trees' ln(time / roofline) of each."""
         rows: list[int] = []
         found: list[Array] = [np.empty((0, batches.size))]
         at = self.usual_sizes
@@ -365,16 +364,16 @@ class OperatorLibrary:
         curve: Array = between(np.log(self.batch_sizes[at]), np.log(batches), known[None, at])[0]
         return curve
 
-    def _surprise(self, rows: NDArray[np.intp], batches: Array) -> Array:
-        """How far measured operators lie from what trees expected that had not seen them; 0 without trees."""
+    def _out_of_fold_residual(self, rows: NDArray[np.intp], batches: Array) -> Array:
+        """Measured minus out-of-fold ln(time / roofline), clipped; 0 without trees."""
         if self.expected is None:
             return np.zeros((rows.size, batches.size))
         missed = self._log_ratio(rows) - self.expected[rows]
-        clipped: Array = np.clip(self._told.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
+        clipped: Array = np.clip(self._out_of_fold_known.along(rows, missed, batches)[0], -_CLIFF, _CLIFF)
         return clipped
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
-        """Median over the operators that memory bounds, or arithmetic: a roofline at the rates that this GPU showed."""
+        """Median of ln(time / roofline) over operators bound like this one, by arithmetic or by memory."""
         alike = np.flatnonzero(self._computes == (operator_class(operator) in _COMPUTE_CLASSES))
         efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
         chosen: Array = np.median(efficiency, axis=0)

@@ -14,7 +14,7 @@ from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import LayerSums, layer_sums
 from predictor.models.layer_times.library import FARAWAY, UNKNOWN
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _MOST_STRANGE = 0.15
-"""Share of the time beyond which specifications tell more of a CNN than operators of another kind."""
+"""Share of the time in operators unlike any measured, beyond which specifications answer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,16 +38,21 @@ class _Parts:
     host_ms: Array
     total_ms: Array
     half_width: Array
+    gpu_half_width: Array
 
 
-def too_little_measured(sums: LayerSums) -> str | None:
-    """Why a CNN had better be answered from specifications; None if what was measured tells enough of it.
+def too_little_measured(sums: LayerSums) -> Reason | None:
+    """Why specifications answer a CNN although operators were measured on the GPU; None if layer times answer.
 
     The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
     """
     strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
     if strange > _MOST_STRANGE:
-        return f"layers: nothing like {100 * strange:.0f} % of this CNN's time was measured, so that they are left out"
+        return Reason(
+            "layers",
+            f"layer-times not used: {100 * strange:.0f} % of this CNN's time is in operators unlike any measured on "
+            "this GPU; specifications are used instead",
+        )
     return None
 
 
@@ -82,23 +87,25 @@ def forecast_by_layers(
     parts = _parts(model, sums, mode, host_ms)
     why = _reasons(parts.sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-    mean, width = np.zeros(batches.size), parts.half_width
+    mean, width, gpu_width = np.zeros(batches.size), parts.half_width, parts.gpu_half_width
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
         found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
         mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
-        width = _Z * np.sqrt(left)
+        width = gpu_width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
     corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
-    middle = parts.total_ms * corrected
+    middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
     return IterationForecast(
         middle,
-        parts.gpu_ms * corrected,
+        busy,
         parts.host_ms * corrected,
         middle * np.exp(-width),
         middle * np.exp(width),
+        busy * np.exp(-gpu_width),
+        busy * np.exp(gpu_width),
         "layer-times, anchored" if own else "layer-times",
         f"{len(model.library)} operators measured on it; {model.law.trained_on}",
         why,
@@ -113,18 +120,19 @@ def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
     if not math.isfinite(host):
         raise OutOfRangeError(
-            f"nobody measured what the host takes to launch the operators of {model.library.mode.gpu}, so that the "
-            "time of an eager iteration is unknown. Measure host_time_ms, or ask for capture graph."
+            f"the host's time to launch the operators of {model.library.mode.gpu} was not measured, so the time of an "
+            "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
     waits = host**3 / (busy**3 + host**3)
     hosts = np.full(busy.size, host)
-    return _Parts(sums, busy, hosts, join_host(busy, hosts), model.law.half_width(sums, waits))
+    width, gpu_width = (model.law.half_width(sums, share) for share in (waits, 0.0))
+    return _Parts(sums, busy, hosts, join_host(busy, hosts), width, gpu_width)
 
 
-def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[str, ...], ...]:
-    common = list(table.warnings)
+def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
+    common = [Reason("cnn", text) for text in table.warnings]
     if mode.optimizer != _OPTIMIZER:
-        common.append(f"optimizer: operators were measured with {_OPTIMIZER}, not {mode.optimizer}")
+        common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     return tuple((*each, *common) for each in sums.reasons())
 
 
@@ -134,7 +142,7 @@ def _residual(
     for anchor in anchors:
         if anchor.image_size not in (None, table.image_size):
             raise OutOfRangeError(
-                f"the anchor's image size {anchor.image_size} is not {table.image_size}, which is asked about. "
+                f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
                 "Give a measurement at that image size."
             )
     batches = np.array([float(anchor.batch_size) for anchor in anchors])

@@ -96,12 +96,11 @@ def kernel_features(
     name: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates
 ) -> dict[str, Array]:
     """Features of the kernels of one class, each of shape broadcastable to (n_kernels, n_batches)."""
-    family = FAMILY_OF[name]
+    family, one = FAMILY_OF[name], np.ones((1, 1))
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
         features = _conv_features(name, columns, batch_size, compute / memory)
-        return {**features, "tensor_gain": np.full((1, 1), _tensor_gain(rates))}
-    one = np.ones_like(memory)
+        return {**features, "tensor_gain": one * _tensor_gain(rates)}
     if family == "depthwise":
         return {
             "one": one,
@@ -126,9 +125,9 @@ def kernel_features(
     }
 
 
-def _tensor_gain(rates: Rates) -> float:
+def _tensor_gain(rates: Rates) -> Array:
     """How much faster than fp32 the tensor cores claim to be (log2): kernels realise only part of it."""
-    return float(np.log2(rates.flop_per_ms / rates.fp32_flop_per_ms))
+    return np.asarray(np.log2(rates.flop_per_ms / rates.fp32_flop_per_ms))
 
 
 def _compute_and_memory_ms(

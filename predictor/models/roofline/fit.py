@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 from predictor.catalogue.devices import find_gpu, rates_of
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
-from predictor.measurements.published import KERNEL_TIME_PREFIX
+from predictor.measurements.features import KERNEL_TIME_PREFIX
+from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
 from predictor.models.roofline.terms import Situation, Term, expected_of, join_host, tags_of, terms_of
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of, kernels_of_operator
@@ -28,8 +29,8 @@ __all__ = [
     "Fitted",
     "HostLayout",
     "KernelTimes",
-    "Problem",
     "Ridge",
+    "RooflineObjective",
     "Rows",
     "device_times",
     "iteration_times",
@@ -106,7 +107,7 @@ def _blocks(
     batch_sizes: Sequence[int],
     offset: int,
 ) -> Iterator[_Block]:
-    """Items of rows in one situation, a block for each class of kernels; their terms go into `design.entries`."""
+    """Items of rows in one situation, a block per kernel class; their terms are added to `design.entries`."""
     rates, tags = rates_of(situation.gpu, situation.precision), tags_of(situation)
     sizes = [each.count.size for each in kernels]
     row_of, class_of = np.repeat(rows, sizes), np.concatenate([each.kernel_class for each in kernels])
@@ -134,7 +135,7 @@ _START_FEED_MS = (0.05, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """Strength of the pull to zero, per hundred rows: by whether a term is a level, a law, or differs by tag."""
+    """Strength of the ridge penalty per hundred rows, by kind of term: a level, a law, or a deviation of a tag."""
 
     level: float = 0.001
     law: float = 0.1
@@ -158,7 +159,7 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostLayout:
-    """What the host does in each row; arrays of shape (n_rows,). `framework` and `host` number names in the lists."""
+    """Host side of each row; arrays of shape (n_rows,). `framework` and `host` index the lists of names."""
 
     frameworks: list[str]
     hosts: list[str]
@@ -185,7 +186,7 @@ class KernelTimes:
 
 @dataclass(slots=True)
 class Fitted:
-    """Coefficients by term, ln of the host's milliseconds per framework and of the feed's, offsets of known hosts."""
+    """Coefficients by term, ln of the host's ms per framework, ln of the input copy's ms, offsets of named hosts."""
 
     terms: dict[Term, float]
     host: dict[str, tuple[float, float]]
@@ -194,8 +195,8 @@ class Fitted:
 
 
 @dataclass(slots=True, eq=False)
-class Problem:
-    """Measured rows and kernel times, laid out to be fitted, more than once with other weights.
+class RooflineObjective:
+    """Objective of the roofline's fit: measured rows and kernel times as matrices, refitted with other weights.
 
     `time_ms` and `weight` have one entry per row. `matrices` holds the design's terms, then each kernel times'.
     """
@@ -222,7 +223,7 @@ class Problem:
         weight: Array,
         kernel_times: Sequence[KernelTimes] = (),
         ridge: Ridge | None = None,
-    ) -> Problem:
+    ) -> RooflineObjective:
         """Lay out a fit; `kernel_times` may share the design or bring their own."""
         ridge = ridge or Ridge()
         designs = [design, *(times.design for times in kernel_times if times.design is not design)]
@@ -245,7 +246,9 @@ class Problem:
             design.sums(),
         )
 
-    def without(self, rows: NDArray[np.bool_], kernel_times: Sequence[NDArray[np.bool_]]) -> Problem:
+    def without(
+        self, rows: NDArray[np.bool_], kernel_times: Sequence[NDArray[np.bool_]]
+    ) -> RooflineObjective:
         """The same with some rows, and some of each of the kernel times, at weight zero."""
         lighter = [
             replace(times, weight=np.where(gone, 0.0, times.weight))
@@ -254,7 +257,7 @@ class Problem:
         return replace(self, weight=np.where(rows, 0.0, self.weight), kernel_times=lighter)
 
     def solve(self, start: Fitted | None = None, max_iterations: int = 300) -> Fitted:
-        """Find the coefficients; `start` continues from an earlier fit, forgetting what only weightless rows tell."""
+        """Minimise the objective; `start` is an earlier fit, of which terms without weighted rows are reset."""
         x = minimize(
             self.loss,
             self._start(start),
@@ -284,23 +287,23 @@ class Problem:
             host = [np.log(_START_HOST_MS)] * len(layout.frameworks)
             offset = np.zeros(len(layout.hosts))
             return np.concatenate([self.expected, np.ravel(host), offset, np.log(_START_FEED_MS)])
-        told = self._is_told()
-        heard = np.bincount(layout.host, self.weight, len(layout.hosts)) > 0
+        weighted = self._has_weight()
+        present = np.bincount(layout.host, self.weight, len(layout.hosts)) > 0
         return np.concatenate(
             [
-                np.where(told, [start.terms[term] for term in self.terms], self.expected),
+                np.where(weighted, [start.terms[term] for term in self.terms], self.expected),
                 np.ravel([start.host[name] for name in layout.frameworks]),
-                [start.host_offset[name] * heard[number] for number, name in enumerate(layout.hosts)],
+                [start.host_offset[name] * present[number] for number, name in enumerate(layout.hosts)],
                 start.feed,
             ]
         )
 
-    def _is_told(self) -> NDArray[np.bool_]:
+    def _has_weight(self) -> NDArray[np.bool_]:
         """Whether any row or kernel time of weight has the term."""
-        told = np.asarray(abs(self.transposed[0]) @ (self.sums.T @ self.weight)) > 0
+        found = np.asarray(abs(self.transposed[0]) @ (self.sums.T @ self.weight)) > 0
         for number, times in enumerate(self.kernel_times):
-            told |= np.asarray(abs(self.transposed[number + 1]) @ (times.groups.T @ times.weight)) > 0
-        return told
+            found |= np.asarray(abs(self.transposed[number + 1]) @ (times.groups.T @ times.weight)) > 0
+        return found
 
     def unpack(self, x: Array) -> tuple[Array, Array, Array, Array]:
         """Views of the terms, the host (n_frameworks, 2), the hosts' offsets and the feed in one vector."""
@@ -308,7 +311,7 @@ class Problem:
         return x[:n], x[n : n + 2 * f].reshape(f, 2), x[n + 2 * f : n + 2 * f + h], x[n + 2 * f + h :]
 
     def loss(self, x: Array) -> tuple[float, Array]:
-        """Value and gradient of what the fit makes least."""
+        """Value and gradient of the objective."""
         b, host, offset, feed = self.unpack(x)
         gradient = np.zeros_like(x)
         to_b, to_host, to_offset, to_feed = self.unpack(gradient)
@@ -364,7 +367,7 @@ class Problem:
 
 
 def iteration_times(fitted: Fitted, layout: HostLayout, device_ms: Array) -> Array:
-    """Iteration times in ms from the time the device is busy; hosts and frameworks unknown to the fit are average."""
+    """Iteration times in ms from device times; hosts and frameworks that the fit lacks get the mean of the others."""
     average: Array = np.mean(list(fitted.host.values()), axis=0)
     host = np.exp(np.array([fitted.host.get(name, average) for name in layout.frameworks]))[layout.framework]
     offset = np.exp([fitted.host_offset.get(name, 0.0) for name in layout.hosts])[layout.host]
@@ -381,7 +384,6 @@ def _huber(residual: Array, weight: Array) -> tuple[float, Array]:
 
 
 _KERNEL_GROUPS = {"activation": ("activation", "activation_after_bias")}
-_FED_SOURCES = ("profet",)  # its step copies the images from the host; the others train on data already there
 _LEAST_MS = 0.003
 _NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
@@ -402,7 +404,7 @@ class Rows:
         return Design.of(self.kernels, self.situations, self.batch_sizes)
 
     def layout(self) -> HostLayout:
-        """What the host does in each row."""
+        """Host side of each row."""
         frameworks, framework = np.unique([s.framework for s in self.situations], return_inverse=True)
         hosts, host = np.unique(self.hosts, return_inverse=True)
         batches = np.array(self.batch_sizes, dtype=float)
@@ -425,16 +427,16 @@ def rows_of(X: pd.DataFrame) -> Rows:
     OutOfRangeError
         If a CNN has no layer table; the message names it.
     """
-    cells = [_cell(row) for row in X.to_dict("records")]
-    kernels, situations, batches, hosts, fed = (list(column) for column in zip(*cells, strict=True))
-    return Rows(kernels, situations, batches, hosts, np.array(fed, dtype=float))
+    cells = [_cell(row, xla) for row, xla in zip(X.to_dict("records"), is_set(X, "xla"), strict=True)]
+    kernels, situations, batches, hosts = (list(column) for column in zip(*cells, strict=True))
+    return Rows(kernels, situations, batches, hosts, is_set(X, "copies_input").astype(float))
 
 
-def _cell(row: dict[Any, Any]) -> tuple[Kernels, Situation, int, str, bool]:
+def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, Situation, int, str]:
     table = row["layer_table"]
     if table is None:
         raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, from which its kernels are known. "
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, which its kernels follow from. "
             "Give its layers as a CSV file, or leave the row out."
         )
     gpu = find_gpu(row["gpu"])
@@ -443,12 +445,11 @@ def _cell(row: dict[Any, Any]) -> tuple[Kernels, Situation, int, str, bool]:
         str(row["precision"]),
         _word(row, "framework", "pytorch"),
         _word(row, "memory_format", "nchw"),
-        row.get("xla") is True or str(row.get("xla")) == "True",
+        bool(xla),
     )
-    source = _word(row, "source", "")
     kernels = kernels_of(table, optimizer=_word(row, "pass", "training") == "training")
-    host = f"{source}: {_word(row, 'host', gpu.name)}"
-    return kernels, situation, int(row["batch_size"]), host, source in _FED_SOURCES
+    host = f"{_word(row, 'source', '')}: {_word(row, 'host', gpu.name)}"
+    return kernels, situation, int(row["batch_size"]), host
 
 
 def _word(row: dict[Any, Any], column: str, default: str) -> str:
@@ -464,7 +465,7 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def operator_times(X: pd.DataFrame, weight: float) -> KernelTimes | None:
-    """Single layers timed alone; rows of whole training steps are left out, for these update their inputs too."""
+    """Single layers timed alone, pass by pass; whole training steps are left out: they update their inputs, too."""
     chosen = single_passes(X)
     if chosen.empty:
         return None
@@ -491,7 +492,7 @@ def _layer(row: dict[Any, Any]) -> Layer:
 
 
 def device_times(X: pd.DataFrame, design: Design, weight: float) -> KernelTimes | None:
-    """Times that the GPU was busy in the rows' iterations, where they were measured apart from the host's."""
+    """GPU times of the rows' iterations, where they were measured apart from the wall time."""
     if "gpu_time_ms" not in X:
         return None
     measured = X["gpu_time_ms"].to_numpy(dtype=float)
@@ -504,7 +505,7 @@ def device_times(X: pd.DataFrame, design: Design, weight: float) -> KernelTimes 
 def profile_times(X: pd.DataFrame, time_ms: Array, design: Design, weight: float) -> KernelTimes | None:
     """A profiler's times of groups of kernels within the rows' iterations, where the table has them.
 
-    A group counts by its share of the iteration. Profiles that sum to more than the iteration (profiling slows
+    A group is weighted by its share of the iteration. Profiles that sum to more than the iteration (profiling slows
     some GPUs) are scaled down to it.
     """
     names = [str(c) for c in X.columns if str(c).startswith(KERNEL_TIME_PREFIX)]

@@ -17,8 +17,8 @@ from predictor.models.residuals import Sites, krige, prior_variance
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import (
     Fitted,
-    Problem,
     Ridge,
+    RooflineObjective,
     Rows,
     device_times,
     iteration_times,
@@ -33,7 +33,6 @@ __all__ = ["Anchored", "Roofline"]
 
 _REFIT_ITERATIONS = 80
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
-_BURDENED_SOURCES = ("pytorch/sia",)  # its step waits for the loader and takes statistics of gradients
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
 
 
@@ -43,22 +42,20 @@ class Roofline(FeatureTablePredictor):
     Parameters
     ----------
     ridge : Ridge, optional
-        Strength of the pull to zero, by kind of coefficient.
+        Strength of the ridge penalty, by kind of coefficient.
     operator_weight : float
         Weight of one single layer timed alone, a whole iteration being 1.
     profile_weight : float
         Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
     device_weight : float
-        Share, of an iteration's weight, of the time that the GPU was busy in it, where that was measured by itself: a
-        row measured in both ways counts once, so that one source with such rows does not pull all others.
+        Weight of `gpu_time_ms` against `iteration_time_ms` in rows that have both; the two weights sum to 1, so such
+        rows do not count double.
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
-    burdened_weight : float
-        Weight of an iteration of a source whose step does more than train.
     max_iterations : int
         Of the optimiser (L-BFGS).
     calibrate : bool
-        Whether to learn intervals, which refits the model eight times from where it stands.
+        Whether to calibrate intervals, which refits the model eight times, starting from the fitted coefficients.
     random_state : int
         Deals CNNs and chips into the groups that calibration leaves out.
 
@@ -67,7 +64,7 @@ class Roofline(FeatureTablePredictor):
     fitted_ : Fitted
     calibration_ : Calibration
     n_without_structure_ : int
-        Training rows left out because nobody knows their CNN's layers.
+        Training rows left out because their CNN has no layer table.
     """
 
     uses_operators: ClassVar[bool] = True
@@ -79,7 +76,6 @@ class Roofline(FeatureTablePredictor):
         profile_weight: float = 0.03,
         device_weight: float = 0.5,
         partial_weight: float = 0.3,
-        burdened_weight: float = 0.1,
         max_iterations: int = 300,
         calibrate: bool = True,
         random_state: int = 0,
@@ -89,7 +85,6 @@ class Roofline(FeatureTablePredictor):
         self.profile_weight = profile_weight
         self.device_weight = device_weight
         self.partial_weight = partial_weight
-        self.burdened_weight = burdened_weight
         self.max_iterations = max_iterations
         self.calibrate = calibrate
         self.random_state = random_state
@@ -136,7 +131,7 @@ class Roofline(FeatureTablePredictor):
             raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
         return frame[operator], whole
 
-    def _problem(self, whole: pd.DataFrame, operator: pd.DataFrame) -> Problem:
+    def _problem(self, whole: pd.DataFrame, operator: pd.DataFrame) -> RooflineObjective:
         times = whole["iteration_time_ms"].to_numpy(dtype=float)
         rows = rows_of(whole)
         design = rows.design()
@@ -146,10 +141,12 @@ class Roofline(FeatureTablePredictor):
             device_times(whole, design, self.device_weight),
         )
         kernel_times = [each for each in known if each is not None]
-        return Problem.of(design, rows.layout(), times, self._weights(whole), kernel_times, self.ridge)
+        return RooflineObjective.of(
+            design, rows.layout(), times, self._weights(whole), kernel_times, self.ridge
+        )
 
-    def _refit(self, problem: Problem, whole: pd.DataFrame, operator: pd.DataFrame) -> Predict:
-        """Refit without some rows, from the coefficients found, in a few steps: enough to forget those rows."""
+    def _refit(self, problem: RooflineObjective, whole: pd.DataFrame, operator: pd.DataFrame) -> Predict:
+        """Refit without some rows, in a few steps from the fitted coefficients."""
         chips = np.array([find_gpu(name).chip for name in whole["gpu"]])
         operator_chips = np.array([find_gpu(name).chip for name in single_passes(operator)["gpu"]])
 
@@ -167,14 +164,14 @@ class Roofline(FeatureTablePredictor):
         return refit
 
     def _sites(self, X: pd.DataFrame) -> Sites:
-        """Where residuals are alike; `anchored`, which knows other CNNs of the GPU, adds what their work is like."""
+        """Locations of the rows' residuals; `anchored` adds the work of each row."""
         return sites_of(X)
 
-    def _keep(self, whole: pd.DataFrame, problem: Problem) -> None:
-        """Nothing of the training rows outlives the fit; `anchored` keeps their residuals."""
+    def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
+        """Keep nothing of the training rows; `anchored` keeps their residuals."""
 
     def _deviations(self, X: pd.DataFrame, variance: Floats | None, coverage: float) -> Floats:
-        """Half widths of the intervals of ln time; the prior variance where none is given."""
+        """Half widths of the intervals of ln time, from `variance` or else the prior variance."""
         self._check_fitted("calibration_")
         known = self.calibration_
         cells = [(str(gpu), str(cnn)) for gpu, cnn in zip(X["gpu"], X["cnn"], strict=True)]
@@ -191,15 +188,15 @@ class Roofline(FeatureTablePredictor):
         whole = np.ones(len(frame))
         if "pass" in frame:
             whole = np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
-        if "source" in frame:
-            whole = np.where(frame["source"].isin(_BURDENED_SOURCES), self.burdened_weight, 1.0) * whole
+        if "fit_weight" in frame:
+            whole = frame["fit_weight"].fillna(1.0).to_numpy(dtype=float) * whole
         if "gpu_time_ms" not in frame:
             return whole
         return np.where(frame["gpu_time_ms"].notna(), 1.0 - self.device_weight, 1.0) * whole
 
 
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sort the rows, since the optimiser's last digits depend on the order of sums."""
+    """Sort the rows, since the last digits of a fit depend on the order of sums."""
     columns = [name for name in _ORDER if name in frame]
     return frame.sort_values(columns, kind="stable", ignore_index=True)
 
@@ -211,22 +208,22 @@ def _times(fitted: Fitted, rows: Rows) -> Floats:
     return iteration_times(fitted, rows.layout(), design.sums() @ np.exp(exponent + design.log_base))
 
 
-_SMALL_MS = 0.3  # a family of kernels that takes less matters little, and how much less not at all
-_APART_BY_TIME, _APART_BY_SIZE = 2.0, 1.0  # steps of a logarithm at which two iterations are no longer alike
+_SMALL_MS = 0.3  # added to each family's time, so that negligible families do not count as different
+_APART_BY_TIME, _APART_BY_SIZE = 2.0, 1.0  # length scales, in ln of time and of size
 
 Anchors = tuple[pd.DataFrame, ArrayLike]
 
 
 class Anchored(Roofline):
-    """Roofline times exp(the residual kriged from anchors and from the training rows).
+    """Roofline x exp(posterior mean of a Gaussian process over the residuals of anchors and training rows).
 
-    `predict` takes ``anchors=(X, y)``: measurements that the fit need not have seen, of the CNN in question on any GPU.
-    Unlike `roofline` it keeps its training rows' residuals, so it is for evaluation and notebooks, not for shipping.
+    `predict` takes ``anchors=(X, y)``: measurements of the predicted CNN on any GPU, among the training rows or not.
+    Unlike `roofline` it keeps its training rows' residuals, so it serves evaluation and notebooks and is not shipped.
 
     Attributes
     ----------
     sites_ : Sites
-        Where the training rows lie.
+        Locations of the training rows.
     residual_ : ndarray, shape (n_training_rows,)
         ln(measured / model) there.
     """
@@ -246,7 +243,7 @@ class Anchored(Roofline):
         width = self._deviations(X, variance, coverage)
         return middle * np.exp(-width), middle * np.exp(width)
 
-    def _keep(self, whole: pd.DataFrame, problem: Problem) -> None:
+    def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
         self.sites_ = self._sites(whole)
         self.residual_ = np.log(problem.time_ms / problem.times(self.fitted_))
 
@@ -280,7 +277,7 @@ class Anchored(Roofline):
 
 
 def _work(X: pd.DataFrame) -> Floats:
-    """What the rows' work is like: ln of each family's roofline time, of the batch size and of the image size."""
+    """Work of each row, scaled: ln of each family's roofline time, of the batch size and of the image size."""
     design = rows_of(X).design()
     family = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[design.class_of]
     ms = [design.sums() @ (np.exp(design.log_base) * (family == name)) for name in FAMILIES]

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Gpu, design_of, rates_of
-from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
+from predictor.catalogue.devices import Gpu, Rates, design_of, rates_of
+from predictor.models.roofline.features import (
+    FAMILY_OF,
+    FEATURES_OF_FAMILY,
+    kernel_base_ms,
+    kernel_features,
+)
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 
 __all__ = [
+    "Coefficients",
     "IterationParts",
     "Situation",
     "Term",
@@ -120,12 +127,55 @@ def terms_under_tag(name: str, feature: str, tag: str) -> Iterator[Term]:
 Array = NDArray[np.float64]
 
 
+class Coefficients:
+    """The fitted terms, laid out so that those of many GPUs are gathered at once.
+
+    Parameters
+    ----------
+    terms : mapping of term to coefficient
+    """
+
+    def __init__(self, terms: Mapping[Term, float]) -> None:
+        self._by_tag: dict[str, Array] = {}
+        for (name, feature, tag), value in terms.items():
+            row = self._by_tag.setdefault(tag, np.zeros(len(_PLACES)))
+            for place in _places_of(name, feature):
+                row[place] += value
+
+    def weights(self, situations: Sequence[Situation]) -> dict[str, Array]:
+        """Weight of each feature of each kernel class, shape (n_situations, n_features)."""
+        found = np.zeros((len(situations), len(_PLACES)))
+        for row, situation in zip(found, situations, strict=True):
+            for tag in ("", *tags_of(situation)):
+                if tag in self._by_tag:
+                    row += self._by_tag[tag]
+        return {name: found[:, columns] for name, columns in _COLUMNS_OF.items()}
+
+
+_PLACES = {
+    (name, feature): place
+    for place, (name, feature) in enumerate(
+        (name, feature) for name in KERNEL_CLASSES for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]
+    )
+}
+_COLUMNS_OF = {
+    name: [_PLACES[name, feature] for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]]
+    for name in KERNEL_CLASSES
+}
+
+
+def _places_of(name: str, feature: str) -> list[int]:
+    """Where a term's coefficient counts: at its kernel class, or at every class of a family."""
+    names = [each for each in KERNEL_CLASSES if name in (each, f"family:{FAMILY_OF[each]}")]
+    return [_PLACES[each, feature] for each in names if (each, feature) in _PLACES]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationParts:
-    """Times of one CNN in one situation, in ms, over batch sizes.
+    """GPU times of one CNN, in ms.
 
-    `device_ms` has shape (n_batches,); `class_ms` gives the same by kernel class; `kernels` is how many kernels the
-    host enqueues per iteration.
+    `device_ms` has shape (n_situations, n_batches), `class_ms` gives the same by kernel class; `kernels` is how many
+    kernels the host enqueues per iteration.
     """
 
     device_ms: Array
@@ -134,35 +184,50 @@ class IterationParts:
 
 
 def iteration_parts(
-    terms: Mapping[Term, float], kernels: Kernels, situation: Situation, batch_sizes: Array
+    coefficients: Coefficients, kernels: Kernels, situations: Sequence[Situation], batch_sizes: Array
 ) -> IterationParts:
-    """Time the device is busy in one iteration.
+    """Time the device is busy in one iteration, in several situations at once.
 
     Parameters
     ----------
-    terms : mapping of term to coefficient
+    coefficients : Coefficients
     kernels : Kernels
-    situation : Situation
+    situations : sequence of Situation
     batch_sizes : ndarray, shape (n_batches,)
     """
-    rates = rates_of(situation.gpu, situation.precision)
-    tags = tags_of(situation)
+    rates = _rates_of_all(situations)
+    weights = coefficients.weights(situations)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     class_ms: dict[str, Array] = {}
     for number in np.unique(kernels.kernel_class):
         name = KERNEL_CLASSES[number]
         of_class = kernels.kernel_class == number
         columns = {key: values[of_class][:, None] for key, values in kernels.columns.items()}
-        exponent = np.zeros((1, batches.size))
-        for feature, value in kernel_features(name, columns, batches, rates).items():
-            weight = sum(terms.get(term, 0.0) for term in terms_of(name, feature, tags))
-            if weight:
-                exponent = exponent + weight * value
+        features = kernel_features(name, columns, batches, rates)
+        exponent = _weighted(weights[name], [features[each] for each in FEATURES_OF_FAMILY[FAMILY_OF[name]]])
         times = kernel_base_ms(FAMILY_OF[name], columns, batches, rates) * np.exp(exponent)
-        class_ms[name] = kernels.count[of_class] @ times
-    return IterationParts(
-        sum(class_ms.values(), np.zeros(batches.size)), class_ms, float(kernels.count.sum())
-    )
+        class_ms[name] = np.einsum("k,gkb->gb", kernels.count[of_class], times)
+    device_ms = sum(class_ms.values(), np.zeros((len(situations), batches.size)))
+    return IterationParts(device_ms, class_ms, float(kernels.count.sum()))
+
+
+def _rates_of_all(situations: Sequence[Situation]) -> Rates:
+    """Rates of all situations, each an array of shape (n_situations, 1, 1)."""
+    rates = [rates_of(each.gpu, each.precision) for each in situations]
+    columns: dict[str, Any] = {
+        field.name: np.array([getattr(each, field.name) for each in rates])[:, None, None]
+        for field in fields(Rates)
+    }
+    return Rates(**columns)
+
+
+def _weighted(weights: Array, features: Sequence[Array]) -> Array:
+    """Sum of weight x feature, shape (n_situations, n_kernels, n_batches) or what broadcasts to it."""
+    total = np.zeros((len(weights), 1, 1))
+    for weight, values in zip(weights.T, features, strict=True):
+        if weight.any():
+            total = total + weight[:, None, None] * values
+    return total
 
 
 def join_host(device_ms: Array, host_ms: Array) -> Array:

@@ -7,34 +7,40 @@ made and no folder opened up.
 import os
 import pwd
 import shutil
-import socket
+import signal
 import subprocess
-import sys
 import tempfile
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from fastapi import FastAPI
+from services import Service
 from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
+from waiting import PATIENCE_S, wait_until
 
 from api.main import create_app
 from api.settings import Settings
 from api.store.engine import open_store
-from api.store.intake import Row, rows_of
 from api.store.keys import add_key, find_key
-from api.store.upload_tables import table_of_rows
+from api.store.uploads import Row, rows_of, table_of_rows
 
 UNLIMITED = {"rate_per_s": 0}
-ROOT = Path(__file__).parents[3]
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_store() -> Iterator[None]:
+    """No writer gives up because the machine is loaded and others write first."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("api.store.engine._WAIT_S", int(PATIENCE_S))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -57,8 +63,8 @@ def postgresql() -> Iterator[Path]:
             _wait(folder, process)
             yield folder
         finally:
-            process.terminate()
-            process.wait(30)
+            process.send_signal(signal.SIGINT)  # it does not wait for clients that are still there
+            process.wait(PATIENCE_S)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -138,36 +144,6 @@ def key_id(store: Engine, secret: str) -> int:
     found = find_key(store, secret)
     assert found is not None
     return found.id
-
-
-class Service:
-    """A service in a process of its own."""
-
-    def __init__(self, store_url: str, **environment: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        ours = {"EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "error"}
-        self._environment = {**os.environ, **ours, **environment}
-        self.start()
-
-    def start(self) -> None:
-        """Run it and wait until it answers."""
-        command = [sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory"]
-        where = ["--port", str(self.port), "--log-level", "warning"]
-        self.process = subprocess.Popen([*command, *where], cwd=ROOT, env=self._environment)
-        for _ in range(600):
-            with suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            assert self.process.poll() is None, "the service did not start"
-            time.sleep(0.05)
-
-    def kill(self) -> None:
-        """End it in the middle of whatever it does."""
-        self.process.kill()
-        self.process.wait(30)
 
 
 @pytest.fixture
@@ -274,13 +250,14 @@ def _make_cluster(programs: Path, folder: Path, account: dict[str, Any]) -> None
 
 
 def _wait(folder: Path, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
+    def answers() -> bool:
         try:
             _connect(folder).close()
         except psycopg.OperationalError:
-            if process.poll() is not None:
-                break
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}")
+            return False
+        return True
+
+    try:
+        wait_until(answers, alive=lambda: process.poll() is None)
+    except AssertionError as error:
+        raise RuntimeError(f"PostgreSQL did not start:\n{(folder / 'log').read_text()}") from error

@@ -2,10 +2,10 @@
 
 import shutil
 import threading
-import time
 
 import httpx
 import pytest
+from waiting import PATIENCE_S, wait_until
 
 import epochcast
 from predictor.files import data_file
@@ -30,23 +30,31 @@ def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, run_se
     answers, stop = [], threading.Event()
 
     def ask():
-        with httpx.Client(base_url=service.url, timeout=60) as client:
+        with httpx.Client(base_url=service.url, timeout=PATIENCE_S) as client:
             while not stop.is_set():
-                answers.append(client.post("/v1/predictions", json=QUESTION))
+                answer = client.post("/v1/predictions", json=QUESTION)
+                answers.append((answer.status_code, time_in(answer)))
 
     askers = [threading.Thread(target=ask) for _ in range(2)]
     for asker in askers:
         asker.start()
+    wait_until(lambda: answers, alive=lambda: all_alive(askers))
+    before = answers[0][1]
     fitted = epochcast.fit(measurements, out=path)
     expected = float(epochcast.predict("resnet18", "T4", 32, model=fitted)["iteration_time_ms"][0])
-    for _ in range(600):
-        if answers and answers[-1].json()["rows"][0]["iteration_time_ms"] == expected:
-            break
-        time.sleep(0.05)
-    stop.set()
-    for asker in askers:
-        asker.join()
-    assert {answer.status_code for answer in answers} == {200}
-    times = [answer.json()["rows"][0]["iteration_time_ms"] for answer in answers]
-    assert len(set(times)) == 2
-    assert times[-1] == expected
+    try:
+        wait_until(lambda: answers[-1][1] == expected, alive=lambda: all_alive(askers))
+    finally:
+        stop.set()
+        for asker in askers:
+            asker.join()
+    assert {status for status, _ in answers} == {200}
+    assert {time for _, time in answers} == {before, expected}
+
+
+def time_in(answer):
+    return answer.json()["rows"][0]["iteration_time_ms"] if answer.status_code == 200 else None
+
+
+def all_alive(threads):
+    return all(thread.is_alive() for thread in threads)

@@ -5,12 +5,12 @@ import gzip
 import io
 import itertools
 import threading
-import time
 from contextlib import suppress
 
 import httpx
 import pytest
 from fastapi.testclient import TestClient
+from waiting import PATIENCE_S, wait_until
 
 from api.store.keys import add_key, revoke_key
 
@@ -152,7 +152,9 @@ def test_a_filter_that_makes_no_sense_is_422(http, query):
 
 
 def client_of(service, secret):
-    return httpx.Client(base_url=service.url, timeout=60, headers={"Authorization": f"Bearer {secret}"})
+    return httpx.Client(
+        base_url=service.url, timeout=PATIENCE_S, headers={"Authorization": f"Bearer {secret}"}
+    )
 
 
 def test_uploads_of_the_same_rows_at_once_store_them_once(service, secret):
@@ -185,8 +187,7 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
     senders = [threading.Thread(target=send, args=(i,)) for i in range(4)]
     for sender in senders:
         sender.start()
-    while len(acknowledged) < 400:
-        time.sleep(0.01)
+    wait_until(lambda: len(acknowledged) >= 400, alive=lambda: all(each.is_alive() for each in senders))
     service.kill()
     for sender in senders:
         sender.join()
@@ -197,7 +198,7 @@ def test_killing_the_service_in_the_middle_of_a_burst_loses_nothing_acknowledged
 def all_ids(service):
     found, address = set(), "/v1/measurements?limit=10000"
     while address:
-        page = httpx.get(service.url + address, timeout=60).json()
+        page = httpx.get(service.url + address, timeout=PATIENCE_S).json()
         found |= {row["id"] for row in page["rows"]}
         address = page["next"]
     return found

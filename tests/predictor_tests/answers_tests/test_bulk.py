@@ -15,10 +15,10 @@ HEADER = "id,cnn,image_size,gpu,batch_size,precision,samples"
 def answer(tmp_path, fake_model):
     """The answers to lines of a CSV, as dicts."""
 
-    def ask(*lines, header=HEADER):
+    def ask(*lines, header=HEADER, **defaults):
         asked, answered = tmp_path / "rows.csv", tmp_path / "predictions.csv"
         asked.write_text("\n".join([header, *lines]) + "\n")
-        ask.failed = predict_rows(asked, answered, fake_model)
+        ask.failed = predict_rows(asked, answered, model=fake_model, **defaults)
         with answered.open(newline="") as file:
             return list(csv.DictReader(file))
 
@@ -88,10 +88,14 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [
-        ("n_gpus", "4", "n_gpus 4 cannot be predicted yet"),
+        ("n_gpus", "4", "n_gpus '4' cannot be predicted. Leave it empty, or write 1"),
         ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
         ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
         ("anchor_gpu", "T4", "the anchor lacks batch_size"),
+        ("pass", "forward", "pass 'forward' cannot be predicted"),
+        ("xla", "true", "xla 'true' cannot be predicted"),
+        ("validation_samples", "10", "validation_samples 10 needs an epoch to follow"),
+        ("data_set", "cifar1000", "no known data set is called 'cifar1000'"),
     ],
 )
 def test_a_bad_optional_cell_is_an_error_of_its_row(column, cell, message, answer):
@@ -103,8 +107,8 @@ def test_a_bad_optional_cell_is_an_error_of_its_row(column, cell, message, answe
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty. It needs the columns cnn, image_size"),
-        ("cnn,gpu,batch_size,precision\n", "lacks the column image_size"),
+        ("", "is empty. It needs the columns cnn, gpu, batch_size"),
+        ("cnn,gpu,precision\n", "lacks the column batch_size"),
         ("cnn,image_size,gpu,batch_size,precision,error\n", "has the column error already"),
         ("cnn,cnn,image_size,gpu,batch_size,precision\n", "has the column cnn twice"),
     ],
@@ -114,15 +118,29 @@ def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path,
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(SchemaError, match=message):
-        predict_rows(path, tmp_path / "out.csv", fake_model)
+        predict_rows(path, tmp_path / "out.csv", model=fake_model)
+
+
+def test_answers_written_to_a_link_leave_it_a_link(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    (tmp_path / "latest.csv").symlink_to("answers.csv")
+    predict_rows(tmp_path / "rows.csv", tmp_path / "latest.csv", model=fake_model)
+    assert (tmp_path / "latest.csv").is_symlink()
+    assert len((tmp_path / "answers.csv").read_text().splitlines()) == 2
+
+
+def test_a_folder_for_the_answers_is_refused_by_its_name(tmp_path, fake_model):
+    (tmp_path / "rows.csv").write_text(f"{HEADER}\na,resnet18,64,T4,32,fp32,1000\n")
+    with pytest.raises(SchemaError, match=f"{tmp_path} cannot be written: Is a directory"):
+        predict_rows(tmp_path / "rows.csv", tmp_path, model=fake_model)
 
 
 def test_a_missing_file_is_refused(tmp_path, fake_model):
     with pytest.raises(SchemaError, match="cannot be read: No such file"):
-        predict_rows(tmp_path / "none.csv", tmp_path / "out.csv", fake_model)
+        predict_rows(tmp_path / "none.csv", tmp_path / "out.csv", model=fake_model)
 
 
 def test_a_spreadsheets_byte_order_mark_does_no_harm(tmp_path, fake_model):
     path = tmp_path / "rows.csv"
     path.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,64,T4,8,fp32\n", encoding="utf-8-sig")
-    assert predict_rows(path, tmp_path / "out.csv", fake_model) == 0
+    assert predict_rows(path, tmp_path / "out.csv", model=fake_model) == 0

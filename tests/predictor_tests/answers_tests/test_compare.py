@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.answers.compare import compare, pareto_front
+from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer
 from predictor.errors import OutOfRangeError, SchemaError
 
@@ -17,7 +18,8 @@ def rank(fake_model, prices):
 
     def ranked(gpus=GPUS, batch_sizes=64, **question):
         options = {"samples": 10**6, "offers": prices, "model": fake_model, **question}
-        return compare("resnet18", batch_sizes, gpus, **options)
+        plan, others = Plan.of(options)
+        return compare(Question.of("resnet18", gpus, batch_sizes, others), plan).rows
 
     return ranked
 
@@ -118,7 +120,7 @@ def test_no_point_of_the_front_is_beaten_and_every_other_is(points):
     ("question", "error", "message"),
     [
         ({"samples": None}, SchemaError, "compare needs the samples of an epoch"),
-        ({"rank_by": "beauty"}, SchemaError, "rank_by 'beauty' is not known. Known: cost, time"),
+        ({"rank_by": "beauty"}, SchemaError, "rank_by 'beauty' is not known. Nearest: "),
         ({"epochs": 0}, OutOfRangeError, "epochs 0 lies outside"),
         ({"budget_usd": -1}, SchemaError, "budget_usd -1 is not a positive number"),
         ({"deadline_h": "soon"}, SchemaError, "deadline_h 'soon' is not a number"),
@@ -132,4 +134,4 @@ def test_a_bad_wish_is_refused(question, error, message, rank):
 
 def test_only_one_cnn_is_compared_at_a_time(fake_model, prices):
     with pytest.raises(SchemaError, match="compare ranks GPUs for one CNN"):
-        compare(["resnet18", "alexnet"], 64, GPUS, samples=10, offers=prices, model=fake_model)
+        compare(Question(["resnet18", "alexnet"], GPUS, 64, samples=10, offers=prices, model=fake_model))

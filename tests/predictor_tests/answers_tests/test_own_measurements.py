@@ -94,7 +94,7 @@ def test_a_cnn_of_near_layers_is_answered_by_them(operators):
 def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
     found = _predict("convnext_tiny", operators)
     assert found.method == "roofline"
-    assert any(reason.startswith("layers: nothing like") for reason in found.extrapolates)
+    assert any(reason.startswith("layers: layer-times not used: ") for reason in found.extrapolates)
 
 
 def test_measurements_that_were_disturbed_are_counted(operators):
@@ -115,7 +115,7 @@ def test_the_model_given_stays_as_it_was(operators):
 
 
 def test_a_table_of_proxies_alone_is_refused(with_target):
-    with pytest.raises(DataError, match="neither operators nor CNNs"):
+    with pytest.raises(DataError, match="neither operators nor trained CNNs"):
         _predict("resnet18", with_target.tail(1).assign(kind="proxy"))
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.catalogue.offers import Offer, cheapest_offer, load_offers, offers_for
+from predictor.catalogue.offers import Offer, cheapest_offers, load_offers, offers_for
 from predictor.errors import SchemaError, UnknownGpuError
 
 HEADER = "provider,instance,gpu,gpu_count,usd_per_hour"
@@ -38,31 +38,29 @@ def test_a_users_own_file_needs_five_columns_only(write_offers: WriteOffers) -> 
 
 
 def test_the_cheapest_machine_is_found_by_any_name_of_its_gpu(three_offers: tuple[Offer, ...]) -> None:
-    cheapest = cheapest_offer(three_offers, "NVIDIA T4")
-    assert cheapest is not None
-    assert cheapest.instance == "one"
+    assert offers_for(three_offers, "NVIDIA T4")[0].instance == "one"
+    assert cheapest_offers(three_offers)["Tesla T4"].instance == "one"
 
 
 def test_a_machine_with_too_few_gpus_is_passed_over(three_offers: tuple[Offer, ...]) -> None:
-    cheapest = cheapest_offer(three_offers, "T4", n_gpus=2)
-    assert cheapest is not None
-    assert cheapest.instance == "four"
+    assert offers_for(three_offers, "T4", n_gpus=2)[0].instance == "four"
 
 
 def test_a_share_of_a_gpu_is_no_gpu() -> None:
-    assert cheapest_offer([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)], "L4") is None
+    assert cheapest_offers([Offer("here", "share", "NVIDIA L4", 0.25, 0.2)]) == {}
 
 
 def test_the_spot_price_ranks_only_machines_that_have_one(three_offers: tuple[Offer, ...]) -> None:
     assert [offer.instance for offer in offers_for(three_offers, "T4", spot=True)] == ["four"]
+    assert cheapest_offers(three_offers, spot=True)["Tesla T4"].instance == "four"
 
 
 def test_history_is_ranked_only_when_asked_for(three_offers: tuple[Offer, ...]) -> None:
     assert offers_for(three_offers, "T4", historic=True)[0].instance == "old"
 
 
-def test_no_offer_is_none_and_no_error(three_offers: tuple[Offer, ...]) -> None:
-    assert cheapest_offer(three_offers, "H200") is None
+def test_no_offer_is_nothing_and_no_error(three_offers: tuple[Offer, ...]) -> None:
+    assert offers_for(three_offers, "H200") == ()
 
 
 @pytest.mark.parametrize(

@@ -50,12 +50,12 @@ def test_measured_iterations_are_judged_beside_predicted_ones():
 
 @pytest.mark.parametrize("unfitted", [EpochTime(), IterationFromEpoch(MeanEpoch())])
 def test_an_unfitted_one_says_so(unfitted, features):
-    with pytest.raises(NotFittedError, match="Call fit first"):
+    with pytest.raises(NotFittedError, match="has not been fitted yet"):
         unfitted.predict(features)
 
 
 @pytest.mark.parametrize("name", ["gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative"])
 def test_the_founding_predictors_say_that_they_answer_with_epochs(name):
-    from predictor.models.registry import predictor_class
+    from predictor.models.registry import new_predictor
 
-    assert predictor_class(name).answer == "epoch_time_s"
+    assert new_predictor(name).answer == "epoch_time_s"

@@ -9,18 +9,15 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements import published as importers
-from predictor.measurements.published.tables import SCENARIO_SOURCES, published_features
+from predictor.measurements.published import SCENARIO_SOURCES, published_features
 
 
 def pretend(monkeypatch, features: pd.DataFrame, load_published) -> None:
     """Replace what reads files: no CNN of the made-up world was profiled."""
     tables = {(row.cnn, row.image_size): zoo_cnn("lenet5") for row in features.itertuples()}
-    no_times = pd.DataFrame({"gpu": [], "cnn": [], "image_size": [], "batch_size": []}).astype(
-        {"gpu": object, "cnn": object, "image_size": "int64", "batch_size": "int64"}
-    )
     monkeypatch.setattr(importers, "load_published", load_published)
     monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: tables)
-    monkeypatch.setattr(importers, "published_kernel_times", lambda _folder: no_times)
+    monkeypatch.setattr(importers, "published_kernel_times", lambda *_: None)
 
 
 @pytest.fixture
@@ -77,7 +74,7 @@ def test_rows_carry_the_kernel_times_of_their_profile(features, monkeypatch):
     times = pd.DataFrame(
         {c: [row[c]] for c in ("gpu", "cnn", "image_size", "batch_size")} | {"kernel_time_ms_bias": [1.5]}
     )
-    monkeypatch.setattr(importers, "published_kernel_times", lambda _folder: times)
+    monkeypatch.setattr(importers, "published_kernel_times", lambda *_: times)
     assert published_features("anywhere")["kernel_time_ms_bias"].dropna().tolist() == [1.5]
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.proxies import proxy_counts, proxy_name
 from predictor.errors import SchemaError, UnknownGpuError
-from predictor.measurements.features import FEATURES, GPU_COLUMNS, feature_table, peak_tflop_per_s
+from predictor.measurements.features import FEATURES, GPU_COLUMNS, feature_table
 
 
 def _layer(index=0, type_="conv2d", side=16, channels=(128, 128), kernel=(3, 3), stride=(1, 1), **rest):

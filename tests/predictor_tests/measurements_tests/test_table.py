@@ -8,12 +8,14 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError, UnknownGpuError
-from predictor.measurements.schema import CHECKS, Rows, missing_column, text_column
+from predictor.measurements.schema import CHECKS, RowNames, missing_column, text_column
 from predictor.measurements.table import (
     COLUMNS,
     FORMAT_VERSION,
     REQUIRED,
     check_measurements,
+    disturbed_rows,
+    noise_by_batch_size,
     read_measurements,
     summary,
     write_measurements,
@@ -193,6 +195,22 @@ def test_the_written_table_names_its_version(tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "a.csv")["format_version"].tolist() == [FORMAT_VERSION] * 2
 
 
+def test_a_table_written_to_a_link_leaves_it_a_link(tmp_path: Path) -> None:
+    (tmp_path / "latest.csv.gz").symlink_to("a.csv.gz")
+    write_measurements(table(), tmp_path / "latest.csv.gz")
+    assert (tmp_path / "latest.csv.gz").is_symlink()
+    assert len(read_measurements(tmp_path / "a.csv.gz")) == 2
+
+
+def test_a_table_written_into_no_folder_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as refused:
+        write_measurements(table(), tmp_path / "none" / "a.csv")
+    assert (refused.value.filename, refused.value.strerror) == (
+        str(tmp_path / "none" / "a.csv"),
+        "No such file or directory",
+    )
+
+
 def test_the_summary_counts_measurements_and_ranges() -> None:
     summed = summary(check_measurements(table(batch_size=64, cnn="vgg16"), "mine"))
     first = summed.iloc[0]
@@ -214,5 +232,37 @@ def test_importing_the_importers_loads_no_pandas() -> None:
     "entry", [entry for entry in COLUMNS if not entry.required], ids=lambda entry: entry.name
 )
 def test_a_column_that_is_not_there_is_as_one_without_values(entry):
-    checked = CHECKS[entry.form](text_column([None, None]), entry, Rows("a table", "row", [0, 1]))
+    checked = CHECKS[entry.form](text_column([None, None]), entry, RowNames("a table", "row", [0, 1]))
     pd.testing.assert_series_equal(missing_column(entry, 2), checked, check_names=False)
+
+
+class TestNoise:
+    def test_stands_in_columns(self) -> None:
+        checked = check_measurements(table(median_precision=0.31, disturbed="true", batch_size=64), "mine")
+        assert disturbed_rows(checked) == 1
+        assert noise_by_batch_size(checked) == {
+            64: (
+                "noise: 1 of 2 measurements were disturbed by other work",
+                "noise: the time of 1 of 2 measurements is known to no better than 10 %, at worst to 31 %",
+            )
+        }
+
+    def test_of_an_old_table_is_read_from_its_notes(self) -> None:
+        notes = (
+            "disturbed: other processes used 51 %; host time's median known to 80.0 % (95 % interval); "
+            "GPU time's median known to 1.3 % (95 % interval); wall time's median known to 3.1 % (95 % interval)"
+        )
+        checked = check_measurements(table(notes=notes), "mine")
+        assert checked["median_precision"].tolist()[1] == pytest.approx(0.031)
+        assert checked["disturbed"].tolist()[1] is True
+        assert checked[["median_precision", "disturbed"]].iloc[0].isna().all()
+
+    def test_that_columns_give_outweighs_notes(self) -> None:
+        notes = "disturbed: a little; wall time's median known to 31 % (95 % interval)"
+        checked = check_measurements(table(notes=notes, median_precision=0.02, disturbed=False), "mine")
+        assert (checked["median_precision"][1], checked["disturbed"][1]) == (0.02, False)
+
+    def test_of_the_project_s_own_tables_is_known(self) -> None:
+        folder = Path(__file__).parents[3] / "datasets" / "measurements"
+        checked = read_measurements(folder / "cpu_pytorch_cnns.csv.gz")
+        assert checked["median_precision"].notna().all()

@@ -48,6 +48,16 @@ def test_a_model_of_ones_own_measurements_gives_them_back(model):
     assert forecast.iteration_time_ms[0] == pytest.approx(3 + 2.6 * 3.6 * 32, rel=0.25)
 
 
+def test_a_table_with_the_required_columns_alone_is_fitted_as_a_file_of_it_is(model):
+    required = made_up()[["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]]
+    assert fit_measurements(required).terms == model.terms
+
+
+def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
+    with pytest.raises(SchemaError, match="the table of measurements lacks the column 'precision'"):
+        fit_measurements(made_up().drop(columns="precision"))
+
+
 def test_its_card_names_no_source_that_is_not_there(model):
     assert None not in model.card["sources"]
     assert model.card["trained_on"] == "36 iterations of 4 CNNs on 3 GPUs"
@@ -65,15 +75,14 @@ def of_tensorflow() -> Model:
     return fit_measurements(made_up().assign(framework="tensorflow"))
 
 
-def test_a_feed_that_no_row_told_of_is_not_added(of_tensorflow):
-    """Steps of one's own table are taken as measured: nothing says that they copy their images."""
+def test_no_copy_of_images_is_added_where_no_row_says_that_iterations_copy_theirs(of_tensorflow):
     forecast = of_tensorflow.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert of_tensorflow.fed_frameworks == ()
     assert forecast.iteration_time_ms[0] == join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]
 
 
-def test_the_feed_is_added_for_the_framework_whose_rows_told_of_it():
-    fed = fit_measurements(made_up().assign(framework="tensorflow", source="profet"))
+def test_a_copy_of_images_is_added_for_the_framework_whose_rows_say_so():
+    fed = fit_measurements(made_up().assign(framework="tensorflow", copies_input=True))
     forecast = fed.forecast(zoo_cnn("resnet50"), find_gpu("T4"), Mode("tensorflow"), [64])
     assert fed.fed_frameworks == ("tensorflow",)
     assert forecast.iteration_time_ms[0] > join_host(forecast.gpu_time_ms, forecast.host_time_ms)[0]

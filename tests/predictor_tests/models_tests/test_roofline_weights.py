@@ -26,8 +26,8 @@ def features() -> pd.DataFrame:
     return feature_table(check_measurements(pd.DataFrame(rows), "made up"))
 
 
-def test_a_step_that_does_more_than_train_counts_little(features):
-    burdened = features.assign(source=["pytorch/sia", "profet", "pytorch/sia", "profet"], gpu_time_ms=np.nan)
+def test_a_row_counts_as_much_as_its_source_says(features):
+    burdened = features.assign(fit_weight=[0.1, np.nan, 0.1, 1.0], gpu_time_ms=np.nan)
     assert Roofline()._problem(burdened, burdened.iloc[:0]).weight.tolist() == [0.1, 1.0, 0.1, 1.0]
 
 

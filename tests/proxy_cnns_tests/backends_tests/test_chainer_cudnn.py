@@ -10,10 +10,10 @@ import pytest
 from pretended_cudnn import Numbers, PretendedCudnn
 
 from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
-from proxy_cnns.backends.chainer_cudnn import CudnnConvolutions
-from proxy_cnns.backends.chainer_cudnn_choice import Choice, Convolution, algorithms_json
-from proxy_cnns.backends.chainer_cudnn_library import FMA_MATH, Cudnn, open_cudnn
-from proxy_cnns.backends.chainer_cudnn_plans import CudnnPlans
+from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, algorithms_json
+from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions
+from proxy_cnns.backends.chainer.cudnn.library import FMA_MATH, Cudnn, open_cudnn
+from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 
 MIB = 2**20
 KEEP_GOING = {"auto_tune": False, "tensor_core": "auto"}

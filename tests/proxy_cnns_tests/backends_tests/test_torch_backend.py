@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from predictor.catalogue.modes import Mode
+from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     BackendUnavailableError,
@@ -16,11 +17,10 @@ from predictor.errors import (
     SchemaError,
 )
 from proxy_cnns.backends import Backend, load_backend
-from proxy_cnns.backends.torch_device import refusing_lack_of_memory
-from proxy_cnns.backends.torch_modes import check_mode
+from proxy_cnns.backends.torch.device import refusing
+from proxy_cnns.backends.torch.modes import check_mode
+from proxy_cnns.configuration import Builder, Configuration, Subject
 from proxy_cnns.operator_shapes import conv
-from proxy_cnns.proxy_tables import proxy_table
-from proxy_cnns.work import Builder, Setting, Work
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +28,11 @@ def backend(torch: ModuleType) -> Backend:
     return load_backend("pytorch", "cpu")
 
 
-def whole(cnn: str = "lenet5", batch_size: int = 2, image_size: int | None = None, **mode: Any) -> Setting:
+def whole(
+    cnn: str = "lenet5", batch_size: int = 2, image_size: int | None = None, **mode: Any
+) -> Configuration:
     table = zoo_cnn(cnn, image_size)
-    return Setting(Work("target", cnn, table.image_size, table=table), Mode(**mode), batch_size)
+    return Configuration(Subject("target", cnn, table.image_size, table=table), Mode(**mode), batch_size)
 
 
 def test_it_names_the_device_and_the_versions(backend: Backend, torch: ModuleType) -> None:
@@ -59,7 +61,7 @@ def test_a_cpu_gives_wall_times_alone(backend: Backend) -> None:
 def test_a_proxy_trains_in_every_mode_of_a_cpu(mode: dict[str, str], backend: Backend) -> None:
     table = proxy_table("8_16_16")
 
-    prepared = backend.prepare(Setting(Work("proxy", table.cnn, 8, table=table), Mode(**mode), 4))
+    prepared = backend.prepare(Configuration(Subject("proxy", table.cnn, 8, table=table), Mode(**mode), 4))
     prepared.run(1)
 
     assert prepared.copies == 1
@@ -68,7 +70,9 @@ def test_a_proxy_trains_in_every_mode_of_a_cpu(mode: dict[str, str], backend: Ba
 def test_an_operators_time_is_that_of_one_copy(backend: Backend) -> None:
     operator = conv(8, 8, 8, (3, 3))
 
-    prepared = backend.prepare(Setting(Work("operator", operator.name, 8, operator=operator), Mode(), 2))
+    prepared = backend.prepare(
+        Configuration(Subject("operator", operator.name, 8, operator=operator), Mode(), 2)
+    )
 
     assert prepared.copies == 16
     assert prepared.host_time_ms(1) > 0
@@ -92,17 +96,17 @@ def test_a_batch_norm_over_one_number_is_refused_in_words(backend: Backend) -> N
 class TestOwnModules:
     """FILE.py:make_model."""
 
-    def setting(self, path: Path, text: str) -> Setting:
+    def configuration(self, path: Path, text: str) -> Configuration:
         path.write_text(text)
-        return Setting(Work("target", "mine", 16, builder=Builder(path, "make_model")), Mode(), 2)
+        return Configuration(Subject("target", "mine", 16, builder=Builder(path, "make_model")), Mode(), 2)
 
     def test_it_trains_the_module_itself(self, backend: Backend, tmp_path: Path, torch: ModuleType) -> None:
-        setting = self.setting(
+        configuration = self.configuration(
             tmp_path / "own_cnn.py",
             "import torch\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))\n"
             "def make_model(): return model\n",
         )
-        prepared = backend.prepare(setting)
+        prepared = backend.prepare(configuration)
         name = next(each for each in sys.modules if each.startswith("epochcast_user_own_cnn"))
         module = sys.modules[name].model
         before = module[1].weight.detach().clone()
@@ -112,7 +116,7 @@ class TestOwnModules:
         assert not torch.equal(before, module[1].weight)
 
     def test_all_outputs_of_a_tuple_are_trained(self, backend: Backend, tmp_path: Path) -> None:
-        setting = self.setting(
+        configuration = self.configuration(
             tmp_path / "two_heads.py",
             "import torch\nclass Two(torch.nn.Module):\n"
             "    def __init__(self):\n        super().__init__()\n"
@@ -122,19 +126,19 @@ class TestOwnModules:
             "def make_model(): return Two()\n",
         )
 
-        assert backend.prepare(setting).host_time_ms(1) > 0
+        assert backend.prepare(configuration).host_time_ms(1) > 0
 
     def test_anything_but_a_module_is_refused(self, backend: Backend, tmp_path: Path) -> None:
-        setting = self.setting(tmp_path / "no_cnn.py", "def make_model(): return 7\n")
+        configuration = self.configuration(tmp_path / "no_cnn.py", "def make_model(): return 7\n")
 
         with pytest.raises(SchemaError, match=r"make_model\(\) of .* gives a int"):
-            backend.prepare(setting)
+            backend.prepare(configuration)
 
     def test_its_own_errors_are_told(self, backend: Backend, tmp_path: Path) -> None:
         text = "import torch\ndef make_model(): return torch.nn.Linear(7, 3)\n"
 
-        with pytest.raises(ProfilingError, match="mine at batch size 2 in fp32: mat1 and mat2"):
-            backend.prepare(self.setting(tmp_path / "misfit.py", text))
+        with pytest.raises(ProfilingError, match="mine at batch size 2 in fp32: RuntimeError: mat1 and mat2"):
+            backend.prepare(self.configuration(tmp_path / "misfit.py", text))
 
 
 @pytest.mark.parametrize("precision", ["tf32", "amp_fp16", "fp16"])
@@ -173,7 +177,7 @@ def test_without_pytorch_the_extra_to_install_is_named(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("text", ["CUDA out of memory. Tried", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"])
 def test_lack_of_memory_is_told_from_other_failures(text: str) -> None:
-    with pytest.raises(DeviceOutOfMemoryError, match="vgg16 does not fit"), refusing_lack_of_memory("vgg16"):
+    with pytest.raises(DeviceOutOfMemoryError, match="vgg16 does not fit"), refusing("vgg16"):
         raise RuntimeError(text)
 
 
@@ -187,7 +191,7 @@ def test_what_a_failed_call_held_is_let_go(torch: ModuleType) -> None:
         held.append(weakref.ref(tensor))
         raise RuntimeError("out of memory")
 
-    with pytest.raises(DeviceOutOfMemoryError), refusing_lack_of_memory("a CNN"):
+    with pytest.raises(DeviceOutOfMemoryError), refusing("a CNN"):
         fail()
 
     assert held[0]() is None

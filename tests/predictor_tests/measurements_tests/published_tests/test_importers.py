@@ -9,11 +9,17 @@ import pandas as pd
 import pytest
 
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.published import IMPORTERS, PROVENANCE, import_measurements, load_published
+from predictor.measurements.published import (
+    DATA_SETS,
+    FITTED,
+    SCENARIO_SOURCES,
+    import_measurements,
+    load_published,
+)
 from predictor.measurements.table import COLUMNS
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", DATA_SETS)
 class TestEveryImporter:
     def test_gives_a_checked_table_and_a_report(self, name: str, published: Path) -> None:
         frame, report = import_measurements(name, published)
@@ -22,11 +28,11 @@ class TestEveryImporter:
 
     def test_takes_the_file_as_well_as_the_folder(self, name: str, published: Path) -> None:
         whole, _ = import_measurements(name, published)
-        single, _ = import_measurements(name, published / IMPORTERS[name].table)
+        single, _ = import_measurements(name, published / DATA_SETS[name].table)
         pd.testing.assert_frame_equal(whole, single)
 
     def test_reads_the_table_unpacked(self, name: str, published: Path) -> None:
-        table = published / IMPORTERS[name].table
+        table = published / DATA_SETS[name].table
         (published / table.stem).write_bytes(gzip.decompress(table.read_bytes()))
         table.unlink()
         assert len(import_measurements(name, published)[0]) > 0
@@ -35,7 +41,7 @@ class TestEveryImporter:
         assert "note: " in str(import_measurements(name, published)[1])
 
     def test_refuses_a_table_that_lacks_a_column(self, name: str, published: Path) -> None:
-        path = published / IMPORTERS[name].table
+        path = published / DATA_SETS[name].table
         pd.read_csv(path).drop(columns="gpu").to_csv(path, index=False)
         with pytest.raises(SchemaError, match="lacks the column 'gpu'"):
             import_measurements(name, published)
@@ -46,12 +52,31 @@ class TestEveryImporter:
             import_measurements(name, published / "empty.csv")
 
     def test_says_which_file_is_missing(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=f"there is no {IMPORTERS[name].table}"):
+        with pytest.raises(DataError, match=f"there is no {DATA_SETS[name].table}"):
             import_measurements(name, tmp_path)
 
     def test_names_project_licence_and_citation(self, name: str) -> None:
-        card = PROVENANCE[name]
+        card = DATA_SETS[name].provenance
         assert all((card.project, card.repository.startswith("https://"), card.licence, card.citation))
+
+
+def test_every_card_says_what_its_iterations_hold_in_columns_of_the_table() -> None:
+    known = {entry.name for entry in COLUMNS}
+    assert not {(name, column) for name, each in DATA_SETS.items() for column in {*each.holds} - known}
+
+
+def test_every_whole_cnn_says_whether_it_copies_its_images_or_the_card_says_why_not() -> None:
+    silent = {
+        n
+        for n, each in DATA_SETS.items()
+        if each.holds["kind"] == "target" and "copies_input" not in each.holds
+    }
+    assert silent == {"pytorch"}  # differs from row to row there
+
+
+def test_the_data_sets_of_the_fit_and_of_the_scenarios_are_those_whose_cards_say_so() -> None:
+    assert FITTED == ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
+    assert SCENARIO_SOURCES == ("profet", "lambda-tf", "justus", "deepbench")
 
 
 def test_an_unknown_importer_is_refused_with_the_nearest(published: Path) -> None:
@@ -66,7 +91,7 @@ def test_the_environment_tells_where_the_tables_are(published: Path, monkeypatch
 
 def test_all_sources_make_one_table(published: Path) -> None:
     whole = load_published(published)
-    assert len(whole) == sum(len(import_measurements(name, published)[0]) for name in IMPORTERS)
+    assert len(whole) == sum(len(import_measurements(name, published)[0]) for name in DATA_SETS)
 
 
 def test_some_sources_can_be_chosen(published: Path) -> None:
@@ -116,6 +141,9 @@ class TestProfet:
     def test_the_source_stands_in_the_cnns_name_and_the_instance_is_the_host(self, published: Path) -> None:
         row = import_measurements("profet", published)[0].iloc[0]
         assert (row["cnn"], row["host"], row["kind"]) == ("profet/LeNet5", "p2.xlarge", "target")
+
+    def test_an_iteration_copies_its_images(self, published: Path) -> None:
+        assert import_measurements("profet", published)[0]["copies_input"].tolist() == [True]
 
     def test_the_epochs_validation_pass_is_told(self, published: Path) -> None:
         assert import_measurements("profet", published)[0]["validation_samples"].tolist() == [10_000]
@@ -174,6 +202,13 @@ class TestTrainedCnns:
         assert (row["precision"], row["memory_format"]) == ("amp_fp16", "channels_last")
         assert (row["cnn"], row["optimizer"], row["autotune"]) == ("timm/mobilenetv2_100", "momentum", True)
 
+    def test_sias_steps_which_do_more_than_train_count_little_in_a_fit(self, published: Path) -> None:
+        path = published / "pytorch_training.csv.gz"
+        rows = pd.read_csv(path)
+        pd.concat([rows, rows.head(1).assign(source="sia")]).to_csv(path, index=False)
+        weights = import_measurements("pytorch", published)[0]["fit_weight"]
+        assert weights.fillna(1.0).tolist() == [1.0, 1.0, 0.1]
+
     def test_the_pytorch_tables_three_projects_stay_apart(self, published: Path) -> None:
         frame, _ = import_measurements("pytorch", published)
         assert frame["source"].tolist() == ["pytorch/lambda", "pytorch/gpu-benchmark"]
@@ -185,6 +220,6 @@ class TestTrainedCnns:
 def test_the_data_readme_names_every_source_and_column() -> None:
     text = (Path(__file__).parents[4] / "datasets" / "README.md").read_text()
     missing = [
-        name for name in (*IMPORTERS, *(entry.name for entry in COLUMNS)) if f"| `{name}` |" not in text
+        name for name in (*DATA_SETS, *(entry.name for entry in COLUMNS)) if f"| `{name}` |" not in text
     ]
     assert not missing

@@ -11,9 +11,9 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.published import import_operator_profiles, published_layer_tables
-from predictor.measurements.published.operators import smallest_padding
-from predictor.measurements.published.published_cnns import TIMM_CNNS
-from predictor.measurements.published.tf_cnn_benchmarks import TF_CNNS, tf_cnn
+from predictor.measurements.published.convolutions import smallest_padding
+from predictor.measurements.published.lambda_tf import TF_CNNS, tf_cnn
+from predictor.measurements.published.timm import TIMM_CNNS
 
 _COLUMNS = (
     "name", "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",

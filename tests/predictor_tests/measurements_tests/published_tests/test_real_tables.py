@@ -6,12 +6,12 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.published import (
-    IMPORTERS,
+    DATA_SETS,
     import_measurements,
     import_operator_profiles,
     published_layer_tables,
 )
-from predictor.measurements.published.published_cnns import TIMM_CNNS
+from predictor.measurements.published.timm import TIMM_CNNS
 
 # Rows of the published tables, and what they become: repeats fold, Radeons go, passes unfold.
 COUNTS = {
@@ -95,4 +95,4 @@ def test_operator_profiles_add_up_to_the_device_total(real_tables: Path) -> None
 
 
 def test_every_importers_table_is_there(real_tables: Path) -> None:
-    assert all((real_tables / importer.table).is_file() for importer in IMPORTERS.values())
+    assert all((real_tables / importer.table).is_file() for importer in DATA_SETS.values())

@@ -10,8 +10,15 @@ from scipy.optimize import check_grad
 from predictor.catalogue.devices import design_of, find_gpu
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.models.roofline.features import FAMILY_OF
-from predictor.models.roofline.fit import Design, Fitted, HostLayout, KernelTimes, Problem
-from predictor.models.roofline.terms import Situation, iteration_parts, join_host, tags_of, terms_of
+from predictor.models.roofline.fit import Design, Fitted, HostLayout, KernelTimes, RooflineObjective
+from predictor.models.roofline.terms import (
+    Coefficients,
+    Situation,
+    iteration_parts,
+    join_host,
+    tags_of,
+    terms_of,
+)
 from predictor.operators.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
 
 CNNS = ("lenet5", "resnet18_cifar", "squeezenet1_1", "mobilenet_v2")
@@ -34,7 +41,7 @@ def rows() -> tuple[list, list[Situation], list[int]]:
     )
 
 
-def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> Problem:
+def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> RooflineObjective:
     kernels, situations, batches = rows()
     n = len(kernels)
     hosts, host = np.unique([s.gpu.name for s in situations], return_inverse=True)
@@ -47,7 +54,7 @@ def problem_of(times: np.ndarray, design: Design, kernel_times=()) -> Problem:
         np.array(batches) * 0.1,
         np.zeros(n),
     )
-    return Problem.of(design, layout, times, np.ones(n), kernel_times)
+    return RooflineObjective.of(design, layout, times, np.ones(n), kernel_times)
 
 
 def slowness(design: Design) -> np.ndarray:
@@ -68,14 +75,26 @@ def true_times(design) -> np.ndarray:
     return np.cbrt(device**3 + host**3)
 
 
-@pytest.mark.parametrize("cnn", zoo_names())
-def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo(cnn):
-    situation = Situation(find_gpu("H200"), "amp_bf16", "pytorch")
-    device = iteration_parts(
-        {}, kernels_of(zoo_cnn(cnn)), situation, np.array([1, 8, 64, 512, 4096])
-    ).device_ms
-    assert np.isfinite(device).all()
-    assert (np.diff(device) > 0).all()
+def parts_of(terms, kernels, situation, batches):
+    """Times of one CNN in one situation."""
+    return iteration_parts(Coefficients(terms), kernels, [situation], batches)
+
+
+def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo():
+    situation, batches = Situation(find_gpu("H200"), "amp_bf16", "pytorch"), np.array([1, 8, 64, 512, 4096])
+    times = {
+        cnn: parts_of({}, kernels_of(zoo_cnn(cnn)), situation, batches).device_ms[0] for cnn in zoo_names()
+    }
+    wrong = [cnn for cnn, ms in times.items() if not (np.isfinite(ms).all() and (np.diff(ms) > 0).all())]
+    assert wrong == []
+
+
+def test_many_situations_at_once_are_each_as_alone():
+    kernels, batches = kernels_of(zoo_cnn("mobilenet_v2")), np.array([1, 7, 64])
+    terms = {term: 0.1 for each in EVERY_KIND for term in terms_of("conv_forward", "one", tags_of(each))}
+    together = iteration_parts(Coefficients(terms), kernels, EVERY_KIND, batches).device_ms
+    alone = [parts_of(terms, kernels, each, batches).device_ms[0] for each in EVERY_KIND]
+    assert np.allclose(together, alone, rtol=1e-13)
 
 
 EVERY_KIND = (
@@ -97,7 +116,7 @@ def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
     terms = {term: 0.2 * rng.standard_normal() for term in design.entries}
     exponent = design.matrix(list(terms)) @ np.array(list(terms.values()))
     fitted = design.sums() @ np.exp(exponent + design.log_base)
-    served = [iteration_parts(terms, kernels, each, batches).device_ms for each in EVERY_KIND]
+    served = [parts_of(terms, kernels, each, batches).device_ms[0] for each in EVERY_KIND]
     assert np.allclose(fitted, np.concatenate(served), rtol=1e-12)
 
 
@@ -106,7 +125,7 @@ def test_whole_iterations_are_served_as_the_problem_computes_them(design, true_t
     fitted = problem.solve(max_iterations=30)
     served = []
     for kernels, situation, batch in zip(*rows(), strict=True):
-        device = iteration_parts(fitted.terms, kernels, situation, np.array([batch])).device_ms
+        device = parts_of(fitted.terms, kernels, situation, np.array([batch])).device_ms[0]
         fixed, per_kernel = np.exp(fitted.host["pytorch"])
         host = (fixed + per_kernel * kernels.count.sum()) * np.exp(fitted.host_offset[situation.gpu.name])
         served.append(join_host(device, np.array([host]))[0])
@@ -120,13 +139,13 @@ def test_an_iteration_takes_as_long_as_the_slower_of_gpu_and_host(device, host):
 
 def test_a_term_that_the_fit_never_saw_counts_nothing():
     kernels, situation = kernels_of(zoo_cnn("lenet5")), EVERY_KIND[0]
-    without = iteration_parts({}, kernels, situation, np.array([8])).device_ms
+    without = parts_of({}, kernels, situation, np.array([8])).device_ms[0]
     elsewhere = {("conv_forward", "one", "gpu:TU104, 40 SMs, 1.59 GHz"): 1.0}
-    assert iteration_parts(elsewhere, kernels, situation, np.array([8])).device_ms == without
+    assert parts_of(elsewhere, kernels, situation, np.array([8])).device_ms[0] == without
 
 
 def test_kernel_classes_add_up_to_the_device_time():
-    parts = iteration_parts({}, kernels_of(zoo_cnn("resnet50")), rows()[1][0], np.array([8, 16]))
+    parts = parts_of({}, kernels_of(zoo_cnn("resnet50")), rows()[1][0], np.array([8, 16]))
     assert np.allclose(sum(parts.class_ms.values()), parts.device_ms)
 
 
@@ -140,11 +159,11 @@ def test_a_level_that_a_family_shares_is_one_term_for_all_its_classes():
     assert shared == {("family:conv", "one", "xla:yes")}
 
 
-def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel_times) -> Problem:
+def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel_times) -> RooflineObjective:
     layout = problem_of(times, design).layout
     second = np.arange(len(times)) % 2
     layout = replace(layout, frameworks=["pytorch", "tensorflow"], framework=second, is_fed=second * 1.0)
-    return Problem.of(design, layout, times, 1.0 + second, kernel_times)
+    return RooflineObjective.of(design, layout, times, 1.0 + second, kernel_times)
 
 
 def labels_of_every_kind(design: Design, times: np.ndarray) -> dict[str, KernelTimes]:
@@ -198,9 +217,7 @@ def test_with_a_profile_the_fit_tells_slow_kernels_from_others(design, true_time
     profiles = [profile_of(design, "depthwise"), profile_of(design, "conv")]
     fitted = problem_of(true_times, design, profiles).solve()
     kernels, t4 = kernels_of(zoo_cnn("mobilenet_v2")), rows()[1][4]
-    found, true = (
-        iteration_parts(terms, kernels, t4, np.array([64])).class_ms for terms in (fitted.terms, LAW)
-    )
+    found, true = (parts_of(terms, kernels, t4, np.array([64])).class_ms for terms in (fitted.terms, LAW))
     off = {name: found[name][0] / true[name][0] for name in ("depthwise_forward", "conv_forward")}
     assert off == pytest.approx({"depthwise_forward": 1.0, "conv_forward": 1.0}, rel=0.15)
 
@@ -243,7 +260,9 @@ def test_rows_without_weight_are_as_good_as_absent(design, true_times):
         feed_megabytes=full.feed_megabytes[kept],
         is_fed=full.is_fed[kept],
     )
-    absent = Problem.of(Design.of(kernels, situations, batches), layout, true_times[kept], np.ones(len(kept)))
+    absent = RooflineObjective.of(
+        Design.of(kernels, situations, batches), layout, true_times[kept], np.ones(len(kept))
+    )
     assert np.allclose(absent.times(absent.solve()), heavy.times(heavy.solve())[kept], rtol=0.02)
 
 

@@ -1,0 +1,116 @@
+"""Reads an uploaded ONNX file in a process of its own, which may use so much memory and time and no more.
+
+`python -m api.onnx_process` is that process: the file on its standard input, the
+layer table as JSON on its standard output. Whatever a hostile file does to the C++ that parses it, the service lives.
+Nothing of the file is executed or unpickled, and no other file is opened.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from api.layer_tables import LayerTableIn, inline_table
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+
+__all__ = ["read_onnx"]
+
+_MEMORY_BYTES = 2 * 2**30  # address space; onnx and numpy take half a GiB of it before they read anything
+_MOST_OUTPUT = 16 * 2**20
+_REFUSED = 3
+_ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
+
+
+def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 20.0) -> LayerTable:
+    """Layer table of the CNN in an ONNX file.
+
+    Parameters
+    ----------
+    content : bytes
+    name : str
+        What messages and the table call it.
+    image_size : int, optional
+        Where the file leaves it open.
+    timeout_s : float
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError
+        If the file cannot be read within the limits, or is for images of another size.
+    """
+    command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(int(timeout_s) + 1)]
+    try:
+        process = subprocess.run(  # noqa: S603 - our own program; the file goes to its standard input
+            command, input=content, capture_output=True, timeout=timeout_s, env=_environment(), check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise SchemaError(
+            f"{name} takes longer than {timeout_s:g} s to read. Make its layer table yourself "
+            "(`epochcast cnn show FILE --format json`) and send that."
+        ) from None
+    if process.returncode == _REFUSED:
+        kind, _, message = process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].partition("\x1f")
+        raise _ERRORS.get(kind, SchemaError)(message)
+    if process.returncode or len(process.stdout) > _MOST_OUTPUT:
+        raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
+    return _table(json.loads(process.stdout), name)
+
+
+def _environment() -> dict[str, str]:
+    """What the process needs of the environment: no settings of ours or of PostgreSQL's, and one thread."""
+    ours = ("EPOCHCAST_", "PG")  # they may hold passwords
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _table(found: dict[str, Any], name: str) -> LayerTable:
+    """What the process wrote, held to the bounds of any table that is sent: its file may hold any numbers."""
+    shown = {"name": found["cnn"], "image_size": found["image_size"], "layers": found["layers"]}
+    try:
+        table = inline_table(LayerTableIn.model_validate(shown | {"warnings": found["warnings"]}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SchemaError(
+            f"{name} holds what no CNN does: {'.'.join(map(str, first['loc']))}: {first['msg']}."
+        ) from None
+    return replace(table, source="onnx")
+
+
+def _main(name: str, image_size: int, cpu_s: int) -> int:
+    _limit(cpu_s)
+    from predictor.cnns.onnx_file import from_onnx
+
+    try:
+        table = from_onnx(f"{name}.onnx", image_size or None, sys.stdin.buffer.read())
+    except (EpochcastError, MemoryError, RecursionError) as error:
+        said = (
+            str(error) if isinstance(error, EpochcastError) else f"{name} is too large or too deep to read."
+        )
+        sys.stderr.write(f"\x1e{type(error).__name__}\x1f{said}")
+        return _REFUSED
+    sys.stdout.write(json.dumps(asdict(table)))
+    return 0
+
+
+def _limit(cpu_s: int) -> None:
+    """Bound memory, time and files of this process, where the system knows how."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    for kind, limit in (
+        (resource.RLIMIT_AS, _MEMORY_BYTES),
+        (resource.RLIMIT_CPU, cpu_s),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (limit, limit))
+
+
+if __name__ == "__main__":
+    sys.exit(_main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,503 @@
+"""The functions of `import epochcast`: the core's answers as pandas data frames.
+
+The commands call the same functions of the core, and `epochcast` loads this module when one is first used.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from predictor.errors import BackendUnavailableError, SchemaError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from sqlalchemy import Engine
+
+    from predictor.answers.explain import Explanation
+    from predictor.answers.question import Question
+    from predictor.models.served import Model
+
+    Explanations = tuple[list[Explanation], str]
+
+__all__ = [
+    "NOT_EXPLAINED",
+    "USUAL_BATCH_SIZES",
+    "compare",
+    "evaluate",
+    "evaluation",
+    "explain",
+    "explanation_frame",
+    "explanations",
+    "fit",
+    "load_measurements",
+    "open_store",
+    "predict",
+    "profile",
+]
+
+USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Batch sizes that are explained if none is given."""
+
+NOT_EXPLAINED = ("validation_samples", "offers", "spot")
+"""Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
+
+_OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
+_OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
+
+_MEASURED = (
+    "Measured: times are medians of the table's rows; what bounds the GPU follows from the arithmetic of the layers, "
+    "weighted by the times of the table's operators where it has them. Nothing is predicted."
+)
+
+
+def predict(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
+
+    Parameters
+    ----------
+    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
+        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
+    gpu : str or list of str
+        Any name that drivers and people write; ``"all"`` for the whole catalogue.
+    batch_size : int, str, or a list of them
+    **options
+        The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
+        and `measurements`. Without `precision` each GPU trains in what the framework does there: PyTorch computes
+        convolutions in tf32 on Ampere and newer GPUs; the column `precision` names it.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU and batch size with the columns of `predictor.answers.predict.PredictionRow`; times in
+        milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; the message names the next step.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> gpus = ["T4", "V100-SXM2-16GB"]
+    >>> answer = epochcast.predict("vgg_cifar", gpu=gpus, batch_size=128, data_set="cifar100")
+    >>> answer[["gpu", "batch_size", "iterations_per_epoch"]]
+                          gpu  batch_size  iterations_per_epoch
+    0                Tesla T4         128                   391
+    1    Tesla V100-SXM2-16GB         128                   391
+    >>> t4, v100 = answer["epoch_time_s"]
+    >>> bool(v100 < t4)
+    True
+    """
+    from predictor.answers.predict import answer
+    from predictor.answers.question import Question
+
+    return answer(Question.of(cnn, gpu, batch_size, options)).frame()
+
+
+def compare(
+    cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
+) -> "pd.DataFrame":
+    """Time and cost of training one CNN on every GPU for rent, ranked, with the Pareto front marked.
+
+    Parameters
+    ----------
+    cnn, batch_size, gpu
+        As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU with an offer.
+    **options
+        The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
+        `predict`; `samples` or `data_set` is needed.
+
+    Returns
+    -------
+    DataFrame
+        Best first, with the columns of `predictor.answers.compare.ComparisonRow`; `attrs["covers"]` as for `predict`.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ranking = epochcast.compare("resnet50", 64, ["T4", "V100-SXM2-16GB"], data_set="imagenet", epochs=90)
+    >>> sorted(ranking["rank"])
+    [1, 2]
+    >>> ranking["total_cost_usd"].is_monotonic_increasing
+    True
+    """
+    from predictor.answers.compare import compare as compare_gpus
+    from predictor.answers.question import Plan, Question
+
+    plan, others = Plan.of(options)
+    return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
+
+
+def explain(
+    what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
+) -> "pd.DataFrame":
+    """What the time of an iteration is made of, what bounds it, and what another mode would give.
+
+    Parameters
+    ----------
+    what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
+        CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
+        explain (all by default).
+    gpu, batch_size
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default.
+    **options
+        As for `predict`, without `validation_samples`, `offers` and `spot`; `samples` or `data_set` gives the law of
+        small batches its constant. Of a table only `image_size`, `samples` or `data_set`, and the mode.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
+        operators, and ``<bound>_bound_ms`` for each bound; both add up to `gpu_time_ms`. ``attrs["explanations"]``
+        holds all else (`predictor.answers.explain.Explanation`), ``attrs["covers"]`` what the answer covers.
+
+    Raises
+    ------
+    DataError, SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense; the message names the next step.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> answer = epochcast.explain("resnet50", gpu="H200", batch_size=[1, 256], precision="tf32")
+    >>> answer[["batch_size", "bound"]]
+       batch_size   bound
+    0           1    host
+    1         256  memory
+    >>> [explanation] = answer.attrs["explanations"]
+    >>> other = explanation.other_modes[-1]
+    >>> other.precision, other.memory_format, other.factor[1] < 1
+    ('amp_bf16', 'channels_last', True)
+    """
+    return explanation_frame(*explanations(what, gpu, batch_size, options))
+
+
+def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
+    """Read a measurement table and check it, or bring published measurements into its form.
+
+    Parameters
+    ----------
+    path : path
+        A CSV with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
+    source : str, optional
+        Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing, a time is 0 or NaN, or the table is of another format version.
+
+    Examples
+    --------
+    >>> import epochcast, tempfile, pathlib
+    >>> table = pathlib.Path(tempfile.mkdtemp()) / "mine.csv"
+    >>> columns = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
+    >>> lines = [columns, "Tesla T4,resnet50,224,32,fp32,310.5"]
+    >>> _ = table.write_text(chr(10).join(lines))
+    >>> float(epochcast.load_measurements(table)["iteration_time_ms"].iloc[0])
+    310.5
+    """
+    if source is not None:
+        from predictor.measurements.published import import_measurements
+
+        return import_measurements(source, path)[0]
+    from predictor.measurements.table import read_measurements
+
+    return read_measurements(path)
+
+
+def evaluate(
+    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    published: str | PathLike[str] | None = None,
+    scenarios: Sequence[str] | None = None,
+    predictors: Sequence[str] | None = None,
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> "pd.DataFrame":
+    """Errors of every predictor on measurements that its fit never saw, per scenario.
+
+    Parameters
+    ----------
+    measurements : DataFrame or path, optional
+        A measurement table; by default the published measurements.
+    published : path, optional
+        Folder of the published measurements; `$EPOCHCAST_PUBLISHED_DATA` if not given.
+    scenarios, predictors : list of str, optional
+        All that apply by default.
+    seed, n_jobs : int
+        The same seed gives the same digits, whatever the number of processes.
+
+    Returns
+    -------
+    DataFrame
+        `scenario, predictor, mape, median, p90, n, ...`; errors are fractions.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.evaluate(scenarios=["unseen-gpu"], published="/no/such/folder")
+    Traceback (most recent call last):
+        ...
+    predictor.errors.DataError: /no/such/folder is not a folder. ...
+    """
+    table: pd.DataFrame = evaluation(measurements, published, scenarios, predictors, seed, n_jobs).table()
+    return table
+
+
+def fit(
+    measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
+    published: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    accuracy: str | PathLike[str] | None = None,
+    store: str | None = None,
+) -> "Model":
+    """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
+
+    `accuracy` is the `summary.csv` of an evaluation, whose figures are written to the model's card. `store` is the URL
+    of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+
+    Returns
+    -------
+    Model
+        Pass it, or the path of `out`, as `model` to `predict` and `compare`.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.fit()
+    Traceback (most recent call last):
+        ...
+    predictor.errors.SchemaError: fit needs measurements, ...
+    """
+    if measurements is None and published is None and store is None:
+        raise SchemaError("fit needs measurements, a folder of published ones, or a store. Pass one of them.")
+    if measurements is not None and published is not None:
+        raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
+    from predictor.models.fit import accuracy_of, fit_default, fit_measurements
+
+    own = _own(measurements, store)
+    model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
+    if accuracy is not None:
+        model.card["accuracy"] = accuracy_of(accuracy)
+    if out is not None:
+        model.save(out)
+    return model
+
+
+def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> "pd.DataFrame":
+    """Measure this machine, as `epochcast profile` does, and return the table that was written.
+
+    Parameters
+    ----------
+    out : path
+        The table, ``.csv`` or ``.csv.gz``; rows that it has already are not measured again.
+    preset : str
+        What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
+    **options
+        `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
+        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.ProfileRequest`.
+
+    Returns
+    -------
+    DataFrame
+        As `load_measurements`. ``attrs["outcome"]`` says what is left, what ended early and what failed.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If the framework is not installed, or there is no such device.
+    NoisyMeasurementError
+        If something else uses the device, and `allow_noise` is False.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.profile("mine.csv", preset="quickly")
+    Traceback (most recent call last):
+        ...
+    predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
+    """
+    from epochcast.profiling import ProfileRequest, request_for
+    from predictor.measurements.table import read_measurements
+    from proxy_cnns.runs import profile as run
+
+    outcome = run(request_for(ProfileRequest(preset, **options), out)[0])
+    frame = read_measurements(outcome.out)
+    frame.attrs["outcome"] = asdict(outcome)
+    return frame
+
+
+def explanations(
+    what: object,
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+    ask: "Callable[[Question], Explanations] | None" = None,
+) -> "Explanations":
+    """Explanations as `explain` returns them in a frame, and a paragraph on what they cover.
+
+    Parameters
+    ----------
+    what, gpu, batch_size, options
+        As for `explain`.
+    ask : callable, optional
+        Answers a question about CNNs, such as `Client.explanations`; by default the local core does.
+
+    Raises
+    ------
+    SchemaError
+        If a CNN has no GPU, an option has no effect, or a service is asked about a table.
+    """
+    from predictor.answers.explain_measured import is_measurement_table
+    from predictor.checks import as_list
+
+    many = as_list(what)
+    tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
+    if tables and ask is not None:
+        raise SchemaError(
+            "a measurement table is explained without a service, since nothing is predicted. Leave the server out."
+        )
+    if tables:
+        cnns = [each for each in many if not any(each is table for table in tables)]
+        return _of_tables(tables, cnns, gpu, batch_size, options)
+    if gpu is None:
+        raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
+    return _of_cnns(many, gpu, batch_size, options, ask)
+
+
+def explanation_frame(found: "Sequence[Explanation]", scope: str) -> "pd.DataFrame":
+    """A row per CNN, GPU, mode and batch size; all else in `attrs`, as `explain` says."""
+    import pandas as pd
+
+    from predictor.answers.explain import explanation_rows, row_columns
+
+    rows = [row for each in found for row in explanation_rows(each)]
+    frame = pd.DataFrame(rows, columns=row_columns(found))
+    frame.attrs |= {"explanations": found, "covers": scope}
+    return frame
+
+
+def evaluation(
+    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    published: str | PathLike[str] | None,
+    scenarios: Sequence[str] | None,
+    predictors: Sequence[str] | None,
+    seed: int,
+    n_jobs: int,
+) -> Any:
+    """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
+    from predictor.evaluation.run import evaluate as run_evaluation
+    from predictor.files import published_data_root
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.published import published_features
+
+    if measurements is None:
+        features = published_features(published_data_root(published), seed=seed)
+    else:
+        features = feature_table(_measured(measurements))
+    return run_evaluation(features, scenarios, predictors, seed, n_jobs)
+
+
+def open_store(url: str) -> "Engine":
+    """Open a measurement store.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If SQLAlchemy, Alembic or the database's driver is not installed.
+    SchemaError, StoreError
+        As `api.store.engine.open_store`.
+    """
+    try:
+        from api.store.engine import open_store as open_by_url
+
+        return open_by_url(url)
+    except ModuleNotFoundError as error:
+        extra = "postgresql" if error.name == "psycopg" else "api"
+        raise BackendUnavailableError(
+            f"{error.name} is not installed, which the measurement store needs: pip install 'epochcast[{extra}]'."
+        ) from None
+
+
+def _of_cnns(
+    cnns: Sequence[object],
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+    ask: "Callable[[Question], Explanations] | None",
+) -> "Explanations":
+    from predictor.answers.explain import explain as explain_locally
+    from predictor.answers.question import Question
+
+    question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
+    for name in NOT_EXPLAINED:
+        if getattr(question, name):
+            raise SchemaError(
+                f"{name} has no effect on an explanation, which has no epochs and no costs. Leave it out."
+            )
+    return (ask or explain_locally)(question)
+
+
+def _of_tables(
+    tables: Sequence[object],
+    cnns: Sequence[object],
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+) -> "Explanations":
+    from predictor.answers.explain_measured import explain_measurements
+    from predictor.answers.question import Question
+    from predictor.checks import as_list, batch_sizes_of
+    from predictor.measurements.table import canonical_gpu_name
+
+    given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
+    for name in given:
+        if name not in _OF_TABLES:
+            raise SchemaError(
+                f"{name} has no meaning for a measurement table, since nothing is predicted. Leave it out, or "
+                "explain a CNN and pass the table as measurements."
+            )
+    checked = Question.of(cnns, None, 1, given)
+    only: dict[str, Any] = {
+        "gpu": None if gpu is None else [canonical_gpu_name(str(each)) for each in as_list(gpu)],
+        "image_size": checked.image_size,
+        "batch_size": None if batch_size is None else batch_sizes_of(batch_size),
+    }
+    only |= {name: given[name] for name in _OF_A_MODE if name in given}
+    names = [str(each) for each in cnns]
+    return explain_measurements(list(tables), names, checked.epoch_samples(), **only), _MEASURED
+
+
+def _own(
+    measurements: "pd.DataFrame | str | PathLike[str] | None", store: str | None
+) -> "pd.DataFrame | None":
+    """Join the table given and the store's, whichever there are."""
+    import pandas as pd
+
+    frames = [] if measurements is None else [_measured(measurements)]
+    if store is not None:
+        frames.append(_uploaded(store))
+    return pd.concat(frames, ignore_index=True) if frames else None
+
+
+def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
+    if isinstance(measurements, str | PathLike):
+        return load_measurements(measurements)
+    from predictor.measurements.table import check_measurements
+
+    return check_measurements(measurements, "the table of measurements")
+
+
+def _uploaded(url: str) -> "pd.DataFrame":
+    """All measurements of a store, checked; DataError if it has none."""
+    engine = open_store(url)
+    try:
+        from api.store.measurements import stored_frame
+
+        return stored_frame(engine)
+    finally:
+        engine.dispose()

@@ -1,0 +1,1 @@
+"""cuDNN 9 for Chainer, whose own binding CuPy has dropped."""

@@ -1,0 +1,169 @@
+"""Which algorithm cuDNN runs a convolution with: by its heuristic or by trying all, within a limit of workspace.
+
+This is what makes iteration times jump between batch sizes, so every choice is kept.
+"""
+
+import ctypes
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from predictor.errors import SchemaError
+from proxy_cnns.backends.chainer.cudnn.library import (
+    ALGORITHMS,
+    DIRECTIONS,
+    MOST_RESULTS,
+    Cudnn,
+    Descriptor,
+    Performance,
+)
+
+__all__ = ["Choice", "Convolution", "Operands", "algorithms_json", "choose"]
+
+Shape = tuple[int, ...]
+_HINT = "Raise the limit: EPOCHCAST_WORKSPACE_MIB in the environment gives it in MiB."
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """One pass of a convolution as cuDNN is asked for it.
+
+    `direction` is ``forward``, ``backward_data`` or ``backward_filter``; `x`, `w`, `y` are the shapes of the input,
+    the weights and the output (or of their gradients), in the order of NCHW.
+    """
+
+    direction: str
+    x: Shape
+    w: Shape
+    y: Shape
+    padding: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """Shape of the layer at its batch size, such as ``128x64x32x32_64x64x3x3_s1x1_p1x1``."""
+        parts = [_sizes(self.x), _sizes(self.w), f"s{_sizes(self.stride)}", f"p{_sizes(self.padding)}"]
+        parts += [f"d{_sizes(self.dilation)}"] * (self.dilation != (1, 1))
+        parts += [f"g{self.groups}"] * (self.groups > 1)
+        return "_".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The algorithm of one pass.
+
+    `how` is ``heuristic`` or ``autotune``, `time_ms` what autotuning measured (None: it was not), `math` cuDNN's
+    number of the arithmetic.
+    """
+
+    convolution: Convolution
+    how: str
+    algorithm: int
+    workspace_bytes: int
+    math: int
+    time_ms: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Name that cuDNN gives the algorithm."""
+        names = ALGORITHMS[self.convolution.direction]
+        return names[self.algorithm] if self.algorithm < len(names) else f"algorithm {self.algorithm}"
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Descriptors and addresses of what a pass reads (two) and writes (the third), in cuDNN's order."""
+
+    descriptors: tuple[Descriptor, Descriptor, Descriptor]
+    addresses: tuple[int, int, int]
+
+
+def choose(
+    cudnn: Cudnn,
+    handle: ctypes.c_void_p,
+    convolution: Convolution,
+    described: Descriptor,
+    operands: Operands,
+    limit: int,
+    *,
+    deterministic: bool = False,
+    workspace: int | None = None,
+) -> Choice:
+    """Choose the fastest algorithm that needs at most `limit` bytes of workspace.
+
+    Parameters
+    ----------
+    cudnn : Cudnn
+    handle : ctypes.c_void_p
+    convolution : Convolution
+    described : Descriptor
+        Of the convolution, with the arithmetic that is allowed.
+    operands : Operands
+        When all are tried, what is written is overwritten.
+    limit : int
+    deterministic : bool
+        Whether only algorithms that always give the same bits are taken.
+    workspace : int, optional
+        Address of `limit` bytes: every algorithm is tried there. None: cuDNN's heuristic (v7) is asked.
+
+    Raises
+    ------
+    SchemaError
+        If no algorithm is within the limit.
+    ProfilingError
+        If cuDNN fails.
+    """
+    results, count = (Performance * MOST_RESULTS)(), ctypes.c_int()
+    out = (MOST_RESULTS, ctypes.byref(count), results)
+    first, second, result = (each.pointer for each in operands.descriptors)
+    what = DIRECTIONS[convolution.direction]
+    if workspace is None:
+        name = f"cudnnGetConvolution{what}Algorithm_v7"
+        cudnn.call(name, handle, first, second, described.pointer, result, *out)
+    else:
+        one, two, target = operands.addresses
+        pairs = (first, one, second, two, described.pointer, result, target)
+        cudnn.call(f"cudnnFindConvolution{what}AlgorithmEx", handle, *pairs, *out, workspace, limit)
+    found = results[: count.value]
+    best = next((each for each in found if _fits(each, limit, deterministic)), None)
+    if best is None:
+        raise SchemaError(
+            f"cuDNN has no algorithm for {convolution.name} ({convolution.direction}, {convolution.dtype}) within "
+            f"{limit / 2**20:g} MiB of workspace: {_offers(cudnn, convolution.direction, found)}. {_HINT}"
+        )
+    how, time_ms = ("heuristic", None) if workspace is None else ("autotune", float(best.time_ms))
+    return Choice(convolution, how, best.algorithm, int(best.memory), best.math, time_ms)
+
+
+def algorithms_json(choices: Iterable[Choice]) -> str | None:
+    """JSON for the column `conv_algorithms`: shape -> pass -> algorithm; None if nothing was chosen.
+
+    Where one shape was chosen for more than once (as when a limit changed), the last choice counts.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for choice in choices:
+        found.setdefault(choice.convolution.name, {})[choice.convolution.direction] = choice.name
+    return json.dumps(found, sort_keys=True) if found else None
+
+
+def _fits(result: Any, limit: int, deterministic: bool) -> bool:
+    return result.status == 0 and result.memory <= limit and bool(result.deterministic or not deterministic)
+
+
+def _offers(cudnn: Cudnn, direction: str, found: Sequence[Any]) -> str:
+    """Every algorithm with the workspace it needs, or why it cannot run."""
+    names = ALGORITHMS[direction]
+    words = [
+        f"{names[each.algorithm] if each.algorithm < len(names) else each.algorithm} "
+        + (cudnn.status(each.status) if each.status else f"{each.memory / 2**20:.1f} MiB")
+        for each in found
+    ]
+    return ", ".join(words) or "it offers none"
+
+
+def _sizes(numbers: Iterable[int]) -> str:
+    return "x".join(map(str, numbers))

@@ -1,0 +1,249 @@
+"""Convolutions run with cuDNN: each is chosen for once, and its descriptors are kept while the choice is.
+
+CuPy is asked for addresses, the stream, results and workspace alone, through `Memory`.
+"""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from predictor.errors import SchemaError
+from proxy_cnns.backends.chainer.cudnn.choice import Choice, Convolution, Operands, choose
+from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, FMA_MATH, Cudnn, Descriptor
+
+__all__ = ["DEFAULT_WORKSPACE_BYTES", "SCALARS", "CudnnPlans", "CupyMemory", "Memory"]
+
+DEFAULT_WORKSPACE_BYTES = 8 * 2**20
+"""Workspace that CuPy and Chainer allowed an algorithm unless told otherwise."""
+
+SCALARS = {
+    kind: tuple(ctypes.pointer(number(value)) for value in (1, 0))
+    for kind, number in {
+        "float16": ctypes.c_float,
+        "float32": ctypes.c_float,
+        "float64": ctypes.c_double,
+    }.items()
+}
+"""Addresses of 1 and of 0, in the type that cuDNN wants them in, by the type of the maps."""
+
+
+class Memory(Protocol):
+    """What is asked of the device's arrays; CuPy answers it, tests may."""
+
+    def device(self) -> int:
+        """Return the current device's number."""
+
+    def stream(self) -> int:
+        """Address of the current stream."""
+
+    def contiguous(self, array: Any) -> Any:
+        """Return the array as it lies in C's order, copied if need be."""
+
+    def address(self, array: Any) -> int:
+        """Where it begins."""
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make an array in C's order whose numbers are arbitrary."""
+
+    def allocate(self, size: int) -> Any:
+        """Allocate `size` bytes for as long as the result lives; it has an attribute ``ptr``."""
+
+
+class CupyMemory:
+    """CuPy's arrays, stream and memory pool."""
+
+    def device(self) -> int:
+        """Return the current device's number."""
+        import cupy
+
+        return int(cupy.cuda.runtime.getDevice())
+
+    def stream(self) -> int:
+        """Address of the current stream."""
+        import cupy
+
+        return int(cupy.cuda.get_current_stream().ptr)
+
+    def contiguous(self, array: Any) -> Any:
+        """Return the array as it lies in C's order, copied if need be."""
+        import cupy
+
+        return array if array.flags.c_contiguous else cupy.ascontiguousarray(array)
+
+    def address(self, array: Any) -> int:
+        """Where it begins."""
+        return int(array.data.ptr)
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make an array in C's order whose numbers are arbitrary."""
+        import cupy
+
+        return cupy.empty(shape, dtype)
+
+    def allocate(self, size: int) -> Any:
+        """Allocate from the pool; cupy.cuda.memory.OutOfMemoryError if there is no room."""
+        import cupy
+
+        return cupy.cuda.alloc(size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A choice with all that cuDNN needs to run it."""
+
+    choice: Choice
+    convolution: Descriptor
+    descriptors: tuple[Descriptor, Descriptor, Descriptor]
+
+
+class CudnnPlans:
+    """Runs convolutions with cuDNN, and keeps every choice of an algorithm until `forget`.
+
+    Parameters
+    ----------
+    cudnn : Cudnn
+    memory : Memory
+
+    Attributes
+    ----------
+    allow_tf32 : bool
+        Whether float32 may be multiplied as TF32 on tensor cores (Ampere and later).
+    """
+
+    def __init__(self, cudnn: Cudnn, memory: Memory) -> None:
+        self.cudnn = cudnn
+        self.allow_tf32 = True
+        self.memory = memory
+        self._workspace_bytes = DEFAULT_WORKSPACE_BYTES
+        self._plans: dict[Any, _Plan] = {}
+        self._kept: dict[Any, tuple[Descriptor, ...]] = {}
+
+    def get_max_workspace_size(self) -> int:
+        """Most bytes of workspace that an algorithm may need."""
+        return self._workspace_bytes
+
+    def set_max_workspace_size(self, size: int) -> None:
+        """Limit the workspace; what was chosen under another limit is chosen anew."""
+        if size < 0:
+            raise SchemaError(f"a workspace of {size} bytes: give 0 or more.")
+        self._workspace_bytes = int(size)
+
+    def choices(self) -> list[Choice]:
+        """Every choice, in the order in which the convolutions were first met."""
+        return [plan.choice for plan in self._plans.values()]
+
+    def forget(self) -> None:
+        """Forget all choices and free their descriptors: each convolution is chosen for anew."""
+        self._plans.clear()
+        self._kept.clear()
+
+    def kept(self, key: Any, make: Callable[[], tuple[Descriptor, ...]]) -> tuple[Descriptor, ...]:
+        """Descriptors of `key`, made when they are first asked for and kept until `forget`."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def handle(self) -> ctypes.c_void_p:
+        """Context of cuDNN on the current device and stream."""
+        return self.cudnn.handle(self.memory.device(), self.memory.stream())
+
+    def run(
+        self,
+        asked: Convolution,
+        arrays: tuple[Any, Any, Any],
+        *,
+        autotune: bool = False,
+        deterministic: bool = False,
+        tensor_core: bool = True,
+    ) -> None:
+        """Run one pass; chosen for when it is first met.
+
+        Parameters
+        ----------
+        asked : Convolution
+        arrays : tuple of cupy.ndarray
+            What is read (two, in cuDNN's order) and what is written.
+        autotune : bool
+            Whether all algorithms are tried rather than the heuristic asked; never if `deterministic`, as in CuPy.
+        deterministic : bool
+        tensor_core : bool
+
+        Raises
+        ------
+        SchemaError
+            If no algorithm is within the limit of workspace.
+        ProfilingError
+            If cuDNN fails.
+        """
+        memory, device = self.memory, self.memory.device()
+        handle = self.handle()
+        first, second, result = memory.contiguous(arrays[0]), memory.contiguous(arrays[1]), arrays[2]
+        addresses = (memory.address(first), memory.address(second), memory.address(result))
+        plain = not tensor_core or (asked.dtype == "float32" and not self.allow_tf32)
+        tried = autotune and not deterministic
+        key = (device, asked, plain, tried, deterministic, self._workspace_bytes)
+        if key not in self._plans:
+            self._plans[key] = self._plan(handle, asked, addresses, plain, tried, deterministic)
+        plan = self._plans[key]
+        one, zero = SCALARS[asked.dtype]
+        size = plan.choice.workspace_bytes
+        workspace = memory.allocate(size) if size else None
+        descriptors = [each.pointer for each in plan.descriptors]
+        self.cudnn.call(
+            f"cudnnConvolution{DIRECTIONS[asked.direction]}",
+            handle,
+            *(one, descriptors[0], addresses[0], descriptors[1], addresses[1]),
+            *(plan.convolution.pointer, plan.choice.algorithm, workspace and workspace.ptr, size),
+            *(zero, descriptors[2], addresses[2]),
+        )
+
+    def _plan(
+        self,
+        handle: ctypes.c_void_p,
+        asked: Convolution,
+        addresses: tuple[int, int, int],
+        plain: bool,
+        tried: bool,
+        deterministic: bool,
+    ) -> _Plan:
+        """Choose an algorithm; where only plain arithmetic is allowed, it runs so, whatever cuDNN proposes."""
+        described = self._described(asked, FMA_MATH if plain else DEFAULT_MATH)
+        operands = Operands(self._descriptors(asked), addresses)
+        workspace = self.memory.allocate(self._workspace_bytes) if tried else None
+        choice = choose(
+            self.cudnn,
+            handle,
+            asked,
+            described,
+            operands,
+            self._workspace_bytes,
+            deterministic=deterministic,
+            workspace=None if workspace is None else workspace.ptr,
+        )
+        if not plain:
+            described = self._described(asked, choice.math)
+        return _Plan(choice, described, operands.descriptors)
+
+    def _described(self, asked: Convolution, math: int) -> Descriptor:
+        return self.cudnn.convolution(
+            asked.padding, asked.stride, asked.dilation, asked.groups, asked.dtype, math
+        )
+
+    def _descriptors(self, asked: Convolution) -> tuple[Descriptor, Descriptor, Descriptor]:
+        x, y = (self.cudnn.tensor(shape, asked.dtype) for shape in (asked.x, asked.y))
+        w = self.cudnn.filter(asked.w, asked.dtype)
+        return {"forward": (x, w, y), "backward_data": (w, y, x), "backward_filter": (x, y, w)}[
+            asked.direction
+        ]
+
+    def add_bias(self, b: Any, y: Any) -> None:
+        """Add one number for each channel to `y`."""
+        memory, dtype, shapes = self.memory, y.dtype.name, ((1, y.shape[1], 1, 1), y.shape)
+        b, one = memory.contiguous(b), SCALARS[dtype][0]
+        kept = self.kept(
+            ("bias", y.shape, dtype), lambda: tuple(self.cudnn.tensor(shape, dtype) for shape in shapes)
+        )
+        bias, output = (each.pointer for each in kept)
+        addresses = (memory.address(b), memory.address(y))
+        self.cudnn.call("cudnnAddTensor", self.handle(), one, bias, addresses[0], one, output, addresses[1])

@@ -1,0 +1,165 @@
+"""One NVIDIA GPU as Chainer uses it through CuPy: time without idle gaps, memory, refusals.
+
+Chainer's iterations cannot be captured as a graph, so they are queued behind a kernel that waits until the
+host has enqueued them.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from predictor.errors import BackendUnavailableError, SchemaError
+from proxy_cnns.backends.common import refusing_failures
+
+__all__ = ["CupyDevice", "refusing"]
+
+_WAIT = r"""
+extern "C" __global__ void wait_ns(unsigned long long ns) {
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    } while (now - begin < ns);
+}
+"""
+
+
+class CupyDevice:
+    """A GPU by its number; it becomes the current one.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If CuPy is not installed, or sees no such GPU.
+    """
+
+    def __init__(self, index: int) -> None:
+        cupy = _cupy()
+        runtime = cupy.cuda.runtime
+        try:
+            count = runtime.getDeviceCount()
+        except runtime.CUDARuntimeError as error:
+            raise BackendUnavailableError(f"CuPy finds no usable GPU: {error}. Give --device cpu.") from error
+        if index >= count:
+            raise BackendUnavailableError(f"there is no cuda:{index}: CuPy sees {count} GPUs.")
+        cupy.cuda.Device(index).use()
+        self.index = index
+        self.properties: dict[str, Any] = runtime.getDeviceProperties(index)
+        self._wait: Any = None
+
+    @property
+    def name(self) -> str:
+        """The driver's name of it."""
+        return str(self.properties["name"].decode())
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability."""
+        return int(self.properties["major"]), int(self.properties["minor"])
+
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return int(self.properties["l2CacheSize"])
+
+    def synchronise(self) -> None:
+        """Wait until everything enqueued is done."""
+        _cupy().cuda.Device(self.index).synchronize()
+
+    def queued_time_ms(self, parts: Sequence[Callable[[], None]], wait_ms: float) -> float | None:
+        """Time that the GPU takes for `parts`, enqueued one after the other while it waits.
+
+        Parameters
+        ----------
+        parts : sequence of callable
+            Each enqueues a piece of work.
+        wait_ms : float
+            How long the GPU waits first.
+
+        Returns
+        -------
+        float or None
+            None unless the host was ahead all the time: a part was enqueued to its end before the GPU came to its
+            beginning, so that the GPU always had work and the time holds no gap.
+        """
+        events = [self._waited(wait_ms)]
+        ahead = True
+        for part in parts:
+            part()
+            ahead = ahead and not events[-1].done
+            events.append(_recorded_event())
+        events[-1].synchronize()
+        if not ahead:
+            return None
+        return float(_cupy().cuda.get_elapsed_time(events[0], events[-1]))
+
+    def peak_mib(self, run: Callable[[], None]) -> float:
+        """Most memory of the pool that was in use while `run` ran, cuDNN's workspace included."""
+        pool = _cupy().get_default_memory_pool()
+        hook = _memory_hook(pool.used_bytes())
+        with hook:
+            run()
+        return float(hook.most) / 2**20
+
+    def used_mib(self) -> float:
+        """Memory of the pool in use."""
+        return float(_cupy().get_default_memory_pool().used_bytes()) / 2**20
+
+    def tidy(self) -> None:
+        """Give all memory back that nobody uses."""
+        self.synchronise()
+        gc.collect()
+        _cupy().get_default_memory_pool().free_all_blocks()
+
+    def _waited(self, wait_ms: float) -> Any:
+        """Enqueue the waiting kernel, and an event after it."""
+        cupy = _cupy()
+        if self._wait is None:
+            self._wait = cupy.RawKernel(_WAIT, "wait_ns")
+        self._wait((1,), (1,), (cupy.uint64(int(wait_ms * 1e6)),))
+        return _recorded_event()
+
+
+def refusing(what: str) -> AbstractContextManager[None]:
+    """Turn what Chainer, CuPy and a user's own chain raise into our errors.
+
+    DeviceOutOfMemoryError for a lack of memory, SchemaError for the rest: Chainer's type checks raise anything.
+    """
+    return refusing_failures("Chainer", what, SchemaError, (Exception,))
+
+
+def _recorded_event() -> Any:
+    event = _cupy().cuda.Event()
+    event.record()
+    return event
+
+
+def _memory_hook(used: int) -> Any:
+    """Make a hook of CuPy's pool that counts from `used` bytes and keeps the most in `most`."""
+    cupy = _cupy()
+
+    class Peak(cupy.cuda.MemoryHook):  # type: ignore[misc,name-defined]
+        name = "epochcast peak memory"
+
+        def __init__(self) -> None:
+            self.used = self.most = used
+
+        def malloc_postprocess(self, **about: Any) -> None:
+            self.used += about["mem_size"] * bool(about["mem_ptr"])
+            self.most = max(self.most, self.used)
+
+        def free_postprocess(self, **about: Any) -> None:
+            self.used -= about["mem_size"]
+
+    return Peak()
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "CuPy is not installed: pip install 'epochcast[cuda12]' (CUDA 12) or 'epochcast[cuda13]' (CUDA 13)"
+        ) from error
+    return cupy

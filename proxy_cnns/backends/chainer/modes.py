@@ -1,0 +1,92 @@
+"""A mode in Chainer's terms: which precisions a device has, and Chainer's configuration while something runs.
+
+- ``fp32``: float32 throughout, without TF32.
+- ``tf32``: float32 tensors, multiplied as TF32 by cuBLAS and cuDNN (compute capability 8.0 and later).
+- ``amp_fp16``: Chainer's `mixed16`: convolutions, linear layers and all maps in float16, batch norm's statistics and
+  parameters in float32, and each float16 parameter updated through a float32 copy (`use_fp32_update`); the loss
+  is not scaled. Unlike PyTorch's mixed precision, weights are kept in float16: no cast precedes a convolution.
+- ``fp16``: Chainer's `float16`: parameters and their updates in float16, too.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from proxy_cnns.backends.common import precisions_on
+from proxy_cnns.backends.protocol import device_words
+
+__all__ = ["MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
+
+MOMENTUM = {"momentum": 0.9, "sgd": None}
+"""Momentum by optimizer; None: plain SGD."""
+
+_CPU_PRECISIONS = ("fp32",)
+_GPU_PRECISIONS = {"fp32": (0, 0), "tf32": (8, 0), "fp16": (5, 3), "amp_fp16": (5, 3)}
+"""The compute capability from which a GPU has each."""
+
+_NO_CUDA_GRAPH = "Chainer's iterations cannot be captured as a CUDA graph: choose eager or static_graph."
+
+
+def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
+    """Refuse a mode that cannot be measured.
+
+    Parameters
+    ----------
+    mode : Mode
+    capability : (int, int) or None
+        Compute capability of the GPU; None: a CPU.
+
+    Raises
+    ------
+    SchemaError
+        With what can be measured instead.
+    """
+    has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
+    if mode.precision not in has:
+        device = device_words(capability)
+        raise SchemaError(
+            f"precision {mode.precision!r} is not measured with Chainer on {device}: choose {', '.join(has)}."
+        )
+    if mode.optimizer not in MOMENTUM:
+        raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(MOMENTUM)}.")
+    if mode.memory_format != "nchw":
+        raise SchemaError("memory format 'channels_last' is not measured with Chainer: choose nchw.")
+    if mode.capture == "graph":
+        raise SchemaError(f"capture 'graph': {_NO_CUDA_GRAPH}")
+    if mode.framework != "chainer" or mode.xla:
+        raise SchemaError(f"framework {mode.framework!r}, xla {mode.xla}: this is Chainer, without XLA.")
+
+
+@contextmanager
+def configured(mode: Mode) -> Iterator[None]:
+    """Set Chainer's configuration of this thread while something is built or run."""
+    import chainer
+
+    values = {"dtype": _configured_dtype(mode), "autotune": mode.autotune, "train": True}
+    with ExitStack() as stack:
+        for name, value in values.items():
+            stack.enter_context(chainer.using_config(name, value))
+        yield
+
+
+def numpy_dtype(mode: Mode) -> Any:
+    """Type of the maps between layers."""
+    import numpy
+
+    return numpy.dtype("float16" if mode.precision in ("fp16", "amp_fp16") else "float32")
+
+
+def multiply_as_tf32(allowed: bool) -> None:
+    """Let CuPy's matrix products of float32 (linear layers; convolutions without cuDNN) run as TF32, or not."""
+    from cupy._core import _routines_linalg, set_compute_type
+
+    wanted = "COMPUTE_TYPE_TF32" if allowed else "COMPUTE_TYPE_DEFAULT"
+    set_compute_type("f", getattr(_routines_linalg, wanted))
+
+
+def _configured_dtype(mode: Mode) -> Any:
+    import chainer
+
+    return chainer.mixed16 if mode.precision == "amp_fp16" else numpy_dtype(mode)

@@ -1,0 +1,173 @@
+"""One operator alone in Chainer, forward and backward, as a training iteration of a whole CNN runs it.
+
+Forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds its
+tensors as cold as a CNN's other layers leave them. Incoming gradients are random tensors of their own; outgoing
+ones are handed over, not added up (`chainer.grad`). Chainer runs nothing in place and keeps every map in one
+type, so an operator's `in_place` and `wide_input` change nothing here.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
+from proxy_cnns.backends.chainer.modes import numpy_dtype
+from proxy_cnns.backends.chainer.training import Program, make_optimizer
+from proxy_cnns.backends.common import copies_of, copies_of_optimizer, copy_bytes, input_shapes
+
+__all__ = ["operator_program"]
+
+_MOST_OPTIMIZER_TENSORS = 1000
+
+
+def operator_program(
+    operator: Operator, mode: Mode, batch_size: int, device: str, cache_bytes: int
+) -> Program:
+    """Build copies of an operator with their inputs and incoming gradients. Called within `chainer_modes.configured`.
+
+    Parameters
+    ----------
+    operator : Operator
+    mode : Mode
+    batch_size : int
+    device : str
+        Chainer's name: ``@numpy`` or ``@cupy:0``.
+    cache_bytes : int
+        Size of the cache that the copies are to exceed twice.
+
+    Raises
+    ------
+    SchemaError
+        If Chainer cannot run the operator.
+    """
+    import chainer
+
+    target = chainer.get_device(device)
+    target.use()
+    if operator.type == "optimizer":
+        return _optimizer_program(operator, mode, target, cache_bytes)
+    shapes, dtype = input_shapes(operator, batch_size), numpy_dtype(mode)
+    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
+    functions = _functions(operator, batch_size, target, copies)
+    learns = operator.input_gradient and operator.passes != "forward"
+    inputs = [[_random(target, shape, dtype, learns) for shape in shapes] for _ in functions]
+    passes = _Passes(functions, inputs, target.xp)
+    if operator.passes == "forward":
+        return Program((passes.forward_alone,), copies)
+    return Program((passes.forward, passes.backward), copies)
+
+
+class _Passes:
+    """Forward of all copies, then backward of all; the gradients that come in are drawn after the first forward."""
+
+    def __init__(self, functions: list[Callable[..., Any]], inputs: list[list[Any]], xp: Any) -> None:
+        self._calls = list(zip(functions, inputs, strict=True))
+        self._xp = xp
+        self._outputs: list[Any] = []
+        self._gradients: list[Any] = []
+        self._wanted = [
+            variable
+            for function, variables in self._calls
+            for variable in (*variables, *_parameters(function))
+            if variable.requires_grad
+        ]
+
+    def forward(self) -> None:
+        self._outputs = [function(*variables) for function, variables in self._calls]
+        if not self._gradients:
+            self._gradients = [_like(self._xp, each) for each in self._outputs]
+
+    def backward(self) -> None:
+        import chainer
+
+        outputs, self._outputs = self._outputs, []
+        if self._wanted:
+            chainer.grad(outputs, self._wanted, self._gradients)
+
+    def forward_alone(self) -> None:
+        import chainer
+
+        with chainer.no_backprop_mode():
+            for function, variables in self._calls:
+                function(*variables)
+
+
+def _parameters(function: Any) -> list[Any]:
+    return list(function.params()) if hasattr(function, "params") else []
+
+
+def _functions(operator: Operator, batch_size: int, target: Any, copies: int) -> list[Callable[..., Any]]:
+    """What runs each copy: links of their own where there are parameters."""
+    plain = _plain_function(operator, batch_size, target)
+    if plain is not None:
+        return [plain] * copies
+    on_maps = (operator.in_height, operator.in_width) != (1, 1)
+    n = copies if operator.parameters else 1
+    functions = [layer_function(operator, positionwise=on_maps) for _ in range(n)]
+    for function in functions:
+        if hasattr(function, "to_device"):
+            function.to_device(target)
+    return functions if operator.parameters else functions * copies
+
+
+def _plain_function(operator: Operator, batch_size: int, target: Any) -> Callable[..., Any] | None:
+    import chainer.functions as F  # noqa: N812
+
+    if operator.type == "add":
+        return lambda one, other: one + other
+    if operator.type == "multiply" and not operator.parameters:
+        return lambda factors, x: factors * x
+    if operator.type == "concat":
+        return lambda *parts: F.concat(parts, axis=1)
+    if operator.type == "permute":
+        if operator.groups:
+            return partial(shuffle_channels, groups=operator.groups)
+        return lambda x: F.reshape(F.transpose(x, (0, 2, 3, 1)), (-1,))  # of another order: a copy
+    if operator.type == "loss":
+        labels = target.xp.random.randint(0, operator.in_channels or 1, size=batch_size)
+        return partial(F.softmax_cross_entropy, t=labels.astype(target.xp.int32))
+    if operator.type == "flatten":
+        raise SchemaError("flatten is a view: it takes no time and cannot be measured.")
+    return None
+
+
+def _random(target: Any, shape: tuple[int, ...], dtype: Any, learns: bool) -> Any:
+    import chainer
+
+    return chainer.Variable(target.xp.random.rand(*shape).astype(dtype), requires_grad=learns)
+
+
+def _like(xp: Any, output: Any) -> Any:
+    import chainer
+
+    return chainer.Variable(xp.asarray(xp.random.rand(*output.shape)).astype(output.dtype))
+
+
+def _optimizer_program(operator: Operator, mode: Mode, target: Any, cache_bytes: int) -> Program:
+    """SGD's step over tensors of equal size, one kernel each, as Chainer updates."""
+    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
+    optimizers = [make_optimizer(_tensors(operator, mode, target), mode) for _ in range(copies)]
+
+    def step() -> None:
+        for optimizer in optimizers:
+            optimizer.update()
+
+    return Program((step,), copies)
+
+
+def _tensors(operator: Operator, mode: Mode, target: Any) -> Any:
+    """Make a link that has parameters with gradients, and nothing to run."""
+    import chainer
+
+    size = max(1, operator.parameters // operator.n_tensors)
+    link = chainer.Link()
+    with link.init_scope():
+        for i in range(operator.n_tensors):
+            values = target.xp.random.rand(size).astype(numpy_dtype(mode))
+            setattr(link, f"tensor{i}", chainer.Parameter(values))
+    for parameter in link.params():
+        parameter.grad = target.xp.ones_like(parameter.array)
+    return link

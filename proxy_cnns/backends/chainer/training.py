@@ -1,0 +1,125 @@
+"""One training iteration of a whole CNN in Chainer, built from its layer table or by the user's own function.
+
+What is trained: softmax cross-entropy on random labels, SGD with momentum, random images that lie on the
+device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from proxy_cnns.backends.chainer.modes import MOMENTUM, numpy_dtype
+from proxy_cnns.backends.chainer.network import network
+from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
+from proxy_cnns.backends.graph import image_shape
+from proxy_cnns.configuration import Configuration
+
+__all__ = ["Program", "make_optimizer", "training_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a prepared configuration runs: its `parts` in their order are one iteration, of `copies` of an operator."""
+
+    parts: tuple[Callable[[], None], ...]
+    copies: int = 1
+
+    def iterate(self) -> None:
+        """Run one iteration."""
+        for part in self.parts:
+            part()
+
+
+def training_program(configuration: Configuration, device: str) -> Program:
+    """Build a CNN and what trains it; nothing runs yet. Called within `chainer_modes.configured`.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    device : str
+        Chainer's name: ``@numpy`` or ``@cupy:0``.
+
+    Raises
+    ------
+    SchemaError
+        If the layer table or the user's module cannot be run.
+    """
+    import chainer
+
+    model, shape = _model(configuration)
+    target = chainer.get_device(device)
+    model.to_device(target)
+    target.use()
+    images = target.xp.random.rand(configuration.batch_size, *shape).astype(numpy_dtype(configuration.mode))
+    trained = _Trained(model, images, make_optimizer(model, configuration.mode))
+    return Program((trained.forward, trained.backward, trained.update))
+
+
+def make_optimizer(model: Any, mode: Mode) -> Any:
+    """Make the optimizer of a model; with float32 copies of float16 parameters in mixed precision."""
+    import chainer
+
+    momentum = MOMENTUM[mode.optimizer]
+    optimizers = chainer.optimizers
+    optimizer = (
+        optimizers.SGD(LEARNING_RATE) if momentum is None else optimizers.MomentumSGD(LEARNING_RATE, momentum)
+    )
+    optimizer.setup(model)
+    if mode.precision == "amp_fp16":
+        optimizer.use_fp32_update()
+    return optimizer
+
+
+class _Trained:
+    """A model under training; the graph of an iteration is let go of before the update, as Chainer's trainer does."""
+
+    def __init__(self, model: Any, images: Any, optimizer: Any) -> None:
+        self._model = model
+        self._images = images
+        self._optimizer = optimizer
+        self._labels: Any = (
+            None  # as many classes as the output has logits: known after the first forward pass
+        )
+        self._loss: Any = None
+
+    def forward(self) -> None:
+        import chainer
+
+        logits = self._model(self._images)
+        if not isinstance(logits, chainer.Variable):
+            raise SchemaError(
+                f"the CNN's output is a {type(logits).__name__}, no chainer.Variable of logits."
+            )
+        if self._labels is None:
+            xp, n_classes = logits.xp, logits.size // len(logits)
+            self._labels = xp.random.randint(0, n_classes, size=len(logits)).astype(xp.int32)
+        if logits.ndim != 2:
+            logits = chainer.functions.reshape(logits, (len(logits), -1))
+        self._loss = chainer.functions.softmax_cross_entropy(logits, self._labels)
+
+    def backward(self) -> None:
+        self._model.cleargrads()
+        self._loss.backward()
+        self._loss = None
+
+    def update(self) -> None:
+        self._optimizer.update()
+
+
+def _model(configuration: Configuration) -> tuple[Any, tuple[int, int, int]]:
+    import chainer
+
+    subject = configuration.subject
+    if subject.table is not None:
+        chain = network(subject.table, static=configuration.mode.capture == "static_graph")
+        return chain, image_shape(subject.table)
+    if configuration.mode.capture == "static_graph":
+        raise SchemaError(
+            "capture 'static_graph' of your own chain: decorate its forward with chainer.static_graph."
+        )
+    model = user_cnn(subject, chainer.Link, "Chainer", "chainer.Chain")
+    if isinstance(model, chainer.links.Classifier):
+        model = model.predictor
+    return model, (USER_CHANNELS, subject.image_size, subject.image_size)

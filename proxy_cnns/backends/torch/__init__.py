@@ -1,0 +1,1 @@
+"""PyTorch as a framework that the instrument measures."""

@@ -1,0 +1,150 @@
+"""One NVIDIA GPU as PyTorch uses it: the stream on which all runs, captured graphs and their memory, timing.
+
+Thousands of operators are measured in a row, in some milliseconds each, so streams, events and the memory of
+graphs are used again.
+"""
+
+import gc
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any
+
+from predictor.errors import ProfilingError
+from proxy_cnns.backends.common import refusing_failures
+
+__all__ = ["CudaDevice", "refusing"]
+
+_TIDY_EVERY = 200  # graphs
+_TIDY_SHARE = 0.4  # of the GPU's memory, kept for later
+_CYCLES_PER_MS = 1_900_000  # of the clock that a waiting kernel counts; needs no accuracy
+
+_FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
+"""What PyTorch raises, such as ValueError for a batch norm over one number; a user's own CNN may raise any."""
+
+
+class CudaDevice:
+    """A GPU by its number. Only one captured graph is alive at a time: the memory of graphs is shared."""
+
+    def __init__(self, index: int) -> None:
+        import torch
+
+        torch.cuda.set_device(index)
+        self.index = index
+        self.stream = torch.cuda.Stream(index)
+        self.properties = torch.cuda.get_device_properties(index)
+        self._anchor: Any = None  # a graph that keeps the graphs' memory pool alive
+        self._n_captured = 0
+        self._events: list[Any] = []
+
+    @property
+    def cache_bytes(self) -> int:
+        """Size of the L2 cache."""
+        return int(self.properties.L2_cache_size)
+
+    def on_stream(self) -> AbstractContextManager[Any]:
+        """Run what follows on the stream of this device."""
+        import torch
+
+        context: AbstractContextManager[Any] = torch.cuda.stream(self.stream)
+        return context
+
+    def capture(self, enqueue: Callable[[], None]) -> Any:
+        """Capture what `enqueue` runs as a CUDA graph, and replay it once.
+
+        The checks are PyTorch's own capture_begin and capture_end without the garbage collection and emptying
+        of caches that `torch.cuda.graph` adds, which take longer than measuring an operator.
+        """
+        import torch
+
+        if self._anchor is None:
+            self._anchor = torch.cuda.CUDAGraph()
+            self._record(self._anchor, lambda: torch.zeros(1, device="cuda"), None)
+        graph = torch.cuda.CUDAGraph()
+        self._n_captured += 1
+        self._record(graph, enqueue, self._anchor.pool())
+        with self.on_stream():
+            graph.replay()
+        return graph
+
+    def _record(self, graph: Any, enqueue: Callable[[], Any], pool: Any) -> None:
+        with self.on_stream():
+            self.stream.synchronize()
+            arguments = {} if pool is None else {"pool": pool}
+            graph.capture_begin(capture_error_mode="thread_local", **arguments)
+            try:
+                enqueue()
+            except BaseException:
+                _end_broken(graph)
+                raise
+            graph.capture_end()
+
+    def replay_times_ms(self, graph: Any, n: int, replays: int, lead_ms: float) -> list[float]:
+        """`n` times of one replay, each the mean of `replays` in a row.
+
+        Everything is enqueued behind a kernel that waits `lead_ms`, so that the GPU never waits for the host.
+        """
+        import torch
+
+        while len(self._events) <= n:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        events = self._events[: n + 1]
+        with self.on_stream():
+            torch.cuda._sleep(int(lead_ms * _CYCLES_PER_MS))
+            events[0].record(self.stream)
+            for event in events[1:]:
+                for _ in range(replays):
+                    graph.replay()
+                event.record(self.stream)
+            events[-1].synchronize()
+        return [first.elapsed_time(second) / replays for first, second in pairwise(events)]
+
+    def tidy_if_needed(self) -> None:
+        """Give memory back now and then: after many graphs, or when much is kept."""
+        import torch
+
+        kept = torch.cuda.memory_reserved(self.index)
+        if self._n_captured >= _TIDY_EVERY or kept > _TIDY_SHARE * self.properties.total_memory:
+            self.tidy()
+
+    def tidy(self) -> None:
+        """Give all memory back that nobody uses, that of graphs and cuBLAS as well; no graph may be alive."""
+        import torch
+
+        torch.cuda.synchronize(self.index)
+        self._anchor = None
+        self._n_captured = 0
+        gc.collect()
+        clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+        if clear is not None:
+            clear()
+        torch.cuda.empty_cache()
+
+    def allocated_mib(self) -> float:
+        """Memory that tensors occupy."""
+        import torch
+
+        return float(torch.cuda.memory_allocated(self.index)) / 2**20
+
+    def peak_mib(self, run: Callable[[], None]) -> float:
+        """Most memory that tensors occupied while `run` ran."""
+        import torch
+
+        torch.cuda.synchronize(self.index)
+        torch.cuda.reset_peak_memory_stats(self.index)
+        run()
+        torch.cuda.synchronize(self.index)
+        return float(torch.cuda.max_memory_allocated(self.index)) / 2**20
+
+
+def refusing(what: str) -> AbstractContextManager[None]:
+    """Turn PyTorch's errors into ours: DeviceOutOfMemoryError for a lack of memory, ProfilingError for the rest."""
+    return refusing_failures("PyTorch", what, ProfilingError, _FAILURES)
+
+
+def _end_broken(graph: Any) -> None:
+    """End a capture whose enqueuing failed, whatever PyTorch says to it."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        return

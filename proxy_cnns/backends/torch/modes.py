@@ -1,0 +1,115 @@
+"""A mode in PyTorch's terms: which precisions a device has, what is switched globally, what surrounds an iteration."""
+
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from proxy_cnns.backends.common import precisions_on
+from proxy_cnns.backends.protocol import device_words
+
+__all__ = [
+    "autocast",
+    "check_mode",
+    "gradient_scaler",
+    "momentum_of",
+    "narrow_dtype",
+    "switch_precision",
+    "tensor_layout",
+]
+
+_MOMENTUM = {"momentum": 0.9, "sgd": 0.0}
+_CPU_PRECISIONS = ("fp32", "amp_bf16")
+_GPU_PRECISIONS = {"fp32": (0, 0), "tf32": (8, 0), "amp_fp16": (5, 3), "amp_bf16": (8, 0)}
+"""The compute capability from which a GPU has each."""
+
+
+def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
+    """Refuse a mode that cannot be measured.
+
+    Parameters
+    ----------
+    mode : Mode
+    capability : (int, int) or None
+        Compute capability of the GPU; None: a CPU.
+
+    Raises
+    ------
+    SchemaError
+        With what can be measured instead.
+    """
+    has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
+    if mode.precision == "fp16":
+        raise SchemaError(
+            "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch: nobody trains so. "
+            f"Choose amp_fp16 or another of {', '.join(has)}."
+        )
+    if mode.precision not in has:
+        device = device_words(capability)
+        raise SchemaError(f"precision {mode.precision!r} needs more than {device}: it has {', '.join(has)}.")
+    if mode.optimizer not in _MOMENTUM:
+        raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(_MOMENTUM)}.")
+    if mode.framework != "pytorch" or mode.xla or mode.capture == "static_graph":
+        raise SchemaError(
+            f"framework {mode.framework!r}, xla {mode.xla}, capture {mode.capture!r}: PyTorch is measured as "
+            "framework pytorch, without XLA, captured eager or as a graph."
+        )
+
+
+def switch_precision(mode: Mode) -> None:
+    """Set what PyTorch keeps in global switches: TF32 and cuDNN's autotuning."""
+    import torch
+
+    tf32 = mode.precision != "fp32"
+    with warnings.catch_warnings():  # newer names for the same switches exist; these set all of them at once
+        warnings.simplefilter("ignore")
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+    torch.backends.cudnn.benchmark = mode.autotune
+
+
+def narrow_dtype(mode: Mode) -> Any:
+    """Type of what convolutions read and write: torch.float32 without mixed precision."""
+    import torch
+
+    return {"amp_fp16": torch.float16, "amp_bf16": torch.bfloat16}.get(mode.precision, torch.float32)
+
+
+def autocast(mode: Mode, device_type: str) -> AbstractContextManager[Any]:
+    """Return what surrounds a forward pass; it may be entered again and again.
+
+    Casts of weights are not cached: each weight is read once in an iteration, and a cache must not outlive a
+    captured graph.
+    """
+    import torch
+
+    if not mode.precision.startswith("amp"):
+        return nullcontext()
+    context: AbstractContextManager[Any] = torch.autocast(
+        device_type, dtype=narrow_dtype(mode), cache_enabled=False
+    )
+    return context
+
+
+def gradient_scaler(mode: Mode, device: str) -> Any:
+    """Make the loss scaler that training in fp16 needs, ready for use; None in other precisions."""
+    import torch
+
+    if mode.precision != "amp_fp16":
+        return None
+    scaler = torch.amp.GradScaler(device.partition(":")[0])
+    scaler.scale(torch.ones(1, device=device))  # makes its tensors, which no graph may do
+    return scaler
+
+
+def momentum_of(mode: Mode) -> float:
+    """Momentum of the optimizer."""
+    return _MOMENTUM[mode.optimizer]
+
+
+def tensor_layout(mode: Mode) -> Any:
+    """Memory format of feature maps and convolution weights."""
+    import torch
+
+    return torch.channels_last if mode.memory_format == "channels_last" else torch.contiguous_format

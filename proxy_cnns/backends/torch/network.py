@@ -1,0 +1,76 @@
+"""A CNN built from its layer table alone, as a PyTorch module: the target CNN or proxy that is measured."""
+
+from functools import partial
+from typing import Any
+
+from predictor.cnns.layer_table import Layer, LayerTable
+from proxy_cnns.backends.graph import VECTOR, Functions, Graph
+from proxy_cnns.backends.torch.layers import layer_module
+
+__all__ = ["network", "shuffle_channels"]
+
+
+def network(table: LayerTable, device: str) -> Any:
+    """Build the CNN of a layer table.
+
+    Parameters
+    ----------
+    table : LayerTable
+    device : str
+        ``cpu``, ``cuda:0``, ``meta``, ...
+
+    Returns
+    -------
+    torch.nn.Module
+        In training mode. Its input is images (or the first layer's input), its output the last layer's output. Its
+        parameters are in the table's order.
+
+    Raises
+    ------
+    SchemaError
+        If the table holds a layer that cannot be run, or its layers do not fit together.
+    """
+    import torch
+
+    def layer_function(layer: Layer, form: str, in_place: bool) -> Any:
+        return layer_module(layer, device, in_place, vector=form == VECTOR)
+
+    graph = Graph(
+        table,
+        Functions(layer_function, _concat, _split, _flatten, _to_map, _to_map_last, shuffle_channels),
+    )
+    module = torch.nn.Module()
+    for step in graph.steps:
+        if isinstance(step.function, torch.nn.Module):
+            module.add_module(f"layer{step.layer}", step.function)
+    module.forward = partial(graph.run)
+    return module
+
+
+def shuffle_channels(x: Any, groups: int = 2) -> Any:
+    """Channels of `groups` equal parts in turn (Zhang et al., arXiv:1707.01083): a copy, forward and backward."""
+    n, channels, height, width = x.shape
+    x = x.view(n, groups, channels // groups, height, width)
+    return x.transpose(1, 2).contiguous().view(n, channels, height, width)
+
+
+def _concat(*parts: Any) -> Any:
+    import torch
+
+    return torch.cat(parts, 1)
+
+
+def _split(x: Any, sizes: list[int]) -> Any:
+    return x.split(sizes, 1)
+
+
+def _flatten(x: Any) -> Any:
+    return x.flatten(1)
+
+
+def _to_map(x: Any) -> Any:
+    return x.permute(0, 3, 1, 2)
+
+
+def _to_map_last(x: Any) -> Any:
+    return x.permute(0, 2, 3, 1)

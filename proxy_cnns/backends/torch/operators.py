@@ -1,0 +1,257 @@
+"""One operator alone in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
+
+What is done so that the time is that of the operator inside a CNN:
+
+- forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds
+  its tensors as cold as a CNN's other layers leave them;
+- the gradient that comes in is a tensor of its own, random; the gradients that go out are handed over, not added
+  up (`torch.autograd.grad`), as after gradients set to None;
+- an operator that runs in place does so on `aten::_unsafe_view` of its input: free, and not a leaf, which autograd
+  would refuse. It overwrites the same numbers again and again: they settle (ReLU) or fade (SiLU), which no
+  kernel's time depends on;
+- an input that arrives in float32 under mixed precision without being the image comes from a layer norm, whose
+  maps PyTorch leaves channels-last in memory whatever the mode; so does a layer scale's. A change of layout is
+  between such maps, too, and therefore a view that takes no time: all but the first of ConvNeXt's permutes.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from typing import Any
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.common import LEARNING_RATE, copies_of, copies_of_optimizer, copy_bytes, input_shapes
+from proxy_cnns.backends.torch.layers import layer_module
+from proxy_cnns.backends.torch.modes import (
+    autocast,
+    gradient_scaler,
+    momentum_of,
+    narrow_dtype,
+    tensor_layout,
+)
+from proxy_cnns.backends.torch.network import shuffle_channels
+from proxy_cnns.backends.torch.training import Program
+
+__all__ = ["operator_program"]
+
+_MOST_OPTIMIZER_TENSORS = 2000
+_ALIGNMENT = 128  # numbers: as far apart as tensors of their own begin
+
+
+def operator_program(
+    operator: Operator, mode: Mode, batch_size: int, device: str, cache_bytes: int
+) -> Program:
+    """Build copies of an operator with their inputs and incoming gradients, and run one of them once.
+
+    Parameters
+    ----------
+    operator : Operator
+    mode : Mode
+    batch_size : int
+    device : str
+    cache_bytes : int
+        Size of the cache that the copies are to exceed twice.
+
+    Raises
+    ------
+    SchemaError
+        If the operator cannot be run.
+    """
+    if operator.type == "optimizer":
+        return _optimizer_program(operator, mode, device, cache_bytes)
+    dtype = _dtype(operator, mode)
+    shapes = input_shapes(operator, batch_size)
+    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
+    functions = _functions(operator, mode, batch_size, device, copies)
+    layout = _layout(operator, mode)
+    inputs = [[_leaf(shape, dtype, device, layout, operator) for shape in shapes] for _ in functions]
+    context = autocast(mode, device.partition(":")[0])
+    return _program(operator, functions, inputs, context)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Forward and backward of some copies: what is called, and what backward needs and gives."""
+
+    calls: tuple[tuple[Callable[..., Any], list[Any]], ...]
+    aliases: bool
+    context: AbstractContextManager[Any]
+    wanted: list[Any]
+    gradients: list[Any]
+
+    def forward(self) -> list[Any]:
+        with self.context:
+            if self.aliases:
+                return [function(*[_alias(x) for x in inputs]) for function, inputs in self.calls]
+            return [function(*inputs) for function, inputs in self.calls]
+
+    def forward_and_backward(self) -> None:
+        import torch
+
+        outputs = self.forward()
+        if self.wanted:
+            torch.autograd.grad(outputs, self.wanted, self.gradients)
+
+    def forward_alone(self) -> None:
+        import torch
+
+        with torch.no_grad():
+            self.forward()
+
+
+def _program(
+    operator: Operator,
+    functions: list[Callable[..., Any]],
+    inputs: list[list[Any]],
+    context: AbstractContextManager[Any],
+) -> Program:
+    """Run one copy to learn what gradient comes in, and put all copies together."""
+    import torch
+
+    aliases = operator.in_place and operator.input_gradient
+    calls = tuple(zip(functions, inputs, strict=True))
+    wanted = [_wanted(function, each) for function, each in calls]
+    if operator.passes == "forward":
+        every = _Pass(calls, aliases, context, [], [])
+        one = _Pass(calls[:1], aliases, context, [], [])
+        return Program(every.forward_alone, every.forward_alone, one.forward_alone, len(calls))
+    first = _Pass(calls[:1], aliases, context, wanted[0], []).forward()[0].detach()
+    gradients = [torch.randn_like(first) if first.ndim else torch.ones_like(first) for _ in calls]
+    del first
+    every = _Pass(calls, aliases, context, [tensor for each in wanted for tensor in each], gradients)
+    one = _Pass(calls[:1], aliases, context, wanted[0], gradients[:1])
+    run = every.forward_and_backward
+    return Program(run, run, one.forward_and_backward, len(calls))
+
+
+def _wanted(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
+    parameters: list[Any] = list(getattr(function, "parameters", list)())
+    return [tensor for tensor in (*inputs, *parameters) if tensor.requires_grad]
+
+
+def _alias(x: Any) -> Any:
+    """Return the same memory as a tensor of its own, neither leaf nor view: may be overwritten, costs nothing."""
+    import torch
+
+    return torch.ops.aten._unsafe_view.default(x, x.shape)
+
+
+def _functions(
+    operator: Operator, mode: Mode, batch_size: int, device: str, copies: int
+) -> list[Callable[..., Any]]:
+    """What runs each copy: modules of their own where there are parameters."""
+    import torch
+
+    if operator.type == "loss":
+        return [_loss(operator, batch_size, device) for _ in range(copies)]
+    function = _plain_function(operator)
+    if function is not None:
+        return [function] * copies
+    modules = [layer_module(operator, device, operator.in_place)]
+    modules += [
+        layer_module(operator, device, operator.in_place) if operator.parameters else modules[0]
+        for _ in range(copies - 1)
+    ]
+    if tensor_layout(mode) is torch.channels_last:
+        modules = [module.to(memory_format=torch.channels_last) for module in modules]
+    return modules
+
+
+def _plain_function(operator: Operator) -> Callable[..., Any] | None:
+    import torch
+
+    if operator.type == "add":
+        return torch.add  # type: ignore[no-any-return]
+    if operator.type == "multiply" and not operator.parameters:
+        return torch.mul  # type: ignore[no-any-return]
+    if operator.type == "concat":
+        return _concat
+    if operator.type == "permute":
+        return partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
+    if operator.type == "flatten":
+        raise SchemaError("flatten is a view: it takes no time and cannot be measured.")
+    return None
+
+
+def _concat(*parts: Any) -> Any:
+    import torch
+
+    return torch.cat(parts, 1)
+
+
+def _to_channels_last(x: Any) -> Any:
+    """Make what a layer norm reads: a copy, unless the map lies so already."""
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+def _loss(operator: Operator, batch_size: int, device: str) -> Callable[..., Any]:
+    import torch
+
+    labels = torch.randint(operator.in_channels or 1, (batch_size,), device=device)
+    return partial(torch.nn.functional.cross_entropy, target=labels)
+
+
+def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator: Operator) -> Any:
+    import torch
+
+    x = torch.randn(shape, dtype=dtype, device=device)
+    if len(shape) == 4 and operator.type not in ("linear", "layer_norm"):
+        x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
+    return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
+
+
+def _dtype(operator: Operator, mode: Mode) -> Any:
+    import torch
+
+    return torch.float32 if operator.wide_input else narrow_dtype(mode)
+
+
+def _layout(operator: Operator, mode: Mode) -> Any:
+    import torch
+
+    return torch.channels_last if _arrives_channels_last(operator) else tensor_layout(mode)
+
+
+def _arrives_channels_last(operator: Operator) -> bool:
+    layer_scale = operator.type == "multiply" and operator.parameters > 0
+    change_of_layout = operator.type == "permute" and not operator.groups
+    return layer_scale or change_of_layout or (operator.wide_input and operator.input_gradient)
+
+
+def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes: int) -> Program:
+    """SGD's step over tensors of equal size; under fp16 with the unscaling of gradients and the scaler's update."""
+    import torch
+
+    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
+    optimizers = [
+        torch.optim.SGD(_trained_tensors(operator, device), lr=LEARNING_RATE, momentum=momentum_of(mode))
+        for _ in range(copies)
+    ]
+    scaler = gradient_scaler(mode, device)
+
+    def step() -> None:
+        for optimizer in optimizers:
+            if scaler is not None:
+                scaler.unscale_(optimizer)
+            optimizer.step()
+        if scaler is not None:
+            scaler.update()
+
+    return Program(step, step, step, copies)
+
+
+def _trained_tensors(operator: Operator, device: str) -> list[Any]:
+    """Parameters with gradients, cut from one piece of memory each: a thousand in a millisecond."""
+    import torch
+
+    n, size = operator.n_tensors, max(1, operator.parameters // operator.n_tensors)
+    apart = ceil(size / _ALIGNMENT) * _ALIGNMENT
+    values, gradients = torch.randn(2, n, apart, device=device)[:, :, :size]
+    tensors = [value.detach().requires_grad_() for value in values]
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        tensor.grad = gradient
+    return tensors

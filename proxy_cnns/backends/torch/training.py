@@ -1,0 +1,127 @@
+"""One training iteration of a whole CNN in PyTorch, built from its layer table or by the user's own function.
+
+What is trained: softmax cross-entropy on random labels, SGD with momentum, gradients set to None, random
+images that lie on the device.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from predictor.cnns.torch_module import refuse_lazy
+from predictor.errors import SchemaError
+from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
+from proxy_cnns.backends.graph import image_shape
+from proxy_cnns.backends.torch.modes import (
+    autocast,
+    gradient_scaler,
+    momentum_of,
+    tensor_layout,
+)
+from proxy_cnns.backends.torch.network import network
+from proxy_cnns.configuration import Configuration
+
+__all__ = ["Program", "training_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a prepared configuration runs.
+
+    `iterate` is one iteration as trained; `enqueue` the same without ever waiting for the device, which alone
+    can be captured (they differ for fp16, whose scaler reads a flag back); `warm_up` is run once. An iteration
+    holds `copies` of an operator.
+    """
+
+    iterate: Callable[[], None]
+    enqueue: Callable[[], None]
+    warm_up: Callable[[], None]
+    copies: int = 1
+
+
+def training_program(configuration: Configuration, device: str) -> Program:
+    """Build a CNN and what trains it; nothing runs yet.
+
+    Raises
+    ------
+    SchemaError
+        If the layer table or the user's module cannot be run.
+    """
+    import torch
+
+    model, shape = _model(configuration, device)
+    layout = tensor_layout(configuration.mode)
+    model = model.train().to(memory_format=layout)
+    images = torch.randn(configuration.batch_size, *shape, device=device).contiguous(memory_format=layout)
+    optimizer = _optimizer(model, configuration)
+    scaler = gradient_scaler(configuration.mode, device)
+    context = autocast(configuration.mode, device.partition(":")[0])
+    labels: list[Any] = []  # as many as the output has logits: known after the first forward pass
+
+    def forward_and_backward() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with context:
+            loss = _loss(model(images), labels)
+        (loss if scaler is None else scaler.scale(loss)).backward()
+
+    def iterate() -> None:
+        forward_and_backward()
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+
+    def enqueue() -> None:
+        forward_and_backward()
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        optimizer.step()
+        if scaler is not None:
+            scaler.update()
+
+    return Program(iterate, enqueue, iterate)
+
+
+def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, int, int]]:
+    import torch
+
+    subject = configuration.subject
+    if subject.table is not None:
+        return network(subject.table, device), image_shape(subject.table)
+    model = user_cnn(subject, torch.nn.Module, "PyTorch", "torch.nn.Module")
+    refuse_lazy(model, subject.name, USER_CHANNELS, subject.image_size)
+    return model.to(device), (USER_CHANNELS, subject.image_size, subject.image_size)
+
+
+def _optimizer(model: Any, configuration: Configuration) -> Any:
+    import torch
+
+    parameters = [each for each in model.parameters() if each.requires_grad]
+    if not parameters:
+        raise SchemaError(
+            f"{configuration.subject.name!r} has no trainable parameter: there is nothing to train."
+        )
+    return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=momentum_of(configuration.mode))
+
+
+def _loss(output: Any, labels: list[Any]) -> Any:
+    """Sum of the cross-entropies of all outputs, such as auxiliary classifiers; labels are drawn at first use."""
+    import torch
+
+    outputs = [each.flatten(1) for each in _tensors(output)]
+    if not outputs:
+        raise SchemaError(f"the CNN's output is a {type(output).__name__} without a tensor of logits.")
+    for logits in outputs[len(labels) :]:
+        labels.append(torch.randint(logits.shape[1], (logits.shape[0],), device=logits.device))
+    losses = [torch.nn.functional.cross_entropy(*pair) for pair in zip(outputs, labels, strict=True)]
+    return losses[0] if len(losses) == 1 else sum(losses)
+
+
+def _tensors(output: Any) -> Iterator[Any]:
+    if hasattr(output, "flatten") and hasattr(output, "requires_grad"):
+        yield output
+    elif isinstance(output, dict):
+        yield from (tensor for each in output.values() for tensor in _tensors(each))
+    elif isinstance(output, tuple | list):
+        yield from (tensor for each in output for tensor in _tensors(each))

@@ -1,0 +1,366 @@
+"""The device around a measurement: its name, whether it is free, and whether it runs at full speed.
+
+A GPU is read through NVIDIA's management library (nvidia-ml-py, the ``gpu`` extra), which needs neither privileges nor
+a CUDA context. A reading takes about a millisecond and is not made for each operator.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import BackendUnavailableError, NoisyMeasurementError, SchemaError
+
+__all__ = [
+    "HARMFUL",
+    "DeviceState",
+    "Monitor",
+    "cpu_model",
+    "disturbances",
+    "driver_version",
+    "gpu_names",
+    "gpu_reader",
+    "host_name",
+    "open_monitor",
+    "refuse_busy",
+]
+
+_BUSY_PERCENT = 5
+_BUSY_CPU = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """One reading. None where the device or its driver gives no value; `missing` is the reason where nothing was read.
+
+    Clocks in MHz, temperature in degrees Celsius, power in W, memory in MiB, utilisation in per cent.
+    `other_processes` are lines such as ``4711 python (1024 MiB)``; `cpu_busy` is, where a CPU is measured, the
+    share of all processors that other processes used since the reading before.
+    """
+
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    p_state: int | None = None
+    temperature_c: int | None = None
+    power_limit_w: float | None = None
+    power_draw_w: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    ecc: bool | None = None
+    ecc_errors: int | None = None
+    compute_mode: int | None = None
+    persistence: bool | None = None
+    utilisation_percent: int | None = None
+    memory_used_mib: int | None = None
+    other_processes: tuple[str, ...] = ()
+    cpu_busy: float | None = None
+    load_average: float | None = None
+    missing: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """What is known, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value not in (None, ())}
+
+
+@dataclass(slots=True)
+class Monitor:
+    """Reads one device.
+
+    In a container the driver numbers processes otherwise than the container does. So our own processes are those that
+    appear between `start` and `settle`, while the framework opens the device.
+    """
+
+    read_device: Callable[[], dict[str, Any]]
+    watch_cpu: bool = False
+    _before: set[int] = field(default_factory=set)
+    _own: set[int] | None = None
+    _ticks: tuple[float, float] | None = None
+
+    def start(self) -> DeviceState:
+        """Read the device before the framework opens it: the processes on it are not ours."""
+        self._before = {pid for pid, _ in self.read_device().get("processes", ())}
+        return self.read()
+
+    def settle(self) -> None:
+        """Count processes that appeared since `start` as our own. Call it once the framework has used the device."""
+        if self._own is None:
+            now = {pid for pid, _ in self.read_device().get("processes", ())}
+            self._own = (now - self._before) | {os.getpid()}
+
+    def read(self) -> DeviceState:
+        """Read the device and the processors now."""
+        found = self.read_device()
+        others = tuple(line for pid, line in found.pop("processes", ()) if self._foreign(pid))
+        return replace(self._cpu(), **found, other_processes=others)
+
+    def _foreign(self, pid: int) -> bool:
+        return pid in self._before if self._own is None else pid not in self._own
+
+    def _cpu(self) -> DeviceState:
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        ticks, before = _cpu_seconds() if self.watch_cpu else None, self._ticks
+        self._ticks = ticks
+        if ticks is None or before is None or ticks[1] - before[1] <= 0:
+            return DeviceState(load_average=load)
+        busy = (ticks[0] - before[0]) / (ticks[1] - before[1])
+        return DeviceState(cpu_busy=round(max(0.0, busy), 3), load_average=load)
+
+
+def open_monitor(device: str) -> Monitor:
+    """Monitor of ``cpu`` or ``cuda:N``. Where NVIDIA's library is missing, each reading says so in `missing`."""
+    return Monitor(dict, watch_cpu=True) if device == "cpu" else Monitor(gpu_reader(device))
+
+
+def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
+    """Refuse to start while other processes use the device; `label` is its name in messages.
+
+    Raises
+    ------
+    NoisyMeasurementError
+        The message names them.
+    """
+    reasons = []
+    if device != "cpu":
+        reasons += [f"process {line} is on the GPU" for line in state.other_processes]
+        if not reasons and (state.utilisation_percent or 0) > _BUSY_PERCENT:
+            reasons.append(
+                f"the GPU is {state.utilisation_percent} % busy with processes that are not visible from here"
+            )
+    elif (state.cpu_busy or 0.0) > _BUSY_CPU:
+        reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
+    if reasons:
+        raise NoisyMeasurementError(
+            f"{_device_words(label or device)} is not free: {_first(reasons)}. Stop these processes, or pass "
+            "--allow-noise to measure beside them and note it in the rows."
+        )
+
+
+def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
+    """Reasons to distrust measurements made between two readings; empty if there are none."""
+    reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in HARMFUL]
+    reasons += [f"process {line} is on the GPU" for line in after.other_processes]
+    if (after.ecc_errors or 0) > (before.ecc_errors or 0):
+        reasons.append(f"{after.ecc_errors} uncorrected memory errors, {before.ecc_errors or 0} before")
+    if after.cpu_busy is not None and after.cpu_busy > _BUSY_CPU:
+        reasons.append(f"other processes used {100 * after.cpu_busy:.0f} % of the processors")
+    if after.power_limit_w != before.power_limit_w:
+        reasons.append(f"the power limit changed from {before.power_limit_w} W to {after.power_limit_w} W")
+    return reasons
+
+
+def _device_words(label: str) -> str:
+    return "the CPU" if label == "cpu" else label
+
+
+def _first(reasons: list[str]) -> str:
+    more = len(reasons) - 2
+    return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _cpu_seconds() -> tuple[float, float] | None:
+    """CPU seconds that other processes used, and all CPU seconds that passed; None outside Linux."""
+    try:
+        with Path("/proc/stat").open() as file:
+            fields_ = [int(each) for each in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    tick = os.sysconf("SC_CLK_TCK")
+    own = os.times()
+    idle = fields_[3] + fields_[4]
+    own_seconds = own.user + own.system + own.children_user + own.children_system
+    return (sum(fields_) - idle) / tick - own_seconds, sum(fields_) / tick
+
+
+HARMFUL = {
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_slowdown": 0x08,
+    "hw_power_brake_slowdown": 0x80,
+}
+_HARMLESS = {
+    "gpu_idle": 0x01,
+    "applications_clocks_setting": 0x02,
+    "sw_power_cap": 0x04,  # at its own power limit, as every GPU under load: recorded, not refused
+    "sync_boost": 0x10,
+    "display_clock_setting": 0x100,
+}
+
+_NOT_INSTALLED = "nvidia-ml-py is not installed: pip install 'epochcast[gpu]'"
+
+
+def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
+    """Make the function that reads ``cuda:N``: fields of `DeviceState`, and ``processes``, pairs of number and line.
+
+    Parameters
+    ----------
+    device : str
+        Its number counts among ``CUDA_VISIBLE_DEVICES``.
+
+    Returns
+    -------
+    callable
+        Where the library is missing or does not answer, it returns ``missing``, the reason, alone.
+    """
+    try:
+        import pynvml
+    except ImportError:
+        return lambda: {"missing": _NOT_INSTALLED}
+    try:
+        pynvml.nvmlInit()
+        handle = _handle(pynvml, device)
+    except pynvml.NVMLError as error:
+        reason = f"NVIDIA's management library does not answer: {error}"
+        return lambda: {"missing": reason}
+    return lambda: _read(pynvml, handle)
+
+
+def driver_version() -> str | None:
+    """Version of NVIDIA's driver; None where it cannot be read."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return None
+
+
+def gpu_names() -> list[str] | None:
+    """Names of all GPUs of this machine; None where nvidia-ml-py is missing, empty without a driver."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in range(pynvml.nvmlDeviceGetCount())]
+        return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    except ImportError:
+        return None
+    except pynvml.NVMLError:
+        return []
+
+
+def _handle(nvml: Any, device: str) -> Any:
+    number = int(device.partition(":")[2] or 0)
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    name = visible[number] if number < len(visible) else str(number)
+    if name.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(name)
+
+
+def _read(nvml: Any, handle: Any) -> dict[str, Any]:
+    def ask(function: str, *arguments: Any) -> Any:
+        try:
+            return getattr(nvml, function)(handle, *arguments)
+        except (nvml.NVMLError, AttributeError):  # not supported by this GPU, or by this driver
+            return None
+
+    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons is None:
+        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
+    power, limit = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetEnforcedPowerLimit")
+    ecc, persistence, mode = (
+        ask(f"nvmlDeviceGet{what}") for what in ("EccMode", "PersistenceMode", "ComputeMode")
+    )
+    utilisation, memory = ask("nvmlDeviceGetUtilizationRates"), ask("nvmlDeviceGetMemoryInfo")
+    return {
+        "sm_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        "memory_clock_mhz": ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        "p_state": ask("nvmlDeviceGetPerformanceState"),
+        "temperature_c": ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        "power_limit_w": None if limit is None else limit / 1000,
+        "power_draw_w": None if power is None else power / 1000,
+        "throttle_reasons": tuple(_names(reasons)),
+        "ecc": None if ecc is None else bool(ecc[0]),
+        "ecc_errors": ask("nvmlDeviceGetTotalEccErrors", 1, 0),  # uncorrected, since the driver was loaded
+        "compute_mode": mode,
+        "persistence": None if persistence is None else bool(persistence),
+        "utilisation_percent": None if utilisation is None else utilisation.gpu,
+        "memory_used_mib": None if memory is None else memory.used // 2**20,
+        "processes": tuple(_processes(nvml, ask("nvmlDeviceGetComputeRunningProcesses") or ())),
+    }
+
+
+def _names(reasons: int) -> Iterable[str]:
+    return [name for name, bit in (HARMFUL | _HARMLESS).items() if reasons & bit]
+
+
+def _processes(nvml: Any, processes: Iterable[Any]) -> Iterable[tuple[int, str]]:
+    """Number of each process on the GPU, and a line about it."""
+    for process in processes:
+        try:
+            name = Path(str(nvml.nvmlSystemGetProcessName(process.pid))).name
+        except nvml.NVMLError:
+            name = "of another container"
+        memory = f" ({process.usedGpuMemory // 2**20} MiB)" if process.usedGpuMemory else ""
+        yield process.pid, f"{process.pid} {name}{memory}"
+
+
+def cpu_model() -> str:
+    """Model of the processor as it names itself, or its architecture where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, "") or platform.machine()
+
+
+def host_name() -> str:
+    """Processor and how many of its cores this process may use, such as ``Intel(R) Xeon(R) ..., 16 cores``."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cpu_model()}, {cores} cores"
+
+
+def visible_gpus(wanted: str) -> tuple[str, ...]:
+    """Devices of ``--gpus``: ``all``, or numbers such as ``0,1``.
+
+    Raises
+    ------
+    SchemaError
+        If `wanted` is neither, or names GPUs of different kinds.
+    BackendUnavailableError
+        If there is no GPU, or none of this number.
+    """
+    names = _visible_names()
+    if wanted.strip() == "all":
+        if not names:
+            raise BackendUnavailableError(
+                "--gpus all finds no GPU: NVIDIA's driver or nvidia-ml-py (pip install 'epochcast[gpu]') is "
+                "missing. `epochcast profile doctor` says which; --device cpu measures without."
+            )
+        chosen = list(range(len(names)))
+    else:
+        chosen = _numbers(wanted, names)
+    kinds = sorted({names[number] for number in chosen}) if names else []
+    if len(kinds) > 1:
+        raise SchemaError(
+            f"--gpus {wanted}: these GPUs differ: {', '.join(kinds)}. Measure each kind into a table of its own."
+        )
+    return tuple(f"cuda:{number}" for number in chosen)
+
+
+def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
+    parts = [part.strip() for part in wanted.split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise SchemaError(f"--gpus {wanted!r} is neither `all` nor different numbers such as 0,1.")
+    numbers = [int(part) for part in parts]
+    if names is not None and max(numbers) >= len(names):
+        raise BackendUnavailableError(
+            f"there is no GPU {max(numbers)}: this machine has {len(names)}, numbered from 0."
+        )
+    return numbers
+
+
+def _visible_names() -> list[str] | None:
+    """Names of the GPUs that are visible here; None where the driver cannot be read."""
+    names, visible = gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None or visible is None:
+        return names
+    shown = [each.strip() for each in visible.split(",") if each.strip()]
+    return [names[int(each)] if each.isdecimal() and int(each) < len(names) else each for each in shown]

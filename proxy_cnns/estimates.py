@@ -1,0 +1,91 @@
+"""Rough estimates of how long a configuration runs on an H200, and how much memory it needs.
+
+They decide what a preset leaves out and how long a plan takes. They are within a factor of two or three of measured
+times, and are never written into a measurement table.
+"""
+
+from functools import lru_cache
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.operators.memory import peak_memory_gib
+from predictor.operators.operators import Operator, operators_of
+from predictor.operators.work import operator_work
+from proxy_cnns.configuration import Configuration, Subject
+
+__all__ = ["estimated_memory_gib", "estimated_ms", "estimated_seconds"]
+
+_BYTES_PER_S = 3e12
+_FLOP_PER_S = {"fp32": 40e12, "tf32": 120e12, "fp16": 200e12, "amp_fp16": 200e12, "amp_bf16": 200e12}
+_GROUPED = (
+    5.0  # factor on the bytes of an operator with groups: weight gradients of grouped convolutions are slow
+)
+_CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and inputs
+_LEAST_MS = 0.01  # launching the kernels of one operator
+
+_SETUP_S = {"operator": 0.015, "proxy": 0.15, "target": 3.0}
+"""Building, capturing and settling one configuration."""
+_ITERATIONS = {"operator": 10, "proxy": 30, "target": 30}
+"""Warm-up and repeats together."""
+
+
+def estimated_ms(subject: Subject, batch_size: int, mode: Mode) -> float:
+    """GPU time of one iteration (of an operator: forward and backward) on an H200, in ms.
+
+    A user's own CNN, which is not read before it runs, counts as ResNet-50.
+    """
+    half = _is_half(mode)
+    element_bytes = 2 * _CAST if half else 4
+    total = 0.0
+    for operator, count in _operators(subject).items():
+        flops, elements, fixed_elements, fixed_bytes, _, _ = operator_work(operator)
+        slow = _GROUPED if (operator.groups or 1) > 1 else 1
+        moved = batch_size * elements * slow * element_bytes + 4 * fixed_elements + fixed_bytes
+        seconds = max(batch_size * flops / _FLOP_PER_S[mode.precision], moved / _BYTES_PER_S)
+        total += count * max(_LEAST_MS, 1000 * seconds)
+    return total
+
+
+def estimated_memory_gib(subject: Subject, batch_size: int, mode: Mode) -> float:
+    """Device memory that it needs, in GiB; of an operator, that of one copy: maps, their gradients, workspace."""
+    if subject.operator is None:
+        return peak_memory_gib(_table(subject), batch_size, mode)
+    elements, element_bytes = _map_elements(subject.operator), 2 if _is_half(mode) else 4
+    return (batch_size * 2 * elements * element_bytes + 16 * subject.operator.parameters) / 2**30 + 0.5
+
+
+def estimated_seconds(configuration: Configuration) -> float:
+    """Time of measuring one configuration on an H200, in s."""
+    subject = configuration.subject
+    one_ms = estimated_ms(subject, configuration.batch_size, configuration.mode)
+    return _SETUP_S[subject.kind] + _ITERATIONS[subject.kind] * one_ms / 1000
+
+
+def _is_half(mode: Mode) -> bool:
+    return mode.precision.startswith(("amp", "fp16"))
+
+
+def _operators(subject: Subject) -> dict[Operator, int]:
+    return {subject.operator: 1} if subject.operator is not None else _of_table(_table(subject))
+
+
+def _table(subject: Subject) -> LayerTable:
+    from predictor.cnns.zoo import zoo_cnn
+
+    return subject.table if subject.table is not None else zoo_cnn("resnet50", subject.image_size)
+
+
+@lru_cache(maxsize=256)
+def _of_table(table: LayerTable) -> dict[Operator, int]:
+    return dict(operators_of(table))
+
+
+def _map_elements(operator: Operator) -> float:
+    """Elements of an operator's input and output, for one image."""
+    if operator.type == "optimizer":
+        return 0.0
+    sides = [
+        [getattr(operator, f"{side}_{part}") or 1 for part in ("channels", "height", "width")]
+        for side in ("in", "out")
+    ]
+    return float(sum(channels * height * width for channels, height, width in sides))

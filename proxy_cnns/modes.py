@@ -1,0 +1,83 @@
+"""Which modes a framework can be measured in: checked before a device is opened, so a dry run refuses them, too.
+
+Modes that depend on the GPU, such as TF32 on one before Ampere, are refused when the run opens it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import SchemaError
+from proxy_cnns.backends import check_framework
+from proxy_cnns.backends.protocol import ANY_GPU
+from proxy_cnns.configuration import Configuration
+
+__all__ = ["CPU_PRECISIONS", "measurable_modes", "refuse_captured_operators"]
+
+CPU_PRECISIONS = ("fp32",)
+
+_CHECKS = {
+    "pytorch": "proxy_cnns.backends.torch.modes",
+    "chainer": "proxy_cnns.backends.chainer.modes",
+}
+
+
+def measurable_modes(
+    modes: Sequence[Mode], device: str, *, precision_asked: bool = True, format_asked: bool = True
+) -> list[Mode]:
+    """Modes that the framework has on such a device, ``cpu`` or any other for a GPU.
+
+    A mode that it lacks is left out if its precision or memory format is a preset's default, unless none is left.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such framework, or it lacks a precision or memory format of the options. The message says
+        what it has.
+    """
+    kept: list[Mode] = []
+    refused: list[SchemaError] = []
+    for mode in modes:
+        plain = replace(mode, memory_format="nchw")
+        precision_lacks = _refusal(plain, device)
+        error = precision_lacks or _refusal(mode, device)
+        if error is None:
+            kept.append(mode)
+        elif precision_asked if precision_lacks else format_asked:
+            raise error
+        else:
+            refused.append(error)
+    if refused and not kept:
+        raise refused[0]
+    return kept
+
+
+def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
+    """Refuse operators with capture ``static_graph``, which they do not have; SchemaError."""
+    if any(
+        each.mode.capture == "static_graph" and each.subject.kind == "operator" for each in configurations
+    ):
+        raise SchemaError("an operator alone has no static graph: measure operators with --capture eager.")
+
+
+def _refusal(mode: Mode, device: str) -> SchemaError | None:
+    check_framework(mode.framework)
+    try:
+        if device == "cpu":
+            _check_on_cpu(mode)
+        if mode.framework in _CHECKS:
+            check: Callable[..., None] = import_module(_CHECKS[mode.framework]).check_mode
+            check(mode, None if device == "cpu" else ANY_GPU)
+    except SchemaError as error:
+        return error
+    return None
+
+
+def _check_on_cpu(mode: Mode) -> None:
+    if mode.precision not in CPU_PRECISIONS:
+        raise SchemaError(
+            f"{mode.precision} is not measured on a CPU. Measured there: {', '.join(CPU_PRECISIONS)}; pass --precision."
+        )
+    if mode.capture == "graph":
+        raise SchemaError("capture 'graph': a CPU has no graphs. Pass --capture eager.")

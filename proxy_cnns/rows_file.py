@@ -1,0 +1,465 @@
+"""The rows of a run: each on disk before the next is measured, and in the end a table with its sidecar.
+
+While a run goes on, `OUT.rows.jsonl` (one for each process) grows. Killing the run loses the configuration under way
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import io
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import ProfilingError, SchemaError
+from predictor.files import replace_file
+from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
+from predictor.operators.operators import operator_row
+from proxy_cnns.configuration import Configuration
+from proxy_cnns.profiler import Measured
+
+__all__ = [
+    "Key",
+    "Run",
+    "RunFile",
+    "configuration_key",
+    "key_of",
+    "measurement_row",
+    "read_run",
+    "reopen",
+    "repeats_of",
+    "rows_paths",
+    "series_of",
+    "sidecar_path",
+    "write_table",
+]
+
+Key = tuple[str, ...]
+"""Identity of a row within a run."""
+
+_KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture", "batch_size")
+_DIGITS = 6
+_MOST_REPEATS = 30
+
+
+def configuration_key(configuration: Configuration) -> Key:
+    """Key of the row that a configuration ends in."""
+    subject, mode = configuration.subject, configuration.mode
+    words = (mode.precision, mode.memory_format, mode.autotune, mode.capture)
+    return tuple(
+        str(each)
+        for each in (subject.kind, subject.name, subject.image_size, *words, configuration.batch_size)
+    )
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Key of a row."""
+    return tuple(str(row[name]) for name in _KEYS)
+
+
+def series_of(key: Key) -> Key:
+    """Key without its batch size: rows that differ in nothing else are a series."""
+    return key[:-1]
+
+
+def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Order of a table's rows, the same however and by how many processes they were measured."""
+    *words, batch_size = key_of(row)
+    return (*words[3:], *words[:2], int(words[2]), int(batch_size))
+
+
+def measurement_row(
+    configuration: Configuration, measured: Measured, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Columns of the measurement table; unknown values are left out.
+
+    Parameters
+    ----------
+    configuration : Configuration
+    measured : Measured
+    about : mapping
+        Columns that all rows of the run share: ``gpu``, ``framework_version``, ``host``, ...
+    """
+    row = {
+        "format_version": FORMAT_VERSION,
+        "source": "epochcast",
+        **about,
+        **_subject_columns(configuration),
+        "image_size": configuration.subject.image_size,
+        "batch_size": configuration.batch_size,
+        **_mode_columns(configuration.mode),
+        **_time_columns(measured),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "notes": "; ".join(measured.notes),
+    }
+    return {name: value for name, value in row.items() if value not in (None, "")}
+
+
+def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
+    """Every repeat in ms; of an operator the minimum, the quartiles and the maximum."""
+    times = {
+        "iteration_times_ms": measured.iteration_times_ms,
+        "gpu_times_ms": measured.gpu_times_ms or (),
+        "host_times_ms": measured.host_times_ms,
+    }
+    if kind == "operator":
+        quartiles = np.quantile(measured.times_ms, [0, 0.25, 0.5, 0.75, 1])
+        return {"quantiles_ms": [_rounded(each) for each in quartiles]}
+    kept = {name: [_rounded(each) for each in some[:_MOST_REPEATS]] for name, some in times.items() if some}
+    return kept | {"iterations_per_wall_time": measured.chunk}
+
+
+def _subject_columns(configuration: Configuration) -> dict[str, Any]:
+    subject = configuration.subject
+    if subject.operator is not None:
+        return operator_row(subject.operator)
+    return {"kind": subject.kind, "cnn": subject.name, "pass": "training"}
+
+
+def _mode_columns(mode: Mode) -> dict[str, Any]:
+    return asdict(mode) | {"n_gpus": 1, "loader_workers": 0}
+
+
+def _time_columns(measured: Measured) -> dict[str, Any]:
+    wall, gpu, host = measured.iteration_times_ms, measured.gpu_times_ms, measured.host_times_ms
+    lower, upper = np.quantile(wall, [0.25, 0.75])
+    return {
+        "iteration_time_ms": _rounded(np.median(wall)),
+        "gpu_time_ms": _rounded(np.median(gpu)) if gpu else None,
+        "host_time_ms": _rounded(np.median(host)) if host else None,
+        "peak_memory_mib": _rounded(measured.peak_memory_mib),
+        "conv_algorithms": measured.conv_algorithms,
+        "n_warmup": measured.n_warmup,
+        "n_repeats": len(wall),
+        "iteration_time_ms_iqr": _rounded(upper - lower),
+        "median_precision": _rounded(measured.precision),
+    }
+
+
+def _rounded(value: float | np.floating[Any] | None) -> float | None:
+    """Six significant digits: finer than any clock, in a third of the file."""
+    return None if value is None else float(f"{value:.{_DIGITS}g}")
+
+
+@dataclass(slots=True)
+class Run:
+    """The contents of a run on disk: rows and repeats by key, ended series, failures, readings of the device."""
+
+    identity: dict[str, Any] | None = None
+    rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    repeats: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    ended: dict[Key, dict[str, Any]] = field(default_factory=dict)
+    failed: dict[Key, str] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
+        """Add one line of a rows file. `recent`: keys of the rows since the device's last clean reading."""
+        if "row" in entry:
+            key = key_of(entry["row"])
+            self.rows[key], self.repeats[key] = dict(entry["row"]), entry.get("repeats", {})
+            recent.append(key)
+        elif "ended" in entry:
+            self._end(entry["ended"])
+        elif "failed" in entry:
+            self.failed[tuple(entry["failed"])] = entry["reason"]
+        elif "device" in entry:
+            if entry.get("disturbed"):
+                self._disturbed(entry, recent)
+            recent.clear()
+            self.events.append(dict(entry))
+
+    def ends(self, key: Key) -> dict[str, Any] | None:
+        """The end of a configuration's series, if the series ended at its batch size or a smaller one; else None."""
+        end = self.ended.get(series_of(key))
+        return end if end is not None and int(key[-1]) >= int(end["batch_size"]) else None
+
+    def _end(self, end: Mapping[str, Any]) -> None:
+        series = tuple(end["series"])
+        if series not in self.ended or int(end["batch_size"]) < int(self.ended[series]["batch_size"]):
+            self.ended[series] = dict(end)
+
+    def _disturbed(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
+        """Mark the rows since the last clean reading, or remove them."""
+        note = "disturbed: " + "; ".join(entry["disturbed"])
+        for key in recent:
+            if not entry["kept"]:
+                self.rows.pop(key, None)
+                self.repeats.pop(key, None)
+            elif key in self.rows:
+                self.rows[key]["notes"] = "; ".join(
+                    each for each in (self.rows[key].get("notes"), note) if each
+                )
+
+
+class RunFile:
+    """Appends lines to a rows file, under a lock that keeps other runs from writing to it.
+
+    `sync_each`: sync every row to disk before the next is measured, else once a second. A row outlives its process
+    either way, and with `sync_each` also a crash of the machine.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], *, sync_each: bool = True) -> None:
+        self.path, self._sync_each = path, sync_each
+        self._file = _opened(path)
+        self._synced = time.monotonic()
+        self._end = _drop_torn_line(self._file)
+        if self._end == 0:
+            self.append({"run": dict(identity)})
+
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Write one line.
+
+        Raises
+        ------
+        ProfilingError
+            If the disk is full or fails; the file then ends with the line before.
+        """
+        line = _compact(entry).encode() + b"\n"
+        try:
+            written = os.write(self._file, line)
+            if written != len(line):
+                raise OSError(28, os.strerror(28))
+            self._end += written
+            if self._sync_each or time.monotonic() - self._synced >= 1:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+        except OSError as error:
+            os.ftruncate(self._file, self._end)
+            raise _unwritable(self.path, error) from error
+
+    def close(self) -> None:
+        """Sync to disk, and release the lock."""
+        os.fsync(self._file)
+        os.close(self._file)
+
+
+def rows_paths(out: Path) -> list[Path]:
+    """Rows files of a run, one for each process that measured."""
+    return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
+
+
+def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
+    """Add the lines of one rows file to `run`; a line that a killed run did not finish is left out.
+
+    Raises
+    ------
+    SchemaError
+        If it belongs to a run of another identity (None: any will do), or is damaged.
+    """
+    recent: list[Key] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):  # what follows the last is torn
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise SchemaError(
+                f"{path}, line {number} is not JSON: {error}. Move the file away to measure anew."
+            ) from error
+        if "run" in entry:
+            _check_identity(entry["run"], identity, out)
+            run.identity = dict(entry["run"])
+        else:
+            run.take(entry, recent)
+
+
+def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
+    """Refuse the files of another run; the message says what differs."""
+    if wanted is None:
+        return
+    differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
+    if differs:
+        what = "; ".join(f"{name} {found.get(name)!r} there, {wanted.get(name)!r} now" for name in differs)
+        raise SchemaError(
+            f"{out} belongs to another run: {what}. Give another --out, or repeat that run's options."
+        )
+
+
+def _compact(value: Any) -> str:
+    """JSON on one line, without blanks."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _unwritable(path: Path, error: OSError) -> ProfilingError:
+    """Error of a full or failing disk."""
+    return ProfilingError(
+        f"{path} cannot be written: {error.strerror}. Earlier measurements are kept; make room, then repeat the "
+        "same command to go on."
+    )
+
+
+def _opened(path: Path) -> int:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise SchemaError(f"another run is writing {path}. Wait for it, or give another --out.") from None
+    return file
+
+
+def _drop_torn_line(file: int) -> int:
+    """Cut off a line that a killed run did not finish; return the file's size."""
+    size = os.fstat(file).st_size
+    end = size
+    while end > 0:
+        start = max(0, end - 65536)
+        found = os.pread(file, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end < size:
+        os.ftruncate(file, end)
+    return end
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)
+
+
+def sidecar_path(out: Path) -> Path:
+    """Path of the sidecar, with repeats, environment and device states: ``x.json`` beside ``x.csv``."""
+    name = out.name.removesuffix(".gz")
+    return out.with_name(name.removesuffix(".csv") + ".json" + (".gz" if out.name.endswith(".gz") else ""))
+
+
+def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
+    """The run of this identity (None: of any) that is on disk; an empty run if there is none.
+
+    Raises
+    ------
+    SchemaError
+        If `out` belongs to another run, saying what differs, or is no table of this command.
+    """
+    if not out.name.endswith((".csv", ".csv.gz")):
+        raise SchemaError(
+            f"--out {out} is neither .csv nor .csv.gz. Try: --out {out.name.split('.')[0]}.csv.gz"
+        )
+    if not out.parent.is_dir():
+        raise SchemaError(f"--out {out}: there is no folder {out.parent}. Make it, or write elsewhere.")
+    run = Run()
+    for path in rows_paths(out):
+        _read_rows(path, run, identity, out)
+    if run.identity is None and out.exists():
+        _read_finished(out, run, identity)
+    return run
+
+
+def reopen(out: Path) -> Path | None:
+    """Turn a finished table back into a rows file, to be added to; None where there is none, or already one.
+
+    Raises
+    ------
+    SchemaError
+        If `out` is no table of this command.
+    """
+    if rows_paths(out) or not out.exists():
+        return None
+    run = read_run(out, None)
+    entries: list[dict[str, Any]] = [{"run": run.identity}]
+    entries += [{"row": row, "repeats": run.repeats[key]} for key, row in run.rows.items()]
+    entries += [{"ended": end} for end in run.ended.values()]
+    entries += [{"failed": key, "reason": reason} for key, reason in run.failed.items()]
+    entries += run.events
+    path = out.with_name(f"{out.name}.rows.jsonl")
+    _replace(path, "".join(_compact(entry) + "\n" for entry in entries))
+    return path
+
+
+def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
+    """Write the table and its sidecar, each in one step, the same bytes for the same run.
+
+    Raises
+    ------
+    ProfilingError
+        If they cannot be written; the rows files are untouched.
+    """
+    import pandas as pd
+
+    ordered = sorted(run.rows.values(), key=_sort_key)
+    used = {name for row in ordered for name in row}
+    names = [column.name for column in COLUMNS if column.name in used]
+    table = pd.DataFrame(ordered, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
+    sidecar = {
+        "run": run.identity,
+        "environment": dict(environment),
+        "events": run.events,
+        "ended": list(run.ended.values()),
+        "failed": [{"failed": list(key), "reason": reason} for key, reason in run.failed.items()],
+        "largest_batch_sizes": _largest(run),
+        "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
+    }
+    _replace(sidecar_path(out), _lines(sidecar))
+    _replace(out, table)
+
+
+def _largest(run: Run) -> list[dict[str, Any]]:
+    """The largest batch size that was measured of each series that ended before its grid did."""
+    largest: dict[Key, int] = {}
+    for key in run.rows:
+        largest[series_of(key)] = max(largest.get(series_of(key), 0), int(key[-1]))
+    return [{"series": list(series), "batch_size": largest.get(series)} for series in run.ended]
+
+
+def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
+    """Read a table and its sidecar back, to add to them."""
+    import pandas as pd
+
+    beside = sidecar_path(out)
+    if not beside.is_file():
+        raise SchemaError(
+            f"{out} exists, and without {beside.name} it is no table of `epochcast profile`. Give another --out."
+        )
+    try:
+        sidecar = json.loads(_text(beside))
+        rows = pd.read_csv(io.StringIO(_text(out)), dtype=str, keep_default_na=False).to_dict("records")
+        _check_identity(sidecar["run"], identity, out)
+        run.identity = dict(sidecar["run"])
+        for row, repeats in zip(rows, sidecar["repeats"], strict=True):
+            run.take({"row": {key: value for key, value in row.items() if value}, "repeats": repeats}, [])
+        for entry in [*({"ended": end} for end in sidecar["ended"]), *sidecar["failed"]]:
+            run.take(entry, [])
+        run.events += sidecar["events"]
+    except (ValueError, KeyError, TypeError, OSError, EOFError) as error:
+        if isinstance(error, SchemaError):
+            raise
+        raise SchemaError(
+            f"{out} and {beside.name} do not belong together: {error}. Give another --out."
+        ) from error
+
+
+def _lines(sidecar: Mapping[str, Any]) -> str:
+    """JSON with a line for each entry of a list: small, and readable in a difference."""
+    parts = []
+    for name, value in sidecar.items():
+        if isinstance(value, list):
+            entries = ",\n".join(_compact(each) for each in value)
+            parts.append(f"{json.dumps(name)}: [\n{entries}\n]" if value else f"{json.dumps(name)}: []")
+        else:
+            parts.append(f"{json.dumps(name)}: {json.dumps(value, indent=1, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def _text(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode()
+
+
+def _replace(path: Path, text: str) -> None:
+    data = text.encode()
+    try:
+        replace_file(path, gzip.compress(data, mtime=0) if path.name.endswith(".gz") else data)
+    except OSError as error:
+        raise _unwritable(path, error) from error

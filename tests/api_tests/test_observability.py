@@ -1,0 +1,119 @@
+"""Every request has an id, a line in the log, a count and safe headers, whatever becomes of it."""
+
+import io
+import json
+import logging
+import re
+
+import pytest
+
+from api.observability import SECURITY_HEADERS, logging_json
+
+
+def test_every_answer_has_safe_headers(client):
+    for path in ("/healthz", "/v1/gpus/T4", "/v1/nothing", "/docs", "/docs/init.js", "/metrics"):
+        headers = client.get(path).headers
+        for name, value in SECURITY_HEADERS:
+            assert headers[name.decode()] == value.decode()
+        assert "content-security-policy" in headers
+        assert "server" not in headers
+
+
+def test_only_pages_may_run_scripts_and_only_our_own(client):
+    policy = client.get("/v1/gpus/T4").headers["content-security-policy"]
+    assert policy == "default-src 'none'; frame-ancestors 'none'"
+    policy = client.get("/docs").headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_other_origins_get_no_permission(client):
+    for method in ("GET", "OPTIONS"):
+        headers = {"Origin": "https://elsewhere.example", "Access-Control-Request-Method": "POST"}
+        answer = client.request(method, "/v1/gpus/T4", headers=headers)
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_a_request_id_is_made_or_kept_if_it_is_a_plain_word(client):
+    made = {client.get("/healthz").headers["x-request-id"] for _ in range(5)}
+    assert len(made) == 5
+    assert client.get("/healthz", headers={"X-Request-ID": "mine-1"}).headers["x-request-id"] == "mine-1"
+    for odd in ("a b", "x" * 65, '"},{', ""):
+        assert client.get("/healthz", headers={"X-Request-ID": odd}).headers["x-request-id"] != odd
+
+
+@pytest.fixture
+def log(client, monkeypatch):
+    """What is logged while a test runs."""
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    with logging_json("info"):
+        yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_request_is_one_line_of_json(client, log):
+    client.get("/v1/cnns/resnet50?image_size=64", headers={"X-Request-ID": "mine"})
+    (line,) = [each for each in log() if each["logger"] == "epochcast.access"]
+    assert line.pop("ms") > 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    assert line == {
+        "level": "info",
+        "logger": "epochcast.access",
+        "request_id": "mine",
+        "method": "GET",
+        "path": "/v1/cnns/resnet50",
+        "status": 200,
+        "client": "testclient",
+    }
+
+
+def test_a_failure_is_a_problem_with_the_id_under_which_it_is_logged(client, log, monkeypatch):
+    monkeypatch.setattr(client.app.state.serving, "offers", None)
+    answer = client.get("/v1/offers", headers={"X-Request-ID": "mine"})
+    assert answer.status_code == 500
+    assert "mine" in answer.json()["detail"]
+    assert "NoneType" not in answer.text
+    (line,) = [each for each in log() if each["level"] == "error"]
+    assert "NoneType" in line["exception"]
+    assert line["request_id"] == "mine"
+
+
+def test_nothing_sent_can_forge_a_line(client, log):
+    client.get("/v1/gpus/%0A%7B%22level%22:%22error%22%7D")
+    assert [line["level"] for line in log()] == ["info"]
+
+
+def test_logging_leaves_other_loggers_as_they_were():
+    logger = logging.getLogger("epochcast")
+    before = (logger.level, logger.propagate, list(logger.handlers))
+    with logging_json("debug"):
+        pass
+    assert (logger.level, logger.propagate, list(logger.handlers)) == before
+
+
+def test_requests_are_counted_by_route_and_status(client):
+    def count(text, labels):
+        found = re.search(rf"^epochcast_requests_total\{{{re.escape(labels)}\}} (\S+)", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    labels = 'method="GET",route="/v1/gpus/{name}",status="404"'
+    before = client.get("/metrics").text
+    client.get("/v1/gpus/T5")
+    client.get("/v1/gpus/T6")
+    after = client.get("/metrics").text
+    assert count(after, labels) - count(before, labels) == 2
+    assert (
+        'epochcast_request_seconds_bucket{le="+Inf",method="GET",route="/v1/gpus/{name}",status="404"}'
+        in after
+    )
+    assert "process_resident_memory_bytes" in after
+
+
+def test_paths_that_nobody_knows_make_no_series(client):
+    for i in range(5):
+        client.get(f"/secret/{i}")
+        client.request(f"M{i}", f"/secret/{i}")
+    text = client.get("/metrics").text
+    assert "secret" not in text
+    assert 'method="M1"' not in text
+    assert 'epochcast_requests_total{method="any",route="other",status="404"}' in text

@@ -1,0 +1,160 @@
+"""The designed libraries: fixed, of no CNN's own shapes but the named ones', and near to every CNN's layers."""
+
+import hashlib
+from collections import defaultdict
+from math import dist, log2
+from statistics import quantiles
+
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.operators import Operator, operators_of
+from proxy_cnns.designs import (
+    COMMON_CNNS,
+    LIBRARY_CNNS,
+    common_operators,
+    designed_operators,
+    same_work,
+)
+from proxy_cnns.presets import preset
+
+_WITHOUT_TIME = {"flatten", "pad", "other"}
+
+
+@pytest.fixture(scope="module")
+def zoo_operators() -> set[Operator]:
+    return {operator for name in zoo_names() for operator in operators_of(zoo_cnn(name))}
+
+
+def _kind(operator: Operator) -> tuple[object, ...]:
+    """What must be equal for a neighbour: cuDNN and PyTorch run another kernel where it differs."""
+    window = (operator.kernel_height, operator.kernel_width, operator.stride_height)
+    if operator.type == "conv2d":
+        return (operator.type, *window, _grouping(operator), operator.in_height == 1)
+    if operator.type in ("max_pool", "avg_pool"):
+        whole = operator.kernel_height == operator.in_height and (operator.in_height or 0) > 2
+        return (operator.type, "global") if whole else (operator.type, *window)
+    return operator.type, operator.kind, operator.passes
+
+
+def _grouping(operator: Operator) -> str:
+    if (operator.groups or 1) == 1:
+        return "dense"
+    return "depthwise" if operator.groups == operator.in_channels else "grouped"
+
+
+def _place(operator: Operator) -> tuple[float, ...]:
+    """Shape as a point in logs to base 2; other than convolutions by their numbers and, half as much, channels."""
+    channels, side = operator.in_channels or 1, operator.in_height or 1
+    width = channels // (operator.groups or 1) if _grouping(operator) == "grouped" else 1
+    if operator.type in ("conv2d", "conv_transpose2d", "linear"):
+        return log2(channels), log2(side), log2(operator.out_channels or 1), log2(width)
+    numbers = max(channels * side * side, 4096)  # below, only the launch counts
+    return (
+        log2(numbers),
+        log2(channels) / 2,
+        log2(operator.n_tensors),
+        log2(max(operator.parameters, 10**6)) / 2,
+    )
+
+
+def _distances(library: tuple[Operator, ...], wanted: set[Operator]) -> list[tuple[float, str, str]]:
+    """Distance of each wanted operator to its nearest neighbour in the library, with both names."""
+    of_kind = defaultdict(list)
+    for operator in library:
+        of_kind[_kind(operator)].append((_place(operator), operator.name))
+    found = []
+    for operator in wanted:
+        neighbours = of_kind[_kind(operator)] or [((float("inf"),) * 4, "none")]
+        place = _place(operator)
+        distance, name = min((dist(place, at), name) for at, name in neighbours)
+        found.append((distance, operator.name, name))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("scale", "cnns", "median", "most", "worst"),
+    [(0.9, COMMON_CNNS, 0.6, 1.35, 3.8), (2.0, LIBRARY_CNNS, 0.4, 0.9, 2.0)],
+    ids=["quick", "library"],
+)
+def test_every_operator_of_the_zoo_has_a_near_neighbour(scale, cnns, median, most, worst, zoo_operators):
+    distances = _distances(designed_operators(scale) + common_operators(cnns), zoo_operators)
+    for distance, operator, neighbour in distances[-5:]:
+        print(f"{distance:.2f} octaves: {operator} -> {neighbour}")
+    alone = [distance for distance, _, _ in distances]
+    assert quantiles(alone, n=20)[9] < median
+    assert quantiles(alone, n=20)[18] < most
+    assert alone[-1] < worst
+
+
+def test_no_designed_shape_is_a_real_cnns(zoo_operators):
+    real = {same_work(operator) for operator in zoo_operators}
+    assert not real & {same_work(operator) for operator in designed_operators(3.0)}
+
+
+def test_real_shapes_in_the_libraries_are_those_of_the_named_cnns():
+    named = {operator for name in LIBRARY_CNNS for operator in operators_of(zoo_cnn(name))}
+    assert set(common_operators(LIBRARY_CNNS)) <= named
+    assert set(COMMON_CNNS) < set(LIBRARY_CNNS)
+
+
+def test_a_finer_library_holds_every_shape_of_a_coarser_one():
+    assert set(designed_operators(0.85)) < set(designed_operators(3.0))
+
+
+def test_no_shape_is_there_twice():
+    for name in ("quick", "library"):
+        names = [subject.name for subject in preset(name).subjects]
+        assert len(names) == len(set(names))
+
+
+def test_every_type_that_costs_time_is_there():
+    types = {operator.type for operator in designed_operators(0.85)}
+    measured = {name for name, entry in OPERATOR_TYPES.items() if entry.is_measured}
+    assert types == measured - _WITHOUT_TIME
+
+
+def test_output_sizes_follow_from_kernel_stride_and_padding():
+    for operator in designed_operators(3.0):
+        if operator.type in ("conv2d", "max_pool", "avg_pool") and not _widens(operator):
+            for part in ("height", "width"):
+                size, kernel, stride, padding, out = (
+                    getattr(operator, f"{what}_{part}")
+                    for what in ("in", "kernel", "stride", "padding", "out")
+                )
+                reach = (operator.dilation or 1) * (kernel - 1) + 1
+                assert out == (size + 2 * padding - reach) // stride + 1 >= 1
+                assert padding <= reach // 2
+
+
+def test_pools_that_widen_have_the_window_of_an_adaptive_pool():
+    widening = [each for each in designed_operators(3.0) if each.type == "avg_pool" and _widens(each)]
+    assert len(widening) >= 4
+    for operator in widening:
+        assert operator.kernel_height == -(-operator.in_height // operator.out_height) == 1
+        assert operator.stride_height == operator.in_height // operator.out_height == 0
+
+
+def test_small_maps_have_every_kind_of_layer_that_ends_a_cnn_for_small_images():
+    small = [each for each in designed_operators(0.85) if (each.in_height or 9) <= 3]
+    depthwise = {each.kernel_height for each in small if each.groups == each.in_channels and each.groups}
+    assert depthwise >= {3, 5}
+    kinds = {each.type for each in small}
+    assert kinds >= {"batch_norm", "add", "multiply", "concat", "stochastic_depth", "permute", "avg_pool"}
+
+
+def test_groups_divide_the_channels():
+    for operator in designed_operators(3.0):
+        if operator.type == "conv2d":
+            assert operator.in_channels % operator.groups == operator.out_channels % operator.groups == 0
+
+
+def _widens(operator):
+    return operator.out_height > operator.in_height
+
+
+@pytest.mark.parametrize(("name", "digest"), [("quick", "1d965a87cc0e"), ("library", "0be19124bce7")])
+def test_a_preset_is_the_same_on_every_machine_and_changes_on_purpose_only(name, digest):
+    names = "\n".join(subject.name for subject in preset(name).subjects)
+    assert hashlib.sha256(names.encode()).hexdigest()[:12] == digest

@@ -1,0 +1,190 @@
+"""Readings of a device: what disturbs, what does not, and how NVIDIA's library is asked."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+from waiting import wait_until
+
+from predictor.errors import NoisyMeasurementError
+from proxy_cnns.device import DeviceState, disturbances, open_monitor, refuse_busy
+
+OTHER = "4711 train.py (1024 MiB)"
+
+
+class NvmlError(Exception):
+    """What a function raises that this GPU does not support."""
+
+
+def nvml(**answers):
+    """NVIDIA's library with these answers by function; everything else is not supported."""
+
+    def not_supported(*arguments):
+        raise NvmlError("Not Supported")
+
+    usual = {
+        "nvmlInit": None,
+        "nvmlDeviceGetClockInfo": 1980,
+        "nvmlDeviceGetPowerUsage": 512_300,
+        "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+        "nvmlDeviceGetEccMode": (1, 1),
+        "nvmlDeviceGetComputeRunningProcesses": [],
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=3, memory=0),
+        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=2**30),
+        "nvmlSystemGetProcessName": "/usr/bin/train.py",
+    } | answers
+    library = SimpleNamespace(NVMLError=NvmlError, NVML_CLOCK_SM=1, NVML_CLOCK_MEM=2, NVML_TEMPERATURE_GPU=0)
+    names = ["EccMode", "PersistenceMode", "ComputeMode", "PerformanceState", "Temperature", "TotalEccErrors"]
+    names += ["CurrentClocksEventReasons", "CurrentClocksThrottleReasons"]
+    for name in (f"nvmlDeviceGet{each}" for each in names):
+        setattr(library, name, not_supported)
+    for name, answer in usual.items():
+        setattr(library, name, lambda *_arguments, answer=answer: answer)
+    library.nvmlDeviceGetHandleByIndex = lambda number: ("index", number)
+    library.nvmlDeviceGetHandleByUUID = lambda uuid: ("uuid", uuid)
+    return library
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Install a library with these answers."""
+
+    def install(**answers):
+        found = nvml(**answers)
+        monkeypatch.setitem(sys.modules, "pynvml", found)
+        return found
+
+    return install
+
+
+def test_a_reading_is_in_the_units_of_the_state(library):
+    library()
+    state = open_monitor("cuda:0").read()
+    assert (state.sm_clock_mhz, state.power_draw_w, state.power_limit_w) == (1980, 512.3, 700)
+    assert (state.ecc, state.memory_used_mib, state.utilisation_percent) == (True, 1024, 3)
+
+
+def test_what_a_gpu_does_not_tell_is_none_and_not_in_the_row(library):
+    library()
+    state = open_monitor("cuda:0").read()
+    assert state.temperature_c is None
+    assert "temperature_c" not in state.row()
+
+
+def test_throttle_reasons_are_named(library):
+    library(nvmlDeviceGetCurrentClocksEventReasons=0x4 | 0x40)
+    assert set(open_monitor("cuda:0").read().throttle_reasons) == {"sw_power_cap", "hw_thermal_slowdown"}
+
+
+def test_an_older_driver_is_asked_in_its_words(library):
+    library(nvmlDeviceGetCurrentClocksThrottleReasons=0x20)
+    assert open_monitor("cuda:0").read().throttle_reasons == ("sw_thermal_slowdown",)
+
+
+def test_our_own_process_is_not_another(library):
+    processes = [
+        SimpleNamespace(pid=os.getpid(), usedGpuMemory=1),
+        SimpleNamespace(pid=4711, usedGpuMemory=2**30),
+    ]
+    found = library(nvmlDeviceGetComputeRunningProcesses=[])
+    monitor = open_monitor("cuda:0")
+    monitor.start()
+    monitor.settle()
+    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: processes
+    assert monitor.read().other_processes == (OTHER,)
+
+
+def test_in_a_container_we_learn_what_the_driver_calls_us(library):
+    found = library(nvmlDeviceGetComputeRunningProcesses=[])
+    monitor = open_monitor("cuda:0")
+    monitor.start()
+    found.nvmlDeviceGetComputeRunningProcesses = lambda _handle: [SimpleNamespace(pid=9, usedGpuMemory=None)]
+    assert monitor.read().other_processes == ()
+    monitor.settle()
+    assert monitor.read().other_processes == ()
+
+
+def test_who_was_there_before_us_stays_another(library):
+    library(nvmlDeviceGetComputeRunningProcesses=[SimpleNamespace(pid=4711, usedGpuMemory=2**30)])
+    monitor = open_monitor("cuda:0")
+    assert monitor.start().other_processes == (OTHER,)
+    monitor.settle()
+    assert monitor.read().other_processes == (OTHER,)
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "handle"),
+    [
+        ("", "cuda:1", ("index", 1)),
+        ("3,5", "cuda:1", ("index", 5)),
+        ("GPU-ab,GPU-cd", "cuda:0", ("uuid", "GPU-ab")),
+    ],
+)
+def test_the_gpu_is_the_one_that_the_framework_sees(library, monkeypatch, visible, device, handle):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = library()
+    asked = []
+    found.nvmlDeviceGetMemoryInfo = lambda of: asked.append(of) or SimpleNamespace(used=0)
+    open_monitor(device).read()
+    assert asked == [handle]
+
+
+def test_without_the_library_the_state_says_why(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert "pip install 'epochcast[gpu]'" in open_monitor("cuda:0").read().missing
+
+
+def test_without_a_driver_the_state_says_why(library):
+    found = library()
+    found.nvmlInit = lambda: (_ for _ in ()).throw(NvmlError("Driver Not Loaded"))
+    assert "Driver Not Loaded" in open_monitor("cuda:0").read().missing
+
+
+def test_a_cpu_tells_what_others_used():
+    monitor = open_monitor("cpu")
+    told = [monitor.read().cpu_busy]
+    wait_until(lambda: told.append(monitor.read().cpu_busy) or told[-1] is not None)
+    assert 0 <= told[-1] <= 1.5
+
+
+@pytest.mark.parametrize(
+    ("device", "state", "reason"),
+    [
+        ("cuda:0", DeviceState(other_processes=(OTHER,)), "process 4711 train.py"),
+        ("cuda:0", DeviceState(utilisation_percent=40), "40 %.*not visible"),
+        ("cpu", DeviceState(cpu_busy=0.8), "other processes use 80 % of the processors"),
+    ],
+)
+def test_a_busy_device_is_refused(device, state, reason):
+    with pytest.raises(NoisyMeasurementError, match=rf"{device} is not free: .*{reason}.*--allow-noise"):
+        refuse_busy(state, device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_free_device_is_not_refused(device):
+    refuse_busy(DeviceState(cpu_busy=0.05, utilisation_percent=1), device)
+
+
+@pytest.mark.parametrize(
+    ("after", "reason"),
+    [
+        (DeviceState(throttle_reasons=("hw_slowdown",)), "slowed down: hw_slowdown"),
+        (DeviceState(other_processes=(OTHER,)), "is on the GPU"),
+        (DeviceState(ecc_errors=2), "uncorrected memory errors"),
+        (DeviceState(cpu_busy=0.5), "used 50 % of the processors"),
+        (DeviceState(power_limit_w=350), "power limit changed"),
+    ],
+)
+def test_a_disturbance_is_named(after, reason):
+    assert any(reason in each for each in disturbances(DeviceState(), after))
+
+
+@pytest.mark.parametrize("harmless", ["gpu_idle", "sw_power_cap", "applications_clocks_setting"])
+def test_how_a_gpu_runs_under_load_is_no_disturbance(harmless):
+    assert disturbances(DeviceState(), DeviceState(throttle_reasons=(harmless,))) == []
+
+
+def test_a_process_that_was_there_from_the_start_disturbs_all_the_same():
+    state = DeviceState(other_processes=(OTHER,))
+    assert disturbances(state, state) == [f"process {OTHER} is on the GPU"]

@@ -1,0 +1,175 @@
+"""Presets: what is measured, in which order, and what is left out."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.operators.operators import operators_of
+from proxy_cnns.configuration import Builder
+from proxy_cnns.estimates import estimated_seconds
+from proxy_cnns.presets import PRESETS, configurations, preset
+
+
+def test_every_preset_has_subjects_batch_sizes_and_modes_each_once():
+    presets = {name: preset(name) for name in PRESETS}
+    assert [name for name, chosen in presets.items() if chosen.name != name] == []
+    parts = [part for each in presets.values() for part in (each.subjects, each.batch_sizes, each.modes)]
+    assert all(part and len(set(part)) == len(part) for part in parts)
+
+
+def test_every_subject_says_in_one_way_what_runs():
+    subjects = (subject for name in PRESETS for subject in preset(name).subjects)
+    ways = {sum(x is not None for x in (each.table, each.operator, each.builder)) for each in subjects}
+    assert ways == {1}
+
+
+def test_quick_has_one_mode_six_batch_sizes_and_ends_within_three_minutes():
+    chosen = preset("quick")
+    planned, _ = configurations(chosen)
+    assert (len(chosen.modes), len(chosen.batch_sizes)) == (1, 6)
+    assert sum(map(estimated_seconds, planned)) < 160
+
+
+def test_whatever_is_left_out_is_measured_at_smaller_batches():
+    for name in ("quick", "library"):
+        planned, left_out = configurations(preset(name), modes=[Mode(precision="tf32")])
+        smallest = {each.subject.name for each in planned if each.batch_size <= 16}
+        assert left_out
+        assert {each.subject.name for each in left_out} <= smallest
+
+
+def test_library_is_finer_than_quick_in_shapes_batch_sizes_and_modes():
+    quick, library = preset("quick"), preset("library")
+    for part in ("subjects", "batch_sizes", "modes"):
+        assert set(getattr(quick, part)) < set(getattr(library, part))
+    words = {(mode.precision, mode.memory_format) for mode in library.modes}
+    assert words == {(p, m) for p in ("tf32", "fp32", "amp_bf16") for m in ("nchw", "channels_last")}
+
+
+def test_zoo_has_every_distinct_operator_of_every_cnn():
+    wanted = {operator for name in zoo_names() for operator in operators_of(zoo_cnn(name))}
+    assert {subject.operator for subject in preset("zoo").subjects} == wanted
+
+
+def test_founding_has_the_studys_batch_sizes():
+    assert set(preset("founding").batch_sizes) >= {5, 7, 8, 10, 12, 14, 16, 18, 50, 64, 110, 180, 500, 512}
+
+
+def test_the_fine_grid_has_six_cnns_at_thirty_batch_sizes_with_their_operators():
+    chosen = preset("fine")
+    kinds = Counter(subject.kind for subject in chosen.subjects)
+    assert kinds["target"] == 6
+    assert kinds["operator"] == len(preset("fine-operators").subjects)
+    assert len(chosen.batch_sizes) >= 30
+    assert (min(chosen.batch_sizes), max(chosen.batch_sizes)) == (2, 1024)
+    assert chosen.batch_sizes == preset("fine-operators").batch_sizes == preset("fine-targets").batch_sizes
+
+
+def test_targets_are_more_than_sixteen_cnns_at_small_and_usual_images():
+    subjects = preset("targets").subjects
+    assert len({subject.name for subject in subjects}) > 16
+    assert {28, 32, 224, 299} == {subject.image_size for subject in subjects}
+
+
+def test_one_cnns_preset_has_its_operators_at_its_usual_or_the_named_size():
+    usual, small = preset("cnn:resnet18"), preset("cnn:resnet18@64")
+    assert {subject.operator for subject in usual.subjects} == set(operators_of(zoo_cnn("resnet18")))
+    assert {subject.operator for subject in small.subjects} == set(operators_of(zoo_cnn("resnet18", 64)))
+
+
+def test_named_targets_are_those_cnns():
+    subjects = preset("targets:resnet18@64,lenet5").subjects
+    assert [(subject.name, subject.image_size) for subject in subjects] == [("resnet18", 64), ("lenet5", 28)]
+
+
+def test_a_users_file_gives_its_operators_or_itself(tmp_path, torch):
+    folder = tmp_path / "a@b"
+    folder.mkdir()
+    (folder / "mine.py").write_text(
+        "def make():\n    from torch import nn\n    return nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU())\n"
+    )
+    operators = preset(f"cnn:{folder}/mine.py:make@48").subjects
+    assert {subject.operator.type for subject in operators} == {"conv2d", "activation", "loss", "optimizer"}
+    target = preset(f"targets:{folder}/mine.py:make").subjects[0]
+    assert (target.name, target.image_size, target.builder) == (
+        "mine.make",
+        224,
+        Builder(folder / "mine.py", "make"),
+    )
+
+
+def test_configurations_come_mode_by_mode_and_batch_size_by_batch_size():
+    modes = [Mode(precision="tf32"), Mode(precision="fp32")]
+    planned, _ = configurations(preset("cnn:lenet5"), batch_sizes=(64, 8), modes=modes)
+    order = list(dict.fromkeys((each.mode.precision, each.batch_size) for each in planned))
+    assert order == [("tf32", 64), ("tf32", 8), ("fp32", 64), ("fp32", 8)]
+
+
+def test_the_optimizer_step_is_measured_at_one_batch_size():
+    planned, _ = configurations(preset("cnn:lenet5"))
+    assert [each.batch_size for each in planned if each.subject.operator.type == "optimizer"] == [64]
+
+
+def test_changes_of_layout_are_views_in_pytorch_and_copies_in_chainer():
+    def permutes(framework):
+        planned, _ = configurations(preset("cnn:convnext_tiny"), [16], [Mode(framework=framework)])
+        return [each for each in planned if each.subject.operator.type == "permute"]
+
+    assert not permutes("pytorch")
+    assert permutes("chainer")
+
+
+def test_channel_shuffles_are_measured():
+    planned, _ = configurations(preset("cnn:shufflenet_v2_x1_0"), [16], [Mode()])
+    assert any(each.subject.operator.type == "permute" for each in planned)
+
+
+def test_the_first_fiftieth_of_a_preset_holds_most_types_of_operator():
+    subjects = preset("library").subjects
+    types = {subject.operator.type for subject in subjects}
+    assert len({subject.operator.type for subject in subjects[: len(subjects) // 50]}) > len(types) / 2
+
+
+def test_an_unknown_preset_names_the_nearest():
+    with pytest.raises(SchemaError, match="'quick'"):
+        preset("quik")
+
+
+@pytest.mark.parametrize("name", ["cnn:", "targets:", "cnn: ", "cnn"])
+def test_a_preset_of_cnns_without_one_says_what_belongs_behind_the_colon(name):
+    with pytest.raises(SchemaError, match=r"names no CNN behind the colon. Try: (cnn|targets):resnet50, "):
+        preset(name)
+
+
+@pytest.mark.parametrize("name", ["quick:resnet50", ""])
+def test_half_a_preset_is_refused(name):
+    with pytest.raises(SchemaError, match="no preset is called"):
+        preset(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "why"),
+    [
+        ("cnn:resnet5", UnknownCnnError, "resnet50"),
+        ("targets:lenet5,resnet5", UnknownCnnError, "resnet50"),
+        ("cnn:alexnet@32", OutOfRangeError, "63"),
+        ("cnn:resnet18@big", SchemaError, "image size"),
+        ("cnn:absent.py:make", SchemaError, "not a file"),
+    ],
+)
+def test_a_preset_of_what_does_not_exist_is_refused_with_the_reason(name, error, why):
+    with pytest.raises(error, match=why):
+        preset(name)
+
+
+def test_planning_needs_neither_pandas_nor_a_framework():
+    code = (
+        "import sys; from proxy_cnns.presets import *; configurations(preset('quick')); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"pandas", "torch", "chainer"} & set(done.stdout.split())

@@ -1,0 +1,234 @@
+"""Rows on disk: torn lines, full disks, other runs' files, and tables that the core reads."""
+
+import errno
+import gzip
+import json
+import os
+
+import pytest
+from small_subjects import OPERATORS, TARGETS, configurations_of
+
+from predictor.errors import ProfilingError, SchemaError
+from predictor.measurements.table import read_measurements, write_measurements
+from proxy_cnns.profiler import Measured
+from proxy_cnns.rows_file import (
+    RunFile,
+    configuration_key,
+    measurement_row,
+    read_run,
+    reopen,
+    repeats_of,
+    rows_paths,
+    sidecar_path,
+    write_table,
+)
+
+IDENTITY = {"preset": "quick", "gpu": "NVIDIA H200"}
+ABOUT = {"framework": "pytorch", "framework_version": "2.11.0", "gpu": "NVIDIA H200", "device_kind": "gpu"}
+MEASURED = Measured((2.0, 2.1), (1.9, 1.9), (0.5,), 100.0, None, n_warmup=7, chunk=3)
+SETTINGS = configurations_of(TARGETS) + configurations_of(OPERATORS)
+
+
+def entry_of(configuration, measured=MEASURED):
+    row = measurement_row(configuration, measured, ABOUT)
+    return {"row": row, "repeats": repeats_of(measured, configuration.subject.kind)}
+
+
+@pytest.fixture(params=["run.csv", "run.csv.gz"])
+def out(request, tmp_path):
+    return tmp_path / request.param
+
+
+@pytest.fixture
+def rows_path(out):
+    return out.with_name(f"{out.name}.rows.jsonl")
+
+
+@pytest.fixture
+def filled(out, rows_path):
+    file = RunFile(rows_path, IDENTITY)
+    for configuration in SETTINGS:
+        file.append(entry_of(configuration))
+    file.close()
+    return out
+
+
+def test_every_row_is_read_back(filled):
+    assert set(read_run(filled, IDENTITY).rows) == {
+        configuration_key(configuration) for configuration in SETTINGS
+    }
+
+
+def test_a_torn_last_line_is_dropped(filled, rows_path):
+    rows_path.write_bytes(rows_path.read_bytes()[:-20])
+    assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS) - 1
+
+
+def test_after_a_torn_line_rows_are_appended_whole(filled, rows_path):
+    rows_path.write_bytes(rows_path.read_bytes()[:-20])
+    file = RunFile(rows_path, IDENTITY)
+    file.append(entry_of(SETTINGS[-1]))
+    file.close()
+    assert len(read_run(filled, IDENTITY).rows) == len(SETTINGS)
+
+
+def test_a_row_is_in_the_file_before_it_is_closed(out, rows_path):
+    file = RunFile(rows_path, IDENTITY, sync_each=False)
+    file.append(entry_of(SETTINGS[0]))
+    assert len(read_run(out, IDENTITY).rows) == 1
+    file.close()
+
+
+def test_a_damaged_line_is_named(filled, rows_path):
+    lines = rows_path.read_bytes().split(b"\n")
+    rows_path.write_bytes(b"\n".join([lines[0], b"{not json", *lines[1:]]))
+    with pytest.raises(SchemaError, match=r"line 2 is not JSON"):
+        read_run(filled, IDENTITY)
+
+
+def test_another_runs_file_is_refused_with_what_differs(filled):
+    with pytest.raises(SchemaError, match=r"preset 'quick' there, 'library' now.*another --out"):
+        read_run(filled, IDENTITY | {"preset": "library"})
+
+
+def test_two_runs_do_not_write_one_file(rows_path):
+    file = RunFile(rows_path, IDENTITY)
+    with pytest.raises(SchemaError, match="another run is writing"):
+        RunFile(rows_path, IDENTITY)
+    file.close()
+
+
+def test_the_table_is_what_the_core_reads(filled):
+    write_table(read_run(filled, IDENTITY), filled, {"driver": "580"})
+    table = read_measurements(filled)
+    assert len(table) == len(SETTINGS)
+    assert set(table["gpu_time_ms"]) == {1.9}
+    assert table.loc[table["kind"] == "target", "n_warmup"].tolist() == [7.0] * 8
+
+
+def test_the_table_is_written_as_the_core_writes_it(filled, tmp_path):
+    write_table(read_run(filled, IDENTITY), filled, {})
+    write_measurements(read_measurements(filled), tmp_path / "again.csv")
+    text = gzip.decompress(filled.read_bytes()) if filled.suffix == ".gz" else filled.read_bytes()
+    assert text == (tmp_path / "again.csv").read_bytes()
+
+
+def test_the_same_run_gives_the_same_bytes(filled):
+    run = read_run(filled, IDENTITY)
+    write_table(run, filled, {})
+    first = filled.read_bytes()
+    run.rows = dict(reversed(run.rows.items()))
+    write_table(run, filled, {})
+    assert filled.read_bytes() == first
+
+
+def test_the_sidecar_keeps_every_repeat_of_a_cnn_and_quartiles_of_an_operator(filled):
+    write_table(read_run(filled, IDENTITY), filled, {"driver": "580"})
+    path = sidecar_path(filled)
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    sidecar = json.loads(text)
+    assert sidecar["environment"] == {"driver": "580"}
+    assert sidecar["repeats"][-1]["iteration_times_ms"] == [2.0, 2.1]
+    assert sidecar["repeats"][0] == {"quantiles_ms": [1.9] * 5}
+
+
+def test_a_finished_table_is_opened_again(filled, rows_path):
+    run = read_run(filled, IDENTITY)
+    write_table(run, filled, {})
+    rows_path.unlink()
+    assert read_run(filled, IDENTITY).rows.keys() == run.rows.keys()
+    assert reopen(filled) == rows_path
+    assert read_run(filled, IDENTITY).repeats == run.repeats
+
+
+def test_the_end_of_a_series_outlives_the_run(out, rows_path):
+    file = RunFile(rows_path, IDENTITY)
+    key = configuration_key(SETTINGS[4])  # batch 64
+    file.append(entry_of(SETTINGS[0]))
+    file.append({"ended": {"series": key[:-1], "batch_size": 64, "reason": "out of memory"}})
+    file.close()
+    write_table(read_run(out, IDENTITY), out, {})
+    rows_path.unlink()
+    run = read_run(out, IDENTITY)
+    assert run.ends((*key[:-1], "128"))["reason"] == "out of memory"
+    assert run.ends((*key[:-1], "16")) is None
+
+
+def test_a_table_of_another_kind_is_not_overwritten(out):
+    out.write_text("gpu,cnn\nT4,resnet50\n")
+    with pytest.raises(SchemaError, match="no table of `epochcast profile`"):
+        read_run(out, IDENTITY)
+
+
+def test_a_table_beside_a_sidecar_of_another_is_refused(filled, rows_path):
+    write_table(read_run(filled, IDENTITY), filled, {})
+    rows_path.unlink()
+    beside = sidecar_path(filled)
+    text = gzip.decompress(beside.read_bytes()) if beside.suffix == ".gz" else beside.read_bytes()
+    sidecar = json.loads(text)
+    sidecar["repeats"].pop()
+    text = json.dumps(sidecar).encode()
+    beside.write_bytes(gzip.compress(text) if beside.suffix == ".gz" else text)
+    with pytest.raises(SchemaError, match="do not belong together"):
+        read_run(filled, IDENTITY)
+
+
+@pytest.mark.parametrize("name", ["table", "table.json", "table.parquet"])
+def test_only_csv_is_written(tmp_path, name):
+    with pytest.raises(SchemaError, match=r"neither .csv nor .csv.gz"):
+        read_run(tmp_path / name, IDENTITY)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SchemaError, match="there is no folder"):
+        read_run(tmp_path / "none" / "x.csv", IDENTITY)
+
+
+@pytest.mark.parametrize("short", [True, False], ids=["half a line fits", "nothing fits"])
+def test_a_full_disk_is_said_and_loses_nothing(out, rows_path, monkeypatch, short):
+    file = RunFile(rows_path, IDENTITY)
+    file.append(entry_of(SETTINGS[0]))
+    write = os.write
+
+    def full(descriptor, data):
+        if short:
+            return write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ProfilingError, match=r"No space left on device.*kept; make room"):
+        file.append(entry_of(SETTINGS[1]))
+    monkeypatch.undo()
+    file.append(entry_of(SETTINGS[2]))
+    file.close()
+    assert list(read_run(out, IDENTITY).rows) == [
+        configuration_key(SETTINGS[0]),
+        configuration_key(SETTINGS[2]),
+    ]
+
+
+def test_a_device_without_room_is_said(monkeypatch, filled, tmp_path):
+    def no_room(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = read_run(filled, IDENTITY)
+    monkeypatch.setattr(os, "fsync", no_room)
+    with pytest.raises(ProfilingError, match="No space left"):
+        write_table(run, filled, {})
+    assert rows_paths(filled) != []
+
+
+def test_links_stay_links_to_the_table_and_its_sidecar(filled, tmp_path):
+    (tmp_path / "kept").mkdir()
+    links = (filled, sidecar_path(filled))
+    for link in links:
+        link.symlink_to(tmp_path / "kept" / link.name)
+    write_table(read_run(filled, IDENTITY), filled, {})
+    assert all(link.is_symlink() for link in links)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == sorted(each.name for each in links)
+
+
+def test_names_with_brackets_are_names(tmp_path):
+    out = tmp_path / "run[1].csv"
+    RunFile(out.with_name(f"{out.name}.rows.jsonl"), IDENTITY).close()
+    assert len(rows_paths(out)) == 1

@@ -1,0 +1,61 @@
+"""Services as tests run them: in a process of their own, on a port that nobody else can take meanwhile."""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+from waiting import PATIENCE_S
+
+__all__ = ["ROOT", "Service"]
+
+ROOT = Path(__file__).parents[1]
+_COMMAND = (sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--log-level", "warning")
+
+
+class Service:
+    """A service in a process of its own, with these settings besides no limit of requests per second.
+
+    The socket listens before the process starts, which inherits it: the port is ours from the first moment on, and a
+    request waits in the socket's queue until the service takes it.
+    """
+
+    def __init__(self, store_url: str = "", **environment: str) -> None:
+        ours = {"EPOCHCAST_STORE": store_url, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "error"}
+        self._environment = {**os.environ, **ours, **environment}
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """Its address, the same after another start."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Run it and return once it answers; AssertionError with its output if it ends instead."""
+        with socket.create_server(("127.0.0.1", self._port)) as listening, tempfile.TemporaryFile() as output:
+            self._port = listening.getsockname()[1]
+            descriptor = listening.fileno()
+            self.process = subprocess.Popen(
+                [*_COMMAND, "--fd", str(descriptor)],
+                cwd=ROOT,
+                env=self._environment,
+                pass_fds=[descriptor],
+                stdout=output,
+                stderr=output,
+            )
+            listening.close()  # ours: if the process ends, a request must fail rather than wait
+            try:
+                urllib.request.urlopen(f"{self.url}/healthz", timeout=PATIENCE_S).close()  # noqa: S310 - our own
+            except OSError as error:
+                self.kill()
+                output.seek(0)
+                raise AssertionError(f"the service does not start: {output.read().decode()}") from error
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does."""
+        self.process.kill()
+        self.process.wait()
