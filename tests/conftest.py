@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from waiting import wait_until  # noqa: E402 - beside this file
+from waiting import wait_until
 
 # Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
 for _library in ("OMP", "OPENBLAS", "MKL"):
