@@ -131,6 +131,8 @@ class Graph:
             return self._functions.flatten, VECTOR, flatter
         if layer.type == "concat":
             return self._functions.concat, flatter, flatter
+        if layer.type == "conv3d":
+            raise SchemaError(f"layer {layer.name!r} reads volumes, not images. {MEASURE_WHOLE}")
         if len(self._inputs[position]) > 1:
             return _combination(layer), form, form
         if layer.type in _POSITIONWISE:

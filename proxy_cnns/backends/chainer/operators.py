@@ -120,6 +120,8 @@ def _plain_function(operator: Operator, batch_size: int, target: Any) -> Callabl
         return lambda one, other: one + other
     if operator.type == "multiply" and not operator.parameters:
         return lambda factors, x: factors * x
+    if operator.type == "matmul":
+        return F.matmul  # type: ignore[no-any-return]
     if operator.type == "concat":
         return lambda *parts: F.concat(parts, axis=1)
     if operator.type == "permute":

@@ -157,7 +157,8 @@ def _functions(
         for _ in range(copies - 1)
     ]
     if tensor_layout(mode) is torch.channels_last:
-        modules = [module.to(memory_format=torch.channels_last) for module in modules]
+        layout = torch.channels_last_3d if operator.type == "conv3d" else torch.channels_last
+        modules = [module.to(memory_format=layout) for module in modules]
     return modules
 
 
@@ -170,6 +171,10 @@ def _plain_function(operator: Operator) -> Callable[..., Any] | None:
         return torch.mul  # type: ignore[no-any-return]
     if operator.type == "concat":
         return _concat
+    if operator.type == "matmul":
+        return torch.matmul  # type: ignore[no-any-return]
+    if operator.type == "attention":
+        return torch.nn.functional.scaled_dot_product_attention  # type: ignore[no-any-return]
     if operator.type == "permute":
         return partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
     if operator.type == "flatten":
@@ -199,8 +204,10 @@ def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator
     import torch
 
     x = torch.randn(shape, dtype=dtype, device=device)
-    if len(shape) == 4 and operator.type not in ("linear", "layer_norm"):
+    if len(shape) == 4 and operator.type not in ("linear", "layer_norm", "matmul", "attention"):
         x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
+    elif len(shape) == 5 and layout is torch.channels_last:
+        x = x.to(memory_format=torch.channels_last_3d)
     return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
 
 
