@@ -368,11 +368,11 @@ def out_size(layer: Layer | Operator) -> tuple[int, int]:
 
 
 def check_size(layer: Layer | Operator, part: str, size: int) -> None:
-    """Refuse a layer whose window gives another `part` (height, width) than its table says."""
-    said = getattr(layer, f"out_{part}")
-    if size != said:
+    """Refuse a layer whose window gives another `part` (height, width) than its table states; SchemaError."""
+    stated = getattr(layer, f"out_{part}")
+    if size != stated:
         raise SchemaError(
-            f"layer {layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is {said}. "
+            f"layer {layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is {stated}. "
             "Correct the layer table."
         )
 

@@ -1,4 +1,4 @@
-"""The steps that run a CNN from its layer table alone, whatever the framework.
+"""The steps that run a CNN from its layer table alone, in any framework.
 
 What a table does not say follows from neighbouring layers: which layers run channels-last (between permutes, where a
 layer norm or linear layer reads maps), which layers read a part of another's output, which permute is a channel

@@ -1,9 +1,9 @@
 """One operator alone in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
 
-What is done so that the time is that of the operator inside a CNN:
+How the time is made that of the operator inside a CNN:
 
-- forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds
-  its tensors as cold as a CNN's other layers leave them;
+- forward of several copies, then backward of all: together they exceed the L2 cache twice, so each finds its
+  tensors as cold as a CNN's other layers leave them;
 - the gradient that comes in is a tensor of its own, random; the gradients that go out are handed over, not added
   up (`torch.autograd.grad`), as after gradients set to None;
 - an operator that runs in place does so on `aten::_unsafe_view` of its input: free, and not a leaf, which autograd
@@ -143,7 +143,7 @@ def _alias(x: Any) -> Any:
 def _functions(
     operator: Operator, mode: Mode, batch_size: int, device: str, copies: int
 ) -> list[Callable[..., Any]]:
-    """What runs each copy: modules of their own where there are parameters."""
+    """The function of each copy: a module of its own where there are parameters."""
     import torch
 
     if operator.type == "loss":
