@@ -146,7 +146,7 @@ class _Members:
 def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
     epoch = {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}  # rows have their own
-    question = Question.of(None, None, 1, epoch | defaults)
+    question = Question.of(None, None, 1, {**epoch, **defaults})
     for name in _OF_COSTS:
         if defaults.get(name):
             raise SchemaError(f"{name} has no effect on rows, whose answers have no costs. Leave it out.")
@@ -180,7 +180,7 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
     found: dict[tuple[str, str, str], tuple[object, ...]] = {}
     for own in set(members.cells):
         try:
-            numbers[own] = _own_numbers(own, cells["data_set"].strip(), shared)
+            numbers[own] = _own_numbers(own, members.shared.get("data_set", "").strip(), shared)
         except EpochcastError as error:
             found[own] = _failed(str(error))
     if numbers:

@@ -277,3 +277,10 @@ def test_a_row_with_both_samples_and_a_data_set_fails_with_the_reason(epochcast,
     run, row = predicted(epochcast, tmp_path, columns, ("resnet18", "T4", 16, "cifar10", 7))
     assert run.code == 1
     assert "both samples '7' and data_set 'cifar10' are given" in row["error"]
+
+
+def test_validation_samples_of_all_rows_follow_each_rows_own_epoch(epochcast, tmp_path):
+    columns, cells = ("cnn", "gpu", "batch_size", "samples"), ("resnet18", "T4", 16, 1000)
+    _, row = predicted(epochcast, tmp_path, columns, cells, "--validation-samples", 500)
+    expected = face.predict("resnet18", "T4", 16, samples=1000, validation_samples=500)["epoch_time_s"][0]
+    assert float(row["epoch_time_s"]) == pytest.approx(expected)
