@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope
 __all__ = ["DRAINED_BYTES", "LARGER_TABLES", "discard_body", "read_body"]
 
 DRAINED_BYTES = 64 * 2**20
-"""Of a body that is refused: read and thrown away, since a client that is still sending would see a broken connection."""
+"""Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 
 LARGER_TABLES = (
     "Larger tables of measurements: `epochcast data push FILE URL` stores them, and `POST /v1/calibrations` with "
