@@ -24,7 +24,7 @@ COPY --from=wheel /wheels /wheels
 # hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/epochcast \
     && set -- /wheels/*.whl \
-    && pip --python /opt/epochcast/bin/python install --no-cache-dir "$1[api,postgresql]"
+    && pip --python /opt/epochcast/bin/python install --no-cache-dir "$1[api,client,postgresql]"
 
 FROM python:${PYTHON}-slim AS profile
 # 13, or 12 for GPUs before Turing and drivers before 580; PyTorch's build for it comes from the index that its
@@ -36,7 +36,7 @@ COPY --from=wheel /wheels /wheels
 # PyTorch brings CUDA and cuDNN, and [ctk] what CuPy wants of CUDA besides. Chainer takes two steps (docs/dependencies.md).
 RUN set -- /wheels/*.whl \
     && python -m venv /opt/epochcast \
-    && /opt/epochcast/bin/pip install --no-cache-dir "$1[cuda${CUDA},onnx]" "cupy-cuda${CUDA}x[ctk]" "${TORCH}" 'setuptools>=70.1,<82' 'wheel>=0.45' \
+    && /opt/epochcast/bin/pip install --no-cache-dir "$1[client,cuda${CUDA},onnx]" "cupy-cuda${CUDA}x[ctk]" "${TORCH}" 'setuptools>=70.1,<82' 'wheel>=0.45' \
     && /opt/epochcast/bin/pip install --no-cache-dir --no-build-isolation chainer==7.8.1 \
     && rm -r /wheels \
     && useradd --no-create-home --uid 10001 epochcast \

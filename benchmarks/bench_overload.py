@@ -201,7 +201,7 @@ def quantile(seconds: list[float], share: float) -> float:
 
 def new_key(store: str) -> str:
     from api.store.keys import add_key
-    from epochcast.stores import open_store
+    from epochcast.api import open_store
 
     return add_key(open_store(store), "overload benchmark")
 
@@ -210,7 +210,7 @@ def stored(store: str) -> set[str]:
     """Sources of which every row is in the store."""
     from sqlalchemy import text
 
-    from epochcast.stores import open_store
+    from epochcast.api import open_store
 
     with open_store(store).connect() as connection:
         found = connection.execute(text("select source, count(*) from measurements group by source"))

@@ -5,15 +5,15 @@
 >>> list(answer["batch_size"])
 [32, 64]
 
-Everything here loads when it is first used, so that `import epochcast` and `epochcast --help` are instant.
+Everything loads when it is first used, so that `import epochcast` and `epochcast --help` are fast.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from epochcast.api import compare, evaluate, explain, fit, load_measurements, predict, profile
     from epochcast.client import Client
-    from epochcast.frames import compare, evaluate, explain, fit, load_measurements, predict, profile
     from predictor.cnns.builder import NetBuilder
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "profile",
 ]
 
-_HOME = dict.fromkeys(__all__, "epochcast.frames") | {
+_HOME = dict.fromkeys(__all__, "epochcast.api") | {
     "Client": "epochcast.client",
     "NetBuilder": "predictor.cnns.builder",
 }

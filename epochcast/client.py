@@ -1,21 +1,40 @@
-"""A service as seen from Python: the functions of `import epochcast`, answered elsewhere.
+"""A service as seen from Python: the functions of `import epochcast`, answered over HTTP with the same fields."""
 
-The answers are those of the local core, field by field.
-"""
-
-from collections.abc import Iterable
-from os import PathLike
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from epochcast.push import PushReceipt, push, push_frame
-from epochcast.remote import answer_of, compare_remotely, predict_remotely
-from epochcast.transport import Service
-from predictor.answers.question import Plan, Question
+import predictor.errors
+from epochcast.service import KEY_VARIABLE, Reply, Service
+from predictor.answers.bounds import Switch
+from predictor.answers.compare import Comparison, ComparisonRow
+from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
+from predictor.answers.predict import COLUMNS, Answer
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, options_of
+from predictor.checks import as_list
+from predictor.errors import EpochcastError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Client", "PushReceipt", "push"]
+    from predictor.cnns.layer_table import LayerTable
+
+__all__ = ["Client", "UploadReceipt", "check_upload"]
+
+_MOST_MEASUREMENTS = 20_000  # that services take with a question
+_MOST_EXPLAINED_GPUS = 8  # that services explain in one question
+_ROWS_OF_AN_UPLOAD = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class UploadReceipt:
+    """What became of the rows of a table: `stored` were new; `ids` are all rows' numbers, in the table's order."""
+
+    stored: int
+    duplicates: int
+    ids: list[int]
 
 
 class Client:
@@ -28,12 +47,14 @@ class Client:
     key : str, optional
         API key, which only uploads need; `$EPOCHCAST_API_KEY` if not given.
     timeout_s : float
-        For each answer.
+        For each response.
 
     Raises
     ------
     SchemaError
-        If `url` is no address.
+        If `url` is not an address.
+    BackendUnavailableError
+        If httpx is not installed (`pip install 'epochcast[client]'`).
 
     Examples
     --------
@@ -49,30 +70,77 @@ class Client:
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.predict`, without its options `model` and `offers`, which are the service's."""
-        question = Question.of(cnn, gpu, batch_size, options)
-        return predict_remotely(self._service, question).frame()
+        return self.answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
     def compare(
         self, cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.compare`, without its options `model` and `offers`, which are the service's."""
         plan, others = Plan.of(options)
-        question = Question.of(cnn, gpu, batch_size, others)
-        return compare_remotely(self._service, question, plan).frame()
+        return self.comparison(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
     def explain(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.explain` of CNNs, without its option `model`, which is the service's."""
-        from epochcast.explaining import ExplainRequest, explained, explanation_frame
+        from epochcast.api import explanation_frame, explanations
 
-        return explanation_frame(*explained(ExplainRequest(cnn, gpu, batch_size, options), self._service))
+        return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
+
+    def answer(self, question: Question) -> Answer:
+        """As `predictor.answers.predict.answer`.
+
+        Raises
+        ------
+        SchemaError
+            If the question has an option that a service answers with its own.
+        ServiceError
+            If the service does not answer.
+        EpochcastError
+            What the service refuses, of the class that the core would raise.
+        """
+        sent = _with_lists(_options_to_send(question)) | {"gpus": _names(question.gpus)}
+        columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        scopes: dict[str, None] = {}
+        for cnn in as_list(question.cnn):
+            found = self._ask("/v1/predictions", sent | _cnn_to_send(cnn, question))
+            for row in found["rows"]:
+                _check_version(set(COLUMNS), row)
+                for name in COLUMNS:
+                    columns[name].append(_tuples(row[name]))
+            scopes |= dict.fromkeys(found["covers"])
+        return Answer(columns, "\n".join(scopes))
+
+    def comparison(self, question: Question, plan: Plan) -> Comparison:
+        """As `predictor.answers.compare.compare`; errors as of `answer`."""
+        cnns = as_list(question.cnn)
+        if len(cnns) != 1:
+            raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
+        sent = _options_to_send(question) | _different(plan) | _cnn_to_send(cnns[0], question)
+        sent |= {} if question.gpus is None else {"gpus": _names(question.gpus)}
+        found = self._ask("/v1/comparisons", sent)
+        return Comparison([_made(ComparisonRow, row) for row in found["rows"]], found["covers"])
+
+    def explanations(self, question: Question) -> tuple[list[Explanation], str]:
+        """As `predictor.answers.explain.explain`; errors as of `answer`."""
+        sent, names = _options_to_send(question), self._explained_gpus(question)
+        found: list[Explanation] = []
+        scopes: dict[str, None] = {}
+        for cnn in as_list(question.cnn):
+            by_gpu: dict[str, Explanation] = {}  # several names may be one GPU's
+            for some in _parts(names, _MOST_EXPLAINED_GPUS):
+                asked = sent | _cnn_to_send(cnn, question) | {"gpus": some}
+                answer = self._ask("/v1/explanations", asked)
+                by_gpu |= {each.gpu: each for each in map(_explanation, answer["explanations"])}
+                scopes[answer["covers_together"]] = None
+            found += by_gpu.values()
+        return found, "\n".join(scopes)
 
     def gpus(self) -> "pd.DataFrame":
         """Every GPU that the service knows: its specifications, its precisions, and whether it was measured."""
         import pandas as pd
 
-        found = answer_of(self._service, "/v1/gpus")
+        found = self._ask("/v1/gpus")
         return pd.DataFrame([{**each.pop("gpu"), **each} for each in found])
 
     def offers(self) -> "pd.DataFrame":
@@ -83,23 +151,250 @@ class Client:
         """The CNNs that the service knows by name."""
         return self._table("/v1/cnns")
 
-    def upload(self, measurements: "pd.DataFrame | str | PathLike[str]") -> PushReceipt:
-        """Send a measurement table, or the file of one; what the service has already is stored once.
+    def upload(self, measurements: "pd.DataFrame | str | PathLike[str]") -> UploadReceipt:
+        """Store a measurement table, or the CSV file of one, at the service.
+
+        The table is sent in parts, and each row is stored once, so that an upload that broke off can be repeated.
+        Columns that the measurement schema lacks are not sent.
 
         Raises
         ------
         DataError, SchemaError, UnknownGpuError
-            If the table is none; nothing is sent then.
+            If the table is not valid; nothing is sent then.
         ServiceError
-            If the service refuses the key or does not answer.
+            If the service refuses the key or does not answer; what it acknowledged before is stored.
         """
-        from predictor.measurements.table import check_measurements, read_measurements
+        stored, duplicates, ids = 0, 0, list[int]()
+        for part in _uploads(_measurements(measurements)):
+            reply = self._service.post("/v1/measurements", part, "text/csv")
+            if reply.status != 201:
+                raise ServiceError(
+                    f"{self._service.url} refuses the upload after {len(ids):,} rows: {_reason(reply)} "
+                    "The rows before are stored; upload the table again when this is solved."
+                )
+            stored += int(reply.found["stored"])
+            duplicates += int(reply.found["duplicates"])
+            ids += reply.found["ids"]
+        return UploadReceipt(stored, duplicates, ids)
 
-        if isinstance(measurements, str | PathLike):
-            return push_frame(read_measurements(measurements), self._service)
-        return push_frame(check_measurements(measurements, "the measurements given"), self._service)
+    def _ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
+        """Post a question, or get what lies at a path; raises what the service refuses."""
+        if question is None:
+            reply = self._service.get(path)
+        else:
+            reply = self._service.post(
+                path, json.dumps(question, allow_nan=False).encode(), "application/json"
+            )
+        if reply.status != 200:
+            raise _refused(self._service.url, reply)
+        return reply.found
 
     def _table(self, path: str) -> "pd.DataFrame":
         import pandas as pd
 
-        return pd.DataFrame(answer_of(self._service, path))
+        return pd.DataFrame(self._ask(path))
+
+    def _explained_gpus(self, question: Question) -> list[str]:
+        """GPUs as asked for; `all` are those that the service knows to have the precision."""
+        names = _names(question.gpus)
+        if not any(name.strip().casefold() == "all" for name in names):
+            return names
+        known = self._ask("/v1/gpus")
+        having = (each for each in known if question.precision in (None, *each["precisions"]))
+        return [each["gpu"]["name"] for each in having] or names
+
+
+def check_upload(url: str, key: str | None = None) -> None:
+    """Find out before minutes of measuring whether the table could be uploaded.
+
+    Raises
+    ------
+    SchemaError
+        If `url` is not an address, or there is no key.
+    ServiceError
+        If no service answers there.
+    """
+    service = Service(url, key, attempts=2)
+    if not service.has_key:
+        raise SchemaError(
+            f"there is no API key to upload with. Set {KEY_VARIABLE}; the owner of the service makes keys with "
+            "`epochcast keys add`."
+        )
+    reply = service.get("/healthz")
+    if reply.status != 200:
+        raise ServiceError(
+            f"{service.url} answers with HTTP status {reply.status}: is it an epochcast service?"
+        )
+
+
+def _options_to_send(question: Question) -> dict[str, Any]:
+    """The options that differ from the defaults, which a service shares; SchemaError for local ones."""
+    given = _different(question)
+    for name, known in options_of(Question).items():
+        if name in given and not known.remote:
+            raise SchemaError(
+                f"{name} cannot be sent to a service, which answers with its own. Leave it out, or ask locally."
+            )
+    given.pop("image_size", None)  # goes with the CNN
+    if "anchors" in given:
+        given["anchors"] = [_anchor(each) for each in given["anchors"]]
+    if "measurements" in given:
+        given["measurements"] = _measurement_columns(given["measurements"])
+    return {"batch_sizes": question.batch_sizes, **given}
+
+
+def _different(asked: Question | Plan) -> dict[str, Any]:
+    """Options that are not the default."""
+    known = options_of(type(asked))
+    given = {name: getattr(asked, name) for name in known}
+    return {
+        name: value
+        for name, value in given.items()
+        if value is not known[name].default and not (isinstance(value, tuple) and not value)
+    }
+
+
+def _with_lists(options: dict[str, Any]) -> dict[str, Any]:
+    """Precision and memory format as the lists that predictions take."""
+    lists = {"precision": "precisions", "memory_format": "memory_formats"}
+    return {lists.get(name, name): [value] if name in lists else value for name, value in options.items()}
+
+
+def _anchor(anchor: object) -> dict[str, Any]:
+    found = asdict(anchor) if is_dataclass(anchor) and not isinstance(anchor, type) else dict(anchor)  # type: ignore[call-overload]
+    return {
+        name: ANCHOR_FIELDS[name].checked(value) if name in ANCHOR_FIELDS else value
+        for name, value in found.items()
+        if value not in (None, "")
+    }
+
+
+def _names(gpus: object) -> list[str]:
+    """What a service calls the GPUs of a question."""
+    return [each if isinstance(each, str) else str(getattr(each, "name", each)) for each in as_list(gpus)]
+
+
+def _parts(names: list[str], size: int) -> list[list[str]]:
+    """At most `size` names in each part; no names are one empty part, which the service refuses."""
+    return [names[start : start + size] for start in range(0, max(1, len(names)), size)]
+
+
+def _cnn_to_send(cnn: object, question: Question) -> dict[str, Any]:
+    """The name of a zoo CNN as it is, everything else as its layers."""
+    from predictor.cnns.zoo import zoo_names
+
+    if isinstance(cnn, str) and (cnn in zoo_names() or not cnn.casefold().endswith((".csv", ".onnx"))):
+        return {"cnn": cnn} | ({"image_size": question.image_size} if question.image_size is not None else {})
+    from predictor.cnns.resolve import resolve_cnn
+
+    source = fspath(cnn) if isinstance(cnn, PathLike) else cnn
+    return {"layer_table": _layers(resolve_cnn(source, question.image_size_of(source)))}
+
+
+def _layers(table: "LayerTable") -> dict[str, Any]:
+    """A layer table as services read it: layers numbered from 0, fields without a value left out."""
+    from predictor.cnns.layer_table import IMAGE
+
+    position_of = {layer.index: position for position, layer in enumerate(table)} | {IMAGE: IMAGE}
+    layers = []
+    for position, layer in enumerate(table):
+        row = {name: value for name, value in asdict(layer).items() if value is not None}
+        row |= {"index": position}
+        if layer.inputs is not None:
+            row["inputs"] = [position_of[each] for each in layer.inputs]
+        layers.append(row)
+    found: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+
+
+def _measurements(table: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
+    """A checked measurement table."""
+    from predictor.measurements.table import check_measurements, read_measurements
+
+    if isinstance(table, str | PathLike):
+        return read_measurements(table)
+    return check_measurements(table, "the measurements given")
+
+
+def _measurement_columns(table: "pd.DataFrame | str | PathLike[str]") -> dict[str, list[Any]]:
+    """The table column by column, without empty columns; SchemaError if it is too long for a question."""
+    frame = _measurements(table)
+    if len(frame) > _MOST_MEASUREMENTS:
+        raise SchemaError(
+            f"the measurements have {len(frame):,} rows; a service takes {_MOST_MEASUREMENTS:,} with a question. "
+            "Leave out those of other GPUs and modes, or store all with `epochcast data push FILE URL` and ask "
+            "`/v1/calibrations` with `stored`."
+        )
+    known = _known_columns(frame).astype(object)
+    return {str(name): known[name].where(known[name].notna(), None).tolist() for name in known}
+
+
+def _known_columns(frame: "pd.DataFrame") -> "pd.DataFrame":
+    from predictor.measurements.schema import COLUMNS as SCHEMA
+
+    return frame[[entry.name for entry in SCHEMA]].dropna(axis="columns", how="all")
+
+
+def _uploads(frame: "pd.DataFrame") -> Iterator[bytes]:
+    """The table as CSV, some rows at a time."""
+    from predictor.measurements.schema import COLUMNS as SCHEMA
+
+    known = _known_columns(frame)
+    whole = [entry.name for entry in SCHEMA if entry.form == "count" and entry.name in known]
+    known = known.astype(dict.fromkeys(whole, "Int64"))
+    for start in range(0, len(known), _ROWS_OF_AN_UPLOAD):
+        yield known.iloc[start : start + _ROWS_OF_AN_UPLOAD].to_csv(index=False).encode()
+
+
+def _refused(url: str, reply: Reply) -> EpochcastError:
+    """The error that the service names, with its message; ServiceError where it names none."""
+    problem = reply.found if isinstance(reply.found, dict) else {}
+    kind = getattr(predictor.errors, str(problem.get("error", "")), None)
+    message = str(problem.get("detail") or f"{url} answers with HTTP status {reply.status}.")
+    if isinstance(kind, type) and issubclass(kind, EpochcastError):
+        return kind(message)
+    if reply.status in (404, 405):
+        message = f"{url} has no such address: is it an epochcast service, and of this version?"
+    return ServiceError(message)
+
+
+def _reason(reply: Reply) -> str:
+    if isinstance(reply.found, dict):
+        return str(reply.found.get("detail") or reply.found.get("title") or reply.found)
+    return f"it answers with HTTP status {reply.status}."
+
+
+def _explanation(found: Mapping[str, Any]) -> Explanation:
+    _check_version({each.name for each in fields(Explanation)}, found)
+    law = found["small_batch_law"]
+    parts = {
+        "small_batch_law": None if law is None else _made(SmallBatchLaw, law),
+        "switches": tuple(_made(Switch, each) for each in found["switches"]),
+        "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
+    }
+    return Explanation(**{name: _tuples(value) for name, value in found.items()} | parts)
+
+
+def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
+    """An object of the core from its fields."""
+    _check_version({each.name for each in fields(kind)}, found)
+    return kind(**{name: _tuples(value) for name, value in found.items()})
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, as the core has them."""
+    if isinstance(value, list):
+        return tuple(_tuples(each) for each in value)
+    if isinstance(value, dict):
+        return {name: _tuples(each) for name, each in value.items()}
+    return value
+
+
+def _check_version(names: set[str], found: Mapping[str, Any]) -> None:
+    """Refuse the answer of a service whose fields are not those of this version; ServiceError."""
+    different = set(found) ^ names
+    if different:
+        raise ServiceError(
+            "the service is of another version than this epochcast: they differ in the fields "
+            f"{', '.join(sorted(different))}. Update one of them."
+        )

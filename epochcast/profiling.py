@@ -1,7 +1,4 @@
-"""From what a user asks for to what the instrument measures: presets, modes, devices, times.
-
-Nothing here needs pandas: the machine that measures may lack it.
-"""
+"""From the options of `epochcast profile` to the instrument's request: presets, modes, devices, times."""
 
 import re
 from collections.abc import Sequence
@@ -25,7 +22,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The options of `epochcast profile`; empty lists and None are the preset's own."""
+    """The options of `epochcast profile`; an empty list or None means the preset's default."""
 
     preset: str
     framework: str = "pytorch"
@@ -43,32 +40,32 @@ class ProfileRequest:
     refine: bool = False
 
 
-def request_for(wanted: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
-    """What the instrument is to do, and the configurations that the preset leaves out as too long or too large.
+def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
+    """The instrument's request, and the configurations that the preset leaves out as too long or too large.
 
     Raises
     ------
     SchemaError
-        If an option makes no sense; the message names the nearest that does.
+        If an option is invalid; the message names the nearest valid one.
     """
     from proxy_cnns.modes import refuse_captured_operators
     from proxy_cnns.presets import configurations, preset
     from proxy_cnns.runs import Request
 
-    chosen = preset(wanted.preset)
-    sizes = batch_sizes_of(list(wanted.batch_sizes)) if wanted.batch_sizes else None
-    kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, wanted))
-    refuse_captured_operators(kept[: wanted.limit])
+    chosen = preset(options.preset)
+    sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
+    kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, options))
+    refuse_captured_operators(kept[: options.limit])
     request = Request(
         chosen.name,
-        tuple(kept[: wanted.limit]),
-        wanted.framework,
-        _devices(wanted),
+        tuple(kept[: options.limit]),
+        options.framework,
+        _devices(options),
         Path(out),
-        None if wanted.budget is None else seconds(wanted.budget, "--budget"),
-        wanted.allow_noise,
-        wanted.refine,
-        1000 * seconds(wanted.longest, "--longest"),
+        None if options.budget is None else seconds(options.budget, "--budget"),
+        options.allow_noise,
+        options.refine,
+        1000 * seconds(options.longest, "--longest"),
     )
     return request, left_out
 
@@ -87,12 +84,12 @@ def seconds(text: str, option: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _modes(defaults: Sequence[Mode], wanted: ProfileRequest) -> list[Mode]:
-    """The preset's modes that the framework has, or every combination of those asked for; on a CPU fp32."""
+def _modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]:
+    """The preset's modes that the framework has, or every combination of the options' modes; on a CPU fp32."""
     from proxy_cnns.modes import measurable_modes
 
-    precisions = _parts(wanted.precisions) or (["fp32"] if wanted.device == "cpu" else [])
-    formats = _parts(wanted.memory_formats)
+    precisions = _parts(options.precisions) or (["fp32"] if options.device == "cpu" else [])
+    formats = _parts(options.memory_formats)
     chosen = list(defaults)
     if precisions or formats:
         chosen = [
@@ -101,23 +98,23 @@ def _modes(defaults: Sequence[Mode], wanted: ProfileRequest) -> list[Mode]:
             for memory_format in formats or ["nchw"]
         ]
     modes = dict.fromkeys(
-        replace(mode, framework=wanted.framework, capture=wanted.capture, autotune=wanted.autotune)
+        replace(mode, framework=options.framework, capture=options.capture, autotune=options.autotune)
         for mode in chosen
     )
-    asked = {"precision_asked": bool(_parts(wanted.precisions)), "format_asked": bool(formats)}
-    return measurable_modes(list(modes), wanted.device, **asked)
+    asked = {"precision_asked": bool(_parts(options.precisions)), "format_asked": bool(formats)}
+    return measurable_modes(list(modes), options.device, **asked)
 
 
-def _devices(wanted: ProfileRequest) -> tuple[str, ...]:
-    if wanted.gpus is not None:
+def _devices(options: ProfileRequest) -> tuple[str, ...]:
+    if options.gpus is not None:
         from proxy_cnns.device import visible_gpus
 
-        return visible_gpus(wanted.gpus)
-    if wanted.device == "cuda":
+        return visible_gpus(options.gpus)
+    if options.device == "cuda":
         return ("cuda:0",)
-    if wanted.device != "cpu" and not re.fullmatch(r"cuda:\d+", wanted.device):
-        raise SchemaError(f"--device {wanted.device!r} is neither cpu nor cuda nor cuda:N, such as cuda:1.")
-    return (wanted.device,)
+    if options.device != "cpu" and not re.fullmatch(r"cuda:\d+", options.device):
+        raise SchemaError(f"--device {options.device!r} is neither cpu nor cuda nor cuda:N, such as cuda:1.")
+    return (options.device,)
 
 
 def _parts(given: Sequence[str]) -> list[str]:

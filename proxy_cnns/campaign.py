@@ -28,12 +28,12 @@ from proxy_cnns.rows_file import Key, Run, RunFile, configuration_key, measureme
 __all__ = ["Campaign", "Progress", "measure_all", "pending", "refined", "remaining"]
 
 _READ_EACH_S = 1.0
-_MOST_FAILURES = 10  # in a row, unforeseen: then the device is gone, not one configuration
+_MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed, not one configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each configuration; `seconds_left` counts the budget."""
+    """How far a run is, after each configuration; `seconds_left` is at most the budget's rest."""
 
     done: int
     total: int
@@ -45,7 +45,7 @@ class Progress:
 class Campaign:
     """What one process measures on one device.
 
-    `label` names the device to people, where a process is shown a single GPU, which is then ``cuda:0`` to it.
+    `label` is the device's name in messages: a process that sees a single GPU calls it ``cuda:0``, whatever its number.
     `deadline` is the clock's reading at which it stops, None for never; `about` are columns that all rows share.
     """
 
@@ -70,7 +70,7 @@ def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configu
 def pending(
     configurations: Sequence[Configuration], run: Run, *, refine: bool = False
 ) -> list[Configuration]:
-    """What is left to measure: the grid, and after it, if wanted, the batch sizes between."""
+    """Configurations left to measure: those of the grid, then, if `refine`, batch sizes between them."""
     return remaining(configurations, run) or (remaining(refined(configurations, run), run) if refine else [])
 
 
@@ -107,7 +107,7 @@ def measure_all(
 
 
 class _Session:
-    """What changes while a task runs."""
+    """The state of a campaign while it runs."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Session:
         return True
 
     def check_device(self, when: str = "during") -> None:
-        """Read the device; what disturbed it concerns every row since the last clean reading."""
+        """Read the device; a disturbance concerns every row since the last clean reading."""
         state = self.monitor.read()
         self._read_at = self.clock()
         reasons, n = disturbances(self._clean, state), len(self._recent)
@@ -156,7 +156,7 @@ class _Session:
         if reasons and not self.campaign.allow_noise:
             raise NoisyMeasurementError(
                 f"{self.label} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
-                "Repeat the command when nothing else runs there, or pass --allow-noise to have it noted instead."
+                "Repeat the command when nothing else runs there, or pass --allow-noise to keep them with a note."
             )
         self._clean = state
 
@@ -201,16 +201,16 @@ class _Session:
         )
 
     def _fail(self, configuration: Configuration, error: Exception) -> None:
-        """Go on after what the framework did not foresee, unless nothing works any more: then blame the device."""
+        """Go on after an unforeseen failure; after many in a row, with no success between, stop."""
         self._failures.append((configuration, error))
         if len(self._failures) >= _MOST_FAILURES:
             raise ProfilingError(
                 f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(configuration)}, with "
-                f"{type(error).__name__}: {error}. What was measured before is kept; repeat the command to go on."
+                f"{type(error).__name__}: {error}. Earlier measurements are kept; repeat the command to go on."
             ) from error
 
     def _note_failures(self) -> None:
-        """Something works: what failed before it failed by itself."""
+        """Note earlier failures as those of their configurations, since another configuration has worked."""
         for configuration, error in self._failures:
             self._note_failure(configuration, error)
         self._failures.clear()

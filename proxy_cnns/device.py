@@ -35,7 +35,7 @@ _BUSY_CPU = 0.25
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """One reading. None where the device or its driver does not tell; `missing` says why there is none at all.
+    """One reading. None where the device or its driver gives no value; `missing` is the reason where nothing was read.
 
     Clocks in MHz, temperature in degrees Celsius, power in W, memory in MiB, utilisation in per cent.
     `other_processes` are lines such as ``4711 python (1024 MiB)``; `cpu_busy` is, where a CPU is measured, the
@@ -69,8 +69,8 @@ class DeviceState:
 class Monitor:
     """Reads one device.
 
-    In a container the driver knows a process by another number than the process itself, so ours are told from
-    others by when they came: between `start` and `settle` the framework opens the device.
+    In a container the driver numbers processes otherwise than the container does. So our own processes are those that
+    appear between `start` and `settle`, while the framework opens the device.
     """
 
     read_device: Callable[[], dict[str, Any]]
@@ -80,12 +80,12 @@ class Monitor:
     _ticks: tuple[float, float] | None = None
 
     def start(self) -> DeviceState:
-        """Read the device before the framework opens it: whatever is there is not ours."""
+        """Read the device before the framework opens it: the processes on it are not ours."""
         self._before = {pid for pid, _ in self.read_device().get("processes", ())}
         return self.read()
 
     def settle(self) -> None:
-        """Take what came since `start` for our own; called once the framework has worked on the device."""
+        """Count processes that appeared since `start` as our own. Call it once the framework has used the device."""
         if self._own is None:
             now = {pid for pid, _ in self.read_device().get("processes", ())}
             self._own = (now - self._before) | {os.getpid()}
@@ -110,36 +110,36 @@ class Monitor:
 
 
 def open_monitor(device: str) -> Monitor:
-    """Monitor of ``cpu`` or ``cuda:N``; where NVIDIA's library is missing, its readings say so."""
+    """Monitor of ``cpu`` or ``cuda:N``. Where NVIDIA's library is missing, each reading says so in `missing`."""
     return Monitor(dict, watch_cpu=True) if device == "cpu" else Monitor(gpu_reader(device))
 
 
 def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:
-    """Refuse to start where something else works; `label` is what people call the device.
+    """Refuse to start while other processes use the device; `label` is its name in messages.
 
     Raises
     ------
     NoisyMeasurementError
-        Naming what it is.
+        The message names them.
     """
     reasons = []
     if device != "cpu":
         reasons += [f"process {line} is on the GPU" for line in state.other_processes]
         if not reasons and (state.utilisation_percent or 0) > _BUSY_PERCENT:
             reasons.append(
-                f"the GPU is busy ({state.utilisation_percent} %) with what is not visible from here"
+                f"the GPU is {state.utilisation_percent} % busy with processes that are not visible from here"
             )
     elif (state.cpu_busy or 0.0) > _BUSY_CPU:
         reasons.append(f"other processes use {100 * (state.cpu_busy or 0):.0f} % of the processors")
     if reasons:
         raise NoisyMeasurementError(
-            f"{label or device} is not free: {_first(reasons)}. Stop what runs there, or pass --allow-noise "
-            "to measure all the same and have it noted."
+            f"{_device_words(label or device)} is not free: {_first(reasons)}. Stop these processes, or pass "
+            "--allow-noise to measure beside them and note it in the rows."
         )
 
 
 def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
-    """Why what was measured between two readings cannot be trusted; empty if nothing speaks against it."""
+    """Reasons to distrust measurements made between two readings; empty if there are none."""
     reasons = [f"the GPU slowed down: {name}" for name in after.throttle_reasons if name in HARMFUL]
     reasons += [f"process {line} is on the GPU" for line in after.other_processes]
     if (after.ecc_errors or 0) > (before.ecc_errors or 0):
@@ -151,13 +151,17 @@ def disturbances(before: DeviceState, after: DeviceState) -> list[str]:
     return reasons
 
 
+def _device_words(label: str) -> str:
+    return "the CPU" if label == "cpu" else label
+
+
 def _first(reasons: list[str]) -> str:
     more = len(reasons) - 2
     return "; ".join(reasons[:2]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _cpu_seconds() -> tuple[float, float] | None:
-    """Seconds that other processes kept the processors busy, and all seconds they had; None outside Linux."""
+    """CPU seconds that other processes used, and all CPU seconds that passed; None outside Linux."""
     try:
         with Path("/proc/stat").open() as file:
             fields_ = [int(each) for each in file.readline().split()[1:9]]
@@ -179,7 +183,7 @@ HARMFUL = {
 _HARMLESS = {
     "gpu_idle": 0x01,
     "applications_clocks_setting": 0x02,
-    "sw_power_cap": 0x04,  # the GPU at its own power limit: how it runs under load, recorded and kept
+    "sw_power_cap": 0x04,  # at its own power limit, as every GPU under load: recorded, not refused
     "sync_boost": 0x10,
     "display_clock_setting": 0x100,
 }
@@ -188,17 +192,17 @@ _NOT_INSTALLED = "nvidia-ml-py is not installed: pip install 'epochcast[gpu]'"
 
 
 def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
-    """Make what reads ``cuda:N``: fields of `DeviceState`, and ``processes``, pairs of number and line.
+    """Make the function that reads ``cuda:N``: fields of `DeviceState`, and ``processes``, pairs of number and line.
 
     Parameters
     ----------
     device : str
-        Found by its number among ``CUDA_VISIBLE_DEVICES``.
+        Its number counts among ``CUDA_VISIBLE_DEVICES``.
 
     Returns
     -------
     callable
-        Where the library is missing or does not answer, it gives the reason as ``missing`` alone.
+        Where the library is missing or does not answer, it returns ``missing``, the reason, alone.
     """
     try:
         import pynvml
@@ -214,7 +218,7 @@ def gpu_reader(device: str) -> Callable[[], dict[str, Any]]:
 
 
 def driver_version() -> str | None:
-    """Version of NVIDIA's driver; None where it cannot be asked."""
+    """Version of NVIDIA's driver; None where it cannot be read."""
     try:
         import pynvml
 
@@ -354,7 +358,7 @@ def _numbers(wanted: str, names: Sequence[str] | None) -> list[int]:
 
 
 def _visible_names() -> list[str] | None:
-    """Names of the GPUs that are visible here; None where the driver cannot be asked."""
+    """Names of the GPUs that are visible here; None where the driver cannot be read."""
     names, visible = gpu_names(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None or visible is None:
         return names

@@ -1,6 +1,6 @@
-"""What this machine has for measuring, what is missing, and the command that gets it.
+"""What this machine has for measuring, what is missing, and the command that installs it.
 
-Looks without opening a device, except through NVIDIA's management library.
+No device is opened; NVIDIA's management library alone is asked.
 """
 
 from dataclasses import dataclass
@@ -36,9 +36,6 @@ def examine() -> list[Finding]:
         _package("chainer", ("chainer",), "the framework chainer", _TWO_STEPS),
         _package("CuPy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "Chainer on a GPU", _CUPY),
         _package("cuDNN", ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"), "what Chainer runs on a GPU", _CUDNN),
-        _package(
-            "pandas", ("pandas",), "fit, evaluate and data; measuring does without", "pip install pandas"
-        ),
     ]
 
 

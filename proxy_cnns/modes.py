@@ -1,6 +1,6 @@
-"""Which modes a framework can be measured in, asked before a device is opened: the same answer for a dry run.
+"""Which modes a framework can be measured in: checked before a device is opened, so a dry run refuses them, too.
 
-What depends on the GPU that is there, such as TF32 on one before Ampere, is refused when the run opens it.
+Modes that depend on the GPU, such as TF32 on one before Ampere, are refused when the run opens it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,13 @@ def measurable_modes(
 ) -> list[Mode]:
     """Modes that the framework has on such a device, ``cpu`` or any other for a GPU.
 
-    A mode that it lacks is left out where nobody asked for its precision or memory format, unless none is left.
+    A mode that it lacks is left out if its precision or memory format is a preset's default, unless none is left.
 
     Raises
     ------
     SchemaError
-        If there is no such framework, or it lacks what was asked for; the message says what it has.
+        If there is no such framework, or it lacks a precision or memory format of the options. The message says
+        what it has.
     """
     kept: list[Mode] = []
     refused: list[SchemaError] = []
@@ -53,7 +54,7 @@ def measurable_modes(
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
-    """Refuse a static graph of operators alone, of which there is none; SchemaError."""
+    """Refuse operators with capture ``static_graph``, which they do not have; SchemaError."""
     if any(
         each.mode.capture == "static_graph" and each.subject.kind == "operator" for each in configurations
     ):
@@ -76,7 +77,7 @@ def _refusal(mode: Mode, device: str) -> SchemaError | None:
 def _check_on_cpu(mode: Mode) -> None:
     if mode.precision not in CPU_PRECISIONS:
         raise SchemaError(
-            f"a CPU has no {mode.precision} here. It has: {', '.join(CPU_PRECISIONS)}; pass --precision."
+            f"{mode.precision} is not measured on a CPU. Measured there: {', '.join(CPU_PRECISIONS)}; pass --precision."
         )
     if mode.capture == "graph":
         raise SchemaError("capture 'graph': a CPU has no graphs. Pass --capture eager.")

@@ -1,7 +1,4 @@
-"""Operators from the few numbers that describe them, with what follows (output sizes, parameters) filled in.
-
-Maps are square.
-"""
+"""Operators from the few numbers that describe them; output sizes and parameters follow. Maps are square."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,6 +1,6 @@
-"""What `epochcast profile` measures: presets of proxy CNNs, operators and target CNNs.
+"""The presets of `epochcast profile`: lists of proxy CNNs, operators and target CNNs.
 
-A preset is one line of `PRESETS`; nothing here needs a framework, except for reading a user's own CNN.
+A preset is one line of `PRESETS`. Only a user's own CNN needs a framework here.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What to measure. `subjects` and `batch_sizes` come in the order in which they matter.
+    """Subjects to measure, batch sizes and modes; the first batch sizes tell most.
 
     Batch sizes and modes are defaults. A configuration that is estimated above `limit_ms` for one iteration, or
     above `limit_gib` of memory, is left out; `configurations` says which.
@@ -129,9 +129,9 @@ def configurations(
 ) -> tuple[list[Configuration], list[Configuration]]:
     """Configurations in the order to measure them in, and those left out as too long or too large.
 
-    Mode by mode, in it batch size by batch size: a budget that ends early leaves whole batch sizes behind, and
-    of the last one shapes from everywhere. An optimizer step, which no batch size changes, comes once; a view,
-    for which no kernel runs, not at all.
+    They come mode by mode, and in each mode batch size by batch size: a budget that ends early leaves whole batch
+    sizes, and of the last one shapes from the whole list. An optimizer step, which no batch size changes, comes
+    once. A view, which runs no kernel, does not come.
     """
     sizes = tuple(batch_sizes or chosen.batch_sizes)
     wanted = [
@@ -150,7 +150,7 @@ def configurations(
 
 
 def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
-    """Operators as subjects, in an order of which every beginning holds shapes from the whole list."""
+    """Operators as subjects, in an order in which every first part holds shapes from the whole list."""
     return tuple(
         Subject("operator", operator.name, operator.in_height or 1, operator=operator)
         for operator in spread_order(operators)

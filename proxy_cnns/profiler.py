@@ -1,7 +1,7 @@
 """Time one prepared configuration: warm up until it settles, repeat until the median is known, keep every repeat.
 
-GPU time, host time and wall time are measured apart: where the host is the bottleneck they differ by up to
-ten times, and only the first repeats.
+GPU time, host time and wall time are measured apart. Where the host is the bottleneck they differ by up to ten times,
+and only the GPU time repeats from run to run.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much to measure of one configuration; the seconds bound each of warm-up, wall, GPU and host time.
+    """How long to measure one configuration; the seconds bound warm-up, wall time, GPU time and host time, each.
 
     Repeating ends when the 95 % confidence interval of the median is within `precision` (a fraction, to either
     side), else when the seconds are over, but not before `repeats_least`. An iteration above `longest_ms` is not
@@ -110,8 +110,8 @@ def measure(
     on_gpu : bool
         Whether there is GPU time apart from host time.
     captured : bool
-        Whether the iteration is trained as a captured graph: its wall time is then that of replays, which follow
-        each other without a pause, and the host has next to nothing to do.
+        Whether the iteration is trained as a captured graph. Its wall time is then that of replays, which follow each
+        other without a pause, and it has no host time.
 
     Returns
     -------

@@ -81,7 +81,7 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def measurement_row(
     configuration: Configuration, measured: Measured, about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Columns of the measurement table; what is not known is left out.
+    """Columns of the measurement table; unknown values are left out.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def measurement_row(
 
 
 def repeats_of(measured: Measured, kind: str) -> dict[str, Any]:
-    """Every repeat in ms; of an operator its least, quartiles and most."""
+    """Every repeat in ms; of an operator the minimum, the quartiles and the maximum."""
     times = {
         "iteration_times_ms": measured.iteration_times_ms,
         "gpu_times_ms": measured.gpu_times_ms or (),
@@ -153,7 +153,7 @@ def _rounded(value: float | np.floating[Any] | None) -> float | None:
 
 @dataclass(slots=True)
 class Run:
-    """What a run has on disk: rows with their repeats by key, ended series, failures and readings of the device."""
+    """The contents of a run on disk: rows and repeats by key, ended series, failures, readings of the device."""
 
     identity: dict[str, Any] | None = None
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Run:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
-        """Take one line of a rows file. `recent`: keys of the rows since the device's last clean reading."""
+        """Add one line of a rows file. `recent`: keys of the rows since the device's last clean reading."""
         if "row" in entry:
             key = key_of(entry["row"])
             self.rows[key], self.repeats[key] = dict(entry["row"]), entry.get("repeats", {})
@@ -179,7 +179,7 @@ class Run:
             self.events.append(dict(entry))
 
     def ends(self, key: Key) -> dict[str, Any] | None:
-        """Why this configuration is not to be measured: its series ended at its batch size or a smaller one."""
+        """The end of a configuration's series, if the series ended at its batch size or a smaller one; else None."""
         end = self.ended.get(series_of(key))
         return end if end is not None and int(key[-1]) >= int(end["batch_size"]) else None
 
@@ -189,7 +189,7 @@ class Run:
             self.ended[series] = dict(end)
 
     def _disturbed(self, entry: Mapping[str, Any], recent: list[Key]) -> None:
-        """Mark the rows since the last clean reading, or take them away."""
+        """Mark the rows since the last clean reading, or remove them."""
         note = "disturbed: " + "; ".join(entry["disturbed"])
         for key in recent:
             if not entry["kept"]:
@@ -202,10 +202,10 @@ class Run:
 
 
 class RunFile:
-    """Append lines to a rows file; holds its lock, so that no other run writes to it.
+    """Appends lines to a rows file, under a lock that keeps other runs from writing to it.
 
-    `sync_each`: bring every row to the disk before the next is measured, else once a second. Either way a row
-    outlives the process that wrote it.
+    `sync_each`: sync every row to disk before the next is measured, else once a second. A row outlives its process
+    either way, and with `sync_each` also a crash of the machine.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, sync_each: bool = True) -> None:
@@ -238,7 +238,7 @@ class RunFile:
             raise _unwritable(self.path, error) from error
 
     def close(self) -> None:
-        """Bring everything to the disk, and let others write."""
+        """Sync to disk, and release the lock."""
         os.fsync(self._file)
         os.close(self._file)
 
@@ -249,7 +249,7 @@ def rows_paths(out: Path) -> list[Path]:
 
 
 def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Path) -> None:
-    """Add what one rows file holds to `run`; a line that a killed run did not end is left out.
+    """Add the lines of one rows file to `run`; a line that a killed run did not finish is left out.
 
     Raises
     ------
@@ -272,7 +272,7 @@ def _read_rows(path: Path, run: Run, identity: Mapping[str, Any] | None, out: Pa
 
 
 def _check_identity(found: Mapping[str, Any], wanted: Mapping[str, Any] | None, out: Path) -> None:
-    """Refuse what another run left, saying what differs."""
+    """Refuse the files of another run; the message says what differs."""
     if wanted is None:
         return
     differs = [name for name in {**wanted, **found} if found.get(name) != wanted.get(name)]
@@ -291,8 +291,8 @@ def _compact(value: Any) -> str:
 def _unwritable(path: Path, error: OSError) -> ProfilingError:
     """Error of a full or failing disk."""
     return ProfilingError(
-        f"{path} cannot be written: {error.strerror}. What was measured before is kept; make room, then repeat "
-        "the same command to go on."
+        f"{path} cannot be written: {error.strerror}. Earlier measurements are kept; make room, then repeat the "
+        "same command to go on."
     )
 
 
@@ -310,7 +310,7 @@ def _opened(path: Path) -> int:
 
 
 def _drop_torn_line(file: int) -> int:
-    """Cut a line that a killed run began and did not end; return the file's size."""
+    """Cut off a line that a killed run did not finish; return the file's size."""
     size = os.fstat(file).st_size
     end = size
     while end > 0:
@@ -330,13 +330,13 @@ def _escaped(name: str) -> str:
 
 
 def sidecar_path(out: Path) -> Path:
-    """Where the repeats, the environment and the device's states are: ``x.json`` beside ``x.csv``."""
+    """Path of the sidecar, with repeats, environment and device states: ``x.json`` beside ``x.csv``."""
     name = out.name.removesuffix(".gz")
     return out.with_name(name.removesuffix(".csv") + ".json" + (".gz" if out.name.endswith(".gz") else ""))
 
 
 def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
-    """What a run of this identity (None: of any) has already measured; an empty run if there is none.
+    """The run of this identity (None: of any) that is on disk; an empty run if there is none.
 
     Raises
     ------
@@ -420,7 +420,7 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> N
     beside = sidecar_path(out)
     if not beside.is_file():
         raise SchemaError(
-            f"{out} exists, and without {beside.name} it is no table of this command. Give another --out."
+            f"{out} exists, and without {beside.name} it is no table of `epochcast profile`. Give another --out."
         )
     try:
         sidecar = json.loads(_text(beside))

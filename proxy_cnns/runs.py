@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from predictor.errors import ProfilingError, SchemaError
+from predictor.errors import EpochcastError, ProfilingError
 from proxy_cnns.campaign import Progress, pending
 from proxy_cnns.rows_file import Run, read_run, reopen, rows_paths, write_table
 from proxy_cnns.shards import Request, measure_shards
@@ -18,7 +18,7 @@ __all__ = ["Outcome", "Request", "profile"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run left: rows in the table, those of them new, and what is not in it."""
+    """Result of a run: rows in the table, how many of them are new, and what is missing from it."""
 
     out: Path
     gpu: str
@@ -30,13 +30,13 @@ class Outcome:
 
 
 def profile(request: Request, report: Callable[[Progress], None] = lambda _: None) -> Outcome:
-    """Measure what the request names and is not on disk yet, and write its table.
+    """Measure the configurations of a request that are not on disk yet, and write the table.
 
     Parameters
     ----------
     request : Request
     report : callable
-        Told how far the run is after each configuration.
+        Called with the progress after each configuration.
 
     Raises
     ------
@@ -52,12 +52,13 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     start = time.perf_counter()
     deadline = None if request.budget_s is None else start + request.budget_s
     before = read_run(request.out, None)
-    opened = reopen(request.out) if pending(request.configurations, before, refine=request.refine) else None
+    unfinished = pending(request.configurations, before, refine=request.refine)
+    reopened = reopen(request.out) if unfinished else None
     try:
         environment = measure_shards(request, deadline, report)
-    except SchemaError:
-        if opened is not None:
-            opened.unlink(missing_ok=True)
+    except EpochcastError:
+        if reopened is not None:
+            _drop_unchanged(request.out, before)
         raise
     run = read_run(request.out, None)
     if run.failed and not (
@@ -71,8 +72,16 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     return _outcome(request, run, before)
 
 
+def _drop_unchanged(out: Path, before: Run) -> None:
+    """Remove the rows files of a finished table to which nothing was added; the table itself stays."""
+    run = read_run(out, None)
+    if all(getattr(run, name).keys() == getattr(before, name).keys() for name in ("rows", "ended", "failed")):
+        for path in rows_paths(out):
+            path.unlink()
+
+
 def _refuse_nothing(request: Request, run: Run) -> None:
-    """Leave no empty table behind that would stand in the way of the next run."""
+    """Remove the rows files of a run without rows: an empty table would stop the next run."""
     for path in rows_paths(request.out):
         path.unlink()
     key, reason = next(iter(run.failed.items()))

@@ -40,12 +40,12 @@ _IDENTITY = (
     "workspace_mib",
 )
 _COLUMNS = ("framework_version", "cudnn", "workspace_mib")
-_PATIENCE_S = 3.0  # utilisation is a mean over up to a second: our own last run may still show
+_PATIENCE_S = 3.0  # utilisation is a mean over up to a second, in which our own last run may still count
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One run: what to measure, where, and where it goes. Times in s and ms."""
+    """One run: configurations, devices, and the table to write. Times in s and ms."""
 
     name: str
     configurations: tuple[Configuration, ...]
@@ -71,7 +71,7 @@ class Shard:
     of: int
     deadline: float | None
     label: str
-    """The device's name among all of the machine, of which a process may be shown this one alone."""
+    """Name of the device in messages: a process that sees this device alone calls it ``cuda:0``."""
 
 
 def measure_shards(
@@ -159,7 +159,7 @@ def _measure_into(
 
 
 def _own_series(shard: Shard) -> list[Configuration]:
-    """Deal out whole series, so that one process knows where each of its series ends."""
+    """The configurations of whole series, so that one process sees the end of each of its series."""
     numbers: dict[Any, int] = {}
     own = []
     for configuration in shard.request.configurations:
@@ -180,7 +180,7 @@ def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any
 
 
 def _refuse_precisions(request: Request, gpu: str) -> None:
-    """Refuse what the device does not compute, before anything is measured under a wrong name."""
+    """Refuse a precision that the device lacks, before anything is measured under a wrong name."""
     able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
     wanted = sorted({configuration.mode.precision for configuration in request.configurations} - set(able))
     if wanted:
@@ -188,7 +188,7 @@ def _refuse_precisions(request: Request, gpu: str) -> None:
 
 
 def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
-    """Refuse a busy device, but not for what is only the echo of a run that has just ended."""
+    """Refuse a busy device, but wait first: its utilisation still counts a run that has just ended."""
     start = time.perf_counter()
     while True:
         time.sleep(0.2)
@@ -254,8 +254,8 @@ def _collect(
 
 def _killed(process: Any) -> ProfilingError:
     return ProfilingError(
-        f"a measuring process ended by itself (exit code {process.exitcode}). What it measured is kept; repeat the "
-        "command to go on."
+        f"a measuring process ended by itself (exit code {process.exitcode}). Its measurements are kept; repeat "
+        "the command to go on."
     )
 
 
@@ -279,7 +279,7 @@ def _first_environment(
 
 
 def _process(shard: Shard, messages: Any, parent: int) -> None:
-    """Measure on the one GPU that this process is shown, and say how it went."""
+    """Measure on the one GPU that this process sees, and send the result or the error."""
     _end_with(parent)
     shown = _show_only(shard.device)
     try:
@@ -301,7 +301,7 @@ def _show_only(device: str) -> str:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when its parent is killed: nobody would collect what it measures."""
+    """End this process when its parent is killed, which alone could collect its measurements."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -1,6 +1,6 @@
-"""Numbers that spread evenly: what the designed libraries draw their shapes from, and the order to measure in.
+"""Evenly spread numbers, from which the designed libraries draw their shapes, and the order to measure them in.
 
-Every function gives the same numbers on every machine, so that a library is its code.
+Every function gives the same numbers on every machine, so the code defines the library.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ class Draw:
     point : sequence of float
         Coordinates in 0..1, taken one by one by `between`.
     random : Random
-        Seeded; decides what is a matter of kind, not of size.
+        Seeded; decides kinds, such as a bias or none, rather than sizes.
     """
 
     def __init__(self, point: Sequence[float], random: Random) -> None:

@@ -36,11 +36,11 @@ _EXTRAS = {
     "torchvision": ("torchvision", "torch"),
     "chainer": ("Chainer", "chainer"),
 }
-"""What a user's file may import: its name, and the extra of epochcast that brings it or what it stands on."""
+"""Packages that a user's file may import: name, and the extra of epochcast that installs it or its framework."""
 
 
 def builder_of(text: str) -> Builder | None:
-    """Read ``FILE.py:make_model``; None where `text` is not of this form.
+    """Read ``FILE.py:make_model``; None if `text` is not of this form.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def builder_of(text: str) -> Builder | None:
 
 
 def make_model(builder: Builder) -> Any:
-    """Run the user's function, and return the CNN that it makes.
+    """Run the user's function, and return its CNN.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def user_table(builder: Builder, image_size: int) -> LayerTable:
 
 
 def user_name(builder: Builder) -> str:
-    """What tables call the user's CNN: ``mine.make_model``."""
+    """Name of the user's CNN in tables: ``mine.make_model``."""
     return f"{builder.path.stem}.{builder.function}"
 
 
@@ -132,7 +132,7 @@ _PYTHON_FILE = re.compile(r"\.py(:\w*)?(@[^/\\]*)?")
 
 
 def target_subject(text: str) -> Subject:
-    """Whole CNN; the user's own is built when it runs, its images 224 pixels unless the text says otherwise."""
+    """Whole CNN; a user's own is built when it runs, with images of 224 pixels unless the text says otherwise."""
     cnn, image_size = _cnn_and_size(text)
     builder = builder_of(cnn)
     if builder is not None:
@@ -142,14 +142,14 @@ def target_subject(text: str) -> Subject:
 
 
 def names_a_file(text: str) -> bool:
-    """Whether it means a user's Python file, ``FILE.py:make_model[@IMAGE_SIZE]``, complete or not."""
+    """Whether `text` names a user's Python file, ``FILE.py:make_model[@IMAGE_SIZE]``, complete or not."""
     return any(found.end() == len(text) for found in _PYTHON_FILE.finditer(text))
 
 
 def named_table(text: str, image_size: int | None = None) -> LayerTable:
     """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
 
-    `image_size` counts where the text has none; SchemaError if they differ.
+    `image_size` applies where the text has none; SchemaError if they differ.
     """
     cnn, own_size = _cnn_and_size(text)
     if own_size and image_size not in (None, own_size):

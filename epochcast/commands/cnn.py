@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.user_files import cnn_or_layers
 from epochcast.tables import Column, Format, Record, number, print_records, print_table
 
 if TYPE_CHECKING:
@@ -41,12 +40,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
 
 @app.command("show")
 def show_command(
-    cnn: Annotated[
-        str,
-        typer.Argument(
-            help="A zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run."
-        ),
-    ],
+    cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.")],
     image_size: o.ImageSize = None,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", help="Images per mini-batch.")] = 1,
     output: o.OutputFormat = Format.table,
@@ -56,7 +50,7 @@ def show_command(
     from predictor.cnns.resolve import resolve_cnn
 
     size = whole_number("batch_size", batch_size, high=MAX_BATCH_SIZE)
-    table = resolve_cnn(cnn_or_layers(cnn, {"image_size": image_size}), image_size)
+    table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
     records = [_layer_record(layer, size) for layer in table]
     if output is not Format.table:
         print_records(

@@ -1,33 +1,40 @@
 """`epochcast compare`: which GPU to rent."""
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.predict import legend, notes_column, price_dates, reason_letters, table_gpu_name
-from epochcast.commands.user_files import cnn_or_layers
-from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_records, print_table
+from epochcast.commands.answer_tables import (
+    columns_of,
+    host_bound_note,
+    legend,
+    methods,
+    notes_column,
+    price_dates,
+    print_answer,
+    reason_letters,
+    title,
+)
+from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
 from predictor.answers.question import Plan, Question, options_of
 
 if TYPE_CHECKING:
-    from predictor.answers.compare import Comparison, ComparisonRow
+    from predictor.answers.compare import Comparison
 
 __all__ = ["compare_command"]
 
 
 @o.with_options(Question, Plan)
 def compare_command(
-    cnn: Annotated[
-        str,
-        typer.Argument(
-            help="A zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run.",
-            show_default=False,
-        ),
-    ],
+    cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
     gpu: Annotated[
         list[str] | None,
-        typer.Option("--gpu", "-g", help="GPU by any of its names.", show_default="every GPU on offer"),
+        typer.Option(
+            "--gpu", "-g", help="GPU by any of its names; repeat it.", show_default="every GPU on offer"
+        ),
     ] = None,
     batch_size: o.BatchSizes = None,
     server: o.Server = None,
@@ -37,56 +44,53 @@ def compare_command(
 ) -> None:
     """Rank GPUs for rent by what the training costs or how long it takes."""
     plan = Plan(**{name: options.pop(name) for name in options_of(Plan) if name in options})
-    question = Question(cnn_or_layers(cnn, options), gpu or None, batch_size or (), **options)
+    question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or (), **options)
     _show(_answer(server, question, plan), output, plan)
 
 
 def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
-    """The service's answer where one is named, else the local core's."""
+    """The answer of the service where one is named, else of the local core."""
     if server is not None:
-        from epochcast.remote import compare_remotely
-        from epochcast.transport import Service
+        from epochcast.client import Client
 
-        return compare_remotely(Service(server), question, plan)
+        return Client(server).comparison(question, plan)
     from predictor.answers.compare import compare
 
     return compare(question, plan)
 
 
 def _show(found: "Comparison", output: Format, plan: Plan) -> None:
-    from dataclasses import asdict
-
     records = [asdict(row) for row in found.rows]
-    if output is not Format.table:
-        print_records(records, output, records[0], covers=found.scope)
+    if print_answer(records, output, found.scope):
         return
-    first = found.rows[0]
-    epochs = f"{first.epochs:,} epoch{'s' if first.epochs > 1 else ''}"
-    title = f"{first.cnn}, {first.image_size} x {first.image_size} px, {epochs}"
-    letters = reason_letters([row.extrapolates for row in found.rows])
-    print_table(records, _columns(letters), title, strong=lambda r: bool(r["pareto"]))
+    letters = reason_letters(record["extrapolates"] for record in records)
+    epochs = f"{plan.epochs:,} epoch{'s' * (plan.epochs > 1)}"
+    print_table(
+        records, _columns(records, letters), title(records, epochs), strong=lambda r: bool(r["pareto"])
+    )
     print()
-    print_notes(_notes(found.rows, letters, found.scope, plan.relative_to))
+    print_notes(_notes(records, letters, found.scope, plan))
 
 
-def _columns(letters: dict[str, str]) -> list[Column]:
+def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]:
+    shared = columns_of(records)
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
-        Column("GPU", lambda r: table_gpu_name(r["gpu"]), left=True),
+        shared["gpu"],
         Column("batch", lambda r: str(r["batch_size"]), rank=3),
         Column("offer", lambda r: r["offer"], left=True),
         Column("GPUs used", _used, rank=4),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
-        Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=2),
-        Column("US$/epoch", lambda r: number(r["cost_usd"]), rank=3),
+        shared["epoch_time_s"],
+        shared["cost_usd"],
         Column("time", lambda r: duration(3600.0 * r["total_time_h"])),
         Column("US$", lambda r: number(r["total_cost_usd"])),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
         Column("verdict", _verdict, left=True),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
-        Column("precision", lambda r: r["precision"], left=True, rank=6),
-        Column("method", lambda r: r["method"], left=True, rank=6),
+        shared["precision"],
+        shared["method"],
         notes_column(letters),
     ]
 
@@ -107,18 +111,18 @@ def _verdict(record: Record) -> str:
     return ", ".join(words)
 
 
-def _notes(
-    found: "list[ComparisonRow]", letters: dict[str, str], covers: str, relative_to: str | None
-) -> list[str]:
+def _notes(found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan) -> list[str]:
     notes = [
-        "Pareto: nothing else is as fast and as cheap, and better in one. "
-        "Cost: the whole instance x time; one GPU used."
+        "Pareto: no other row is both as fast and as cheap, and better in one of the two.",
+        "Cost: the whole instance x time; one GPU of it works.",
     ]
-    if any(row.usd_per_hour is not None for row in found):
-        dates = price_dates([row.priced_on for row in found])
-        notes.append(f"{dates[0].upper()}{dates[1:]}.")
-    if relative_to:
-        notes.append(f"x speed, x cost: compared with {relative_to}; 2 is twice as fast, or twice as dear.")
-    if not all(row.fits_in_memory for row in found):
+    if any(row["usd_per_hour"] is not None for row in found):
+        dates = price_dates(row["priced_on"] for row in found)
+        notes[-1] += f" {dates[0].upper()}{dates[1:]}."
+    if plan.relative_to:
+        notes.append(
+            f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
+        )
+    if not all(row["fits_in_memory"] for row in found):
         notes.append("Out of memory: by the estimate; such rows are not ranked.")
-    return [*notes, *legend(letters), covers]
+    return [*notes, f"{methods(found)}.", *legend(letters), *host_bound_note(found), scope]

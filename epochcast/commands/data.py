@@ -53,10 +53,10 @@ def push_command(
 
 
 def push_table(path: Path, url: str) -> None:
-    """Send a table and say on stderr what became of it."""
-    from epochcast.push import push
+    """Upload a table and report on stderr how many of its rows were new."""
+    from epochcast.client import Client
 
-    receipt = push(path, url)
+    receipt = Client(url).upload(path)
     typer.echo(
         f"{url}: {receipt.stored:,} of {len(receipt.ids):,} measurements stored, {receipt.duplicates:,} there already.",
         err=True,

@@ -32,7 +32,7 @@ def evaluate_command(
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Judge every predictor on measurements that its fit never saw, scenario by scenario."""
-    from epochcast.frames import evaluation
+    from epochcast.api import evaluation
     from predictor.evaluation.report import scenario_text, write_report
 
     result = evaluation(measurements, published, scenario or None, predictor or None, seed, jobs)

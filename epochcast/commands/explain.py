@@ -1,39 +1,56 @@
 """`epochcast explain`: what the time of an iteration is made of, predicted for a CNN or measured in a table."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import asdict
+from difflib import SequenceMatcher
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from epochcast.api import NOT_EXPLAINED, USUAL_BATCH_SIZES
 from epochcast.commands import options as o
-from epochcast.commands.explain_tables import show_explanations
-from epochcast.commands.user_files import cnns_or_layers
-from epochcast.tables import Format, print_records
+from epochcast.commands.answer_tables import gpu_name, legend, reason_letters
+from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
 from predictor.answers.question import Question
 
 if TYPE_CHECKING:
-    from epochcast.transport import Service
+    from predictor.answers.bounds import Switch
     from predictor.answers.explain import Explanation
 
 __all__ = ["explain_command"]
 
-_BATCH_SIZES = "1,2,4,8,16,32,64,128,256,512"
 _OF_TABLE = {
     "precision": "the framework's; a table's",
     "memory_format": "nchw; a table's",
     "framework": "pytorch; a table's",
     "capture": "eager; a table's",
 }
+_RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first
+_ALWAYS_SHOWN = 3
+_MOST_FACTORS = 6
+_MOST_SWITCHES = 5
+_MOST_OF_NAME = 32
+_BOUNDS = {
+    "host": "the host takes longer to enqueue the kernels than the GPU to run them: a larger batch, a captured graph "
+    "or a faster host helps; a faster GPU does not",
+    "launch": "the GPU's fixed time per kernel: a larger batch helps",
+    "compute": "the GPU's arithmetic: lower precision or a GPU with more TFLOP/s helps",
+    "memory": "the GPU's memory bandwidth: lower precision, channels_last or a GPU with more GB/s helps",
+    "device": "the device; which part of it is not known",
+    "unknown": "the GPU's time was not measured apart from the host's",
+}
 
 
-@o.with_options(Question, without=("validation_samples", "offers", "spot"), usual=_OF_TABLE)
+@o.with_options(Question, without=NOT_EXPLAINED, usual=_OF_TABLE)
 def explain_command(
     what: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TABLE|CNN...",
-            help="CNNs as of predict, or measurement tables (.csv, .csv.gz); with both, those CNNs of the tables.",
+            help="CNNs as for predict, or measurement tables (.csv, .csv.gz); with both, those CNNs of the tables.",
             show_default=False,
         ),
     ] = None,
@@ -48,7 +65,7 @@ def explain_command(
             "-b",
             help="Mini-batch size; repeat it, or write 32,64.",
             metavar="N",
-            show_default=f"{_BATCH_SIZES}; a table's",
+            show_default=f"{','.join(map(str, USUAL_BATCH_SIZES))}; a table's",
         ),
     ] = None,
     server: o.Server = None,
@@ -60,45 +77,200 @@ def explain_command(
     options: dict[str, Any],
 ) -> None:
     """Show what the time of an iteration is made of, what bounds it, and what another mode would give."""
-    from epochcast.explaining import ExplainRequest, explained
     from predictor.errors import SchemaError
 
     if not what:
         raise SchemaError(
             "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"
         )
-    from predictor.answers.explain_measured import is_measurement_table
-
-    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
-    subject = what if of_table else cnns_or_layers(what, options)
-    found, covers = explained(ExplainRequest(subject, gpu, batch_size or None, options), _service(server))
+    found, scope = _explanations(what, gpu, batch_size or None, options, server)
     if plot is not None:
         from predictor.answers.plots import write_plot
 
         write_plot(found, plot)
-    _print(found, output, covers)
+    _print(found, output, scope)
     if plot is not None:
         typer.echo(f"Wrote {plot}.", err=True)
 
 
-def _service(url: str | None) -> "Service | None":
-    if url is None:
-        return None
-    from epochcast.transport import Service
+def _explanations(
+    what: list[str], gpu: object, batch_size: object, options: dict[str, Any], server: str | None
+) -> "tuple[list[Explanation], str]":
+    from epochcast.api import explanations
+    from predictor.answers.explain_measured import is_measurement_table
 
-    return Service(url)
+    of_table = any(is_measurement_table(each) for each in what)  # then CNNs are names in it
+    subject = what if of_table else o.cnns_or_layers(what, options)
+    ask = None
+    if server is not None:
+        from epochcast.client import Client
+
+        ask = Client(server).explanations
+    return explanations(subject, gpu, batch_size, options, ask)
 
 
-def _print(found: "Sequence[Explanation]", output: Format, covers: str) -> None:
-    from dataclasses import asdict
-
+def _print(found: "Sequence[Explanation]", output: Format, scope: str) -> None:
     from predictor.answers.explain import explanation_rows, row_columns
 
     if output is Format.table:
-        show_explanations(found, covers)
+        _show_all(found, scope)
     elif output is Format.json:
         records: list[dict[str, Any]] = [asdict(each) for each in found]
-        print_records(records, output, records[0], covers=covers)
+        print_records(records, output, records[0], covers=scope)
     else:
         rows = [row for each in found for row in explanation_rows(each)]
         print_records(rows, output, row_columns(found))
+
+
+def _show_all(found: "Sequence[Explanation]", scope: str) -> None:
+    """Print each explanation, then what the words mean and what the answer covers."""
+    for explanation in found:
+        _show(explanation)
+        print()
+    bounds = dict.fromkeys(name for each in found for name in each.bound)
+    print_notes([*(f"bound {name}: {_BOUNDS[name]}." for name in bounds), scope])
+
+
+def _show(explanation: "Explanation") -> None:
+    about = [explanation.precision, explanation.memory_format, explanation.capture]
+    about += ["autotune"] * explanation.autotune
+    title = (
+        f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
+        f"{gpu_name(explanation.gpu)}, {', '.join(about)}"
+    )
+    letters = reason_letters(
+        [*explanation.extrapolates, *(each.extrapolates for each in explanation.other_modes)]
+    )
+    print_table(_records(explanation), _columns(explanation, letters), title)
+    if explanation.other_modes:
+        print()
+        print_table(
+            _mode_records(explanation), _mode_columns(explanation, letters), "Another mode, x the time"
+        )
+    why = (
+        legend(letters)
+        if explanation.method != "measured"
+        else [f"({letters[each]}) {each}" for each in letters]
+    )
+    print_notes([_method(explanation), *_law(explanation), *_switch_notes(explanation.switches), *why])
+
+
+def _records(explanation: "Explanation") -> list[Record]:
+    total = [sum(ms) for ms in zip(*explanation.classes.values(), strict=True)]
+    return [
+        {
+            "batch_size": size,
+            "iteration": explanation.iteration_time_ms[i],
+            "gpu": explanation.gpu_time_ms[i],
+            "host": explanation.host_time_ms[i],
+            "bound": explanation.bound[i],
+            "shares": {name: 100.0 * ms[i] / total[i] for name, ms in explanation.classes.items()},
+            "extrapolates": explanation.extrapolates[i],
+        }
+        for i, size in enumerate(explanation.batch_sizes)
+    ]
+
+
+def _columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+    shares = [
+        Column(
+            f"{name} %",
+            lambda r, name=name: f"{r['shares'][name]:.0f}",  # type: ignore[misc]
+            rank=0 if place < _ALWAYS_SHOWN else _RANK_OF_CLASS + place,
+        )
+        for place, name in enumerate(explanation.classes)
+    ]
+    return [
+        Column("batch", lambda r: str(r["batch_size"])),
+        Column("iter. ms", lambda r: number(r["iteration"])),
+        Column("GPU ms", lambda r: number(r["gpu"])),
+        Column("host ms", lambda r: number(r["host"]), rank=1),
+        Column("bound", lambda r: r["bound"], left=True),
+        *shares,
+        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
+    ]
+
+
+def _mode_records(explanation: "Explanation") -> list[Record]:
+    return [
+        {
+            "mode": f"{other.precision}, {other.memory_format}",
+            "factor": other.factor,
+            "low": other.low[-1],
+            "high": other.high[-1],
+            "extrapolates": other.extrapolates,
+        }
+        for other in explanation.other_modes
+    ]
+
+
+def _mode_columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+    sizes = explanation.batch_sizes
+    modes = explanation.other_modes
+    known = [i for i in range(len(sizes)) if any(math.isfinite(other.factor[i]) for other in modes)]
+    shown = [known[i] for i in _spread(len(known), _MOST_FACTORS)]
+    return [
+        Column("mode", lambda r: r["mode"], left=True),
+        *(Column(f"at {sizes[i]}", lambda r, i=i: _factor(r["factor"][i])) for i in shown),  # type: ignore[misc]
+        Column(f"90 % at {sizes[-1]}", lambda r: _interval(r["low"], r["high"]), rank=2),
+        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
+    ]
+
+
+def _spread(n: int, most: int) -> list[int]:
+    """Positions of at most so many of n, the first and the last among them."""
+    if n <= most:
+        return list(range(n))
+    return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)})
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else ""
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:.2f}-{high:.2f}" if math.isfinite(low) else ""
+
+
+def _method(explanation: "Explanation") -> str:
+    return f"Method: {explanation.method} ({explanation.trained_on})."
+
+
+def _law(explanation: "Explanation") -> list[str]:
+    law = explanation.small_batch_law
+    if law is None:
+        return []
+    epoch = f"{number(law.k_s)} s / batch" if law.k_s is not None else "K / batch"
+    ends = f"batch {law.from_batch_size} to {law.up_to_batch_size}"
+    beyond = ", beyond the batch sizes measured" * law.extrapolates
+    return [
+        f"Small batches: an epoch takes {epoch}, within 10 % from {ends}{beyond}, since an iteration takes "
+        f"{number(law.iteration_time_ms)} ms whatever the batch ({law.because})."
+    ]
+
+
+def _switch_notes(switches: "Sequence[Switch]") -> list[str]:
+    """Jumps one by one; kernels that changed by the batch sizes between which they did, with the greatest change."""
+    jumps = [each for each in switches if each.after is None]
+    notes = [
+        f"Jump between batch {each.from_batch_size} and {each.to_batch_size}: {each.layer}, time per image "
+        f"x {number(each.factor)}."
+        for each in jumps[:_MOST_SWITCHES]
+    ]
+    if len(jumps) > _MOST_SWITCHES:
+        notes.append(f"{len(jumps) - _MOST_SWITCHES} more jumps (--format json has all).")
+    named = [each for each in switches if each.after is not None]
+    for (small, large), group in groupby(named, key=lambda each: (each.from_batch_size, each.to_batch_size)):
+        some = list(group)
+        most = min(some, key=lambda each: SequenceMatcher(None, each.before or "", each.after or "").ratio())
+        notes.append(
+            f"Between batch {small} and {large}, {len(some)} convolution passes change their kernel, such as "
+            f"{most.layer} {most.part}: {_short(most.before)} -> {_short(most.after)}."
+        )
+    return notes
+
+
+def _short(kernel: str | None) -> str:
+    """A kernel's name without its return type and namespaces, cut: `--format json` has all of it."""
+    name = (kernel or "").removeprefix("void ").split("<")[0].split("(")[0].split("::")[-1]
+    return name if len(name) <= _MOST_OF_NAME else f"{name[:_MOST_OF_NAME]}..."

@@ -26,7 +26,7 @@ _DEFAULT = "sqlite:///epochcast.db"
 @app.command("add")
 def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
     """Make a key and print it: the only time that it can be seen, for the store keeps its hash alone."""
-    from epochcast.stores import open_store
+    from epochcast.api import open_store
 
     engine = open_store(store)
     from api.store.keys import add_key
@@ -39,7 +39,7 @@ def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
 @app.command("revoke")
 def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
     """Refuse a key from now on; what was uploaded with it stays, under its name."""
-    from epochcast.stores import open_store
+    from epochcast.api import open_store
 
     engine = open_store(store)
     from api.store.keys import revoke_key
@@ -51,7 +51,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
 @app.command("list")
 def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with the first characters of each and what was uploaded with it."""
-    from epochcast.stores import open_store
+    from epochcast.api import open_store
 
     engine = open_store(store)
     from api.store.keys import list_keys

@@ -1,17 +1,32 @@
-"""Options that several commands share; those of a question are derived from where it declares them."""
+"""What several commands take: options, those of a question derived from its declaration, and CNNs in Python files."""
 
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.tables import Format
-from predictor.answers.question import ANCHOR_FIELDS, Option, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Option, Question, options_of
 
-__all__ = ["BatchSizes", "ImageSize", "Offers", "OutputFormat", "Server", "with_options"]
+if TYPE_CHECKING:
+    from predictor.cnns.layer_table import LayerTable
+
+__all__ = [
+    "CNN_HELP",
+    "BatchSizes",
+    "ImageSize",
+    "Offers",
+    "OutputFormat",
+    "Server",
+    "cnn_or_layers",
+    "cnns_or_layers",
+    "with_options",
+]
+
+CNN_HELP = "a zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run"
 
 BatchSizes = Annotated[
     list[str] | None,
@@ -22,7 +37,7 @@ Server = Annotated[
     typer.Option(
         "--server",
         metavar="URL",
-        help="Ask this service instead; the answer is its model's, with its prices.",
+        help="Ask the service at this address, which answers with its own model and prices.",
         show_default=False,
         rich_help_panel="Model",
     ),
@@ -38,7 +53,7 @@ Offers = Annotated[
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
 
-_TYPES = {"whole": int, "number": float, "choice": str, "word": str, "file": Path}
+_METAVARS = {"whole": "N", "number": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
 _ANCHOR = "anchor_"
 
 
@@ -97,11 +112,11 @@ def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Param
     about = typer.Option(
         flag,
         help=known.help,
-        metavar="N" if known.kind == "whole" else None,
+        metavar=_METAVARS[known.kind],
         show_default=shown or default or False,
         rich_help_panel=panel,
     )
-    return _keyword(name, Annotated[_TYPES[known.kind] | None, about], None)
+    return _keyword(name, Annotated[str | None, about], None)  # the question checks it, with its own message
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -117,3 +132,32 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     typed = {name: value for name, value in values.items() if value is not None and value is not False}
     anchor = {name.removeprefix(_ANCHOR): typed.pop(name) for name in list(typed) if name.startswith(_ANCHOR)}
     return typed | ({"anchors": [anchor]} if anchor else {})
+
+
+def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
+    """The layers of a CNN that a Python file makes (``FILE.py:make_model[@SIZE]``); every other text as it is.
+
+    The file is run on this machine; the core and a service get the layers alone. Images are as large as the text says
+    after @, else `image_size` of the options, else those of the data set, else 224 pixels.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such file or function, it fails, or two image sizes are given.
+    BackendUnavailableError
+        If it needs PyTorch or Chainer, which is not installed.
+    UnknownDataSetError
+        If the data set is not known.
+    """
+    from proxy_cnns.user_cnns import named_table, names_a_file
+
+    if not names_a_file(cnn):
+        return cnn
+    asked = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
+    size = asked.image_size
+    return named_table(cnn, asked.image_size_of(None) if size is None and "@" not in cnn else size)
+
+
+def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":
+    """Each as `cnn_or_layers`."""
+    return [cnn_or_layers(cnn, options) for cnn in cnns]

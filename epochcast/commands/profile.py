@@ -1,4 +1,4 @@
-"""`epochcast profile`: measure the local machine, and say what it has for measuring."""
+"""`epochcast profile`: measure the local machine, or list what it has for measuring."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )
 
-_WHAT, _HOW_LONG = "What to measure", "How long, and what to make of noise"
+_WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
 @app.callback()
@@ -101,11 +101,18 @@ def profile_command(
     allow_noise: Annotated[
         bool,
         typer.Option(
-            "--allow-noise", help="Measure on a busy device, and note it.", rich_help_panel=_HOW_LONG
+            "--allow-noise",
+            help="Measure on a busy device, and note it in the rows.",
+            rich_help_panel=_HOW_LONG,
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run, and how long.", rich_help_panel=_HOW_LONG)
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print what would be measured, and about how long it takes.",
+            rich_help_panel=_HOW_LONG,
+        ),
     ] = False,
     push: Annotated[
         str | None,
@@ -150,9 +157,9 @@ def profile_command(
     from proxy_cnns.runs import profile
 
     if push is not None:
-        from epochcast.push import check_service
+        from epochcast.client import check_upload
 
-        check_service(push)
+        check_upload(push)
     with shown_progress() as report:
         outcome = profile(request, report)
     _show_outcome(outcome, request, output)
@@ -162,7 +169,7 @@ def profile_command(
 
 @app.command("doctor")
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
-    """Say what this machine has for measuring, what is missing, and how to get it."""
+    """List what this machine has for measuring, what is missing, and how to install it."""
     from proxy_cnns.doctor import Finding, examine
 
     records = [asdict(finding) for finding in examine()]
@@ -204,12 +211,14 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
     notes += _unrunnable(configurations)
     if request.budget_s is not None:
-        notes.append(f"The budget ends it after {duration(request.budget_s)}; repeating the command goes on.")
+        notes.append(
+            f"The budget ends it after {duration(request.budget_s)}; the same command then continues it."
+        )
     print_notes(notes)
 
 
 def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
-    """What a note says of operators that no framework can build from a layer table."""
+    """Note on operators that no framework can build from a layer table."""
     n = sum(
         each.subject.operator is not None and each.subject.operator.type == "other" for each in configurations
     )
@@ -217,7 +226,7 @@ def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
         return []
     from proxy_cnns.configuration import MEASURE_WHOLE
 
-    return [f"{n:,} of them are operators of no known type, which will fail. {MEASURE_WHOLE}"]
+    return [f"{n:,} of them are operators of no known type and will fail. {MEASURE_WHOLE}"]
 
 
 def _summed(records: list[Record]) -> list[Record]:
@@ -257,7 +266,7 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
     if outcome.left:
         notes.append(
-            f"{outcome.left:,} configurations are left: repeat the same command to go on where it stopped."
+            f"{outcome.left:,} configurations are left: the same command continues where it stopped."
         )
     if outcome.ended:
         notes.append(

@@ -50,14 +50,8 @@ ADDED_COLUMNS = (
 _NUMBERS = ADDED_COLUMNS[:6]
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
-_FOR_ALL_ROWS = (
-    "offers",
-    "model",
-    "method",
-    "measurements",
-    "spot",
-    "anchors",
-)  # options that no cell can hold
+_OF_COSTS = ("offers", "spot")
+_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # that no cell can hold
 _FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
@@ -79,7 +73,8 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
         The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format and
         capture, reasons are joined by ``;``.
     **defaults
-        Options of a `Question` for every row: what a cell leaves empty, and `model`, `measurements`, `anchors`.
+        Options of a `Question` for every row: what a cell leaves empty, and `model`, `measurements`, `anchors`. A row's
+        data set replaces the default samples; `offers` and `spot` are refused, since answers have no costs.
 
     Returns
     -------
@@ -149,8 +144,14 @@ class _Members:
 
 
 def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse an option that is unknown or of the wrong kind before any row is read."""
-    question = Question.of(None, None, 1, defaults)
+    """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
+    epoch: dict[str, Any] = (
+        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
+    )  # rows have theirs
+    question = Question.of(None, None, 1, {**epoch, **defaults})
+    for name in _OF_COSTS:
+        if defaults.get(name):
+            raise SchemaError(f"{name} has no effect on rows, whose answers have no costs. Leave it out.")
     return {name: getattr(question, name) for name in defaults}
 
 
@@ -181,7 +182,7 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
     found: dict[tuple[str, str, str], tuple[object, ...]] = {}
     for own in set(members.cells):
         try:
-            numbers[own] = _own_numbers(own, shared)
+            numbers[own] = _own_numbers(own, members.shared.get("data_set", "").strip(), shared)
         except EpochcastError as error:
             found[own] = _failed(str(error))
     if numbers:
@@ -193,10 +194,15 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
         answers[position] = found[own]
 
 
-def _own_numbers(own: tuple[str, str, str], shared: _Shared) -> tuple[int, int, int]:
-    """Batch size, samples and validation samples of a row; 0 samples where there is no epoch."""
+def _own_numbers(own: tuple[str, str, str], data_set: str, shared: _Shared) -> tuple[int, int, int]:
+    """Batch size, samples and validation samples of a row; 0 samples where a data set or nothing gives them."""
     size = whole_number("batch_size", own[0], high=MAX_BATCH_SIZE)
-    options, usual = options_of(Question), shared.defaults
+    if data_set and own[1].strip():
+        raise SchemaError(
+            f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them."
+        )
+    options = options_of(Question)
+    usual = shared.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
     samples, validation = (
         options[name].checked(text if text.strip() else usual.get(name))
         for name, text in zip(_OF_EPOCH, own[1:], strict=True)

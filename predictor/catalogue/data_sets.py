@@ -1,4 +1,4 @@
-"""Known data sets: how many samples an epoch of each has, and at which image size it is trained."""
+"""Training sets by name, with the samples of an epoch and the image size."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ __all__ = ["TRAINING_SETS", "TrainingSet", "find_training_set"]
 class TrainingSet:
     """The part of a data set that one epoch of training passes over.
 
-    `resized` tells that the images' sizes vary, and `image_size` is what classification recipes bring them
-    to; else `image_size` is the images' own side.
+    Where `resized` is true the images' sizes vary, and `image_size` is the size that classification recipes resize
+    them to; else it is the images' own side.
     """
 
     name: str

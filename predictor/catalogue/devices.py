@@ -1,4 +1,4 @@
-"""GPUs and CPUs: what their data sheets say, which precisions they have, and the rates that they sustain.
+"""GPUs and CPUs: specifications, names, precisions, peak rates, and the rates that they sustain.
 
 Units: clocks in GHz, bandwidth in GB/s (10^9 bytes), memory and L2 cache in GiB and MiB, peaks in TFLOP/s.
 """
@@ -44,7 +44,7 @@ __all__ = [
 class Gpu:
     """One GPU as software sees it: of a card with several chips (K80, M60, ...), one chip.
 
-    Every field is a column of `datasets/gpus.csv`, whose meaning, unit and source `datasets/README.md` tells;
+    Every field is a column of `datasets/gpus.csv`; `datasets/README.md` gives its meaning, unit and source.
     None where no vendor's sheet gives the value. Peaks are at the boost clock; tensor peaks are dense, with
     sums in fp32 as training does.
     """
@@ -169,7 +169,7 @@ _VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
 
 @lru_cache(maxsize=4096)
 def find_gpu(name: str) -> Gpu:
-    """Find the one GPU that a name means.
+    """Find the GPU of a name.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def find_gpu(name: str) -> Gpu:
     Raises
     ------
     UnknownGpuError
-        If no GPU goes by this name (the nearest are listed), or several do (``"V100"``; all are listed).
+        If no GPU has this name (the nearest are listed), or several have (``"V100"``; all are listed).
 
     Examples
     --------
@@ -206,7 +206,7 @@ def find_gpu(name: str) -> Gpu:
 
 
 def _candidates(name: str) -> tuple[Gpu, ...]:
-    """List the GPUs that a name may mean; where a memory size ends the name, those with that memory."""
+    """GPUs that a name may mean; where it ends in a memory size, those with that memory."""
     exact, bare = _index()
     found = exact.get(_key(name)) or bare.get(_bare_key(name), ())
     if found:
@@ -219,7 +219,7 @@ def _candidates(name: str) -> tuple[Gpu, ...]:
 
 @cache
 def _index() -> tuple[Mapping[str, tuple[Gpu, ...]], Mapping[str, tuple[Gpu, ...]]]:
-    """Names with their vendor words, and names without, each to the GPUs that bear it."""
+    """Names with vendor words, and names without, each with its GPUs."""
     exact: dict[str, tuple[Gpu, ...]] = {}
     bare: dict[str, tuple[Gpu, ...]] = {}
     for gpu in all_gpus():
@@ -256,7 +256,7 @@ def _nearest_names(name: str, n: int = 3) -> str:
 
 
 def design_of(gpu: Gpu) -> str:
-    """Name what computes alike: the chip, its active SMs and its boost clock, whatever memory is beside it.
+    """Name of the chip, its active SMs and boost clock: GPUs that share it compute alike, whatever their memory.
 
     Examples
     --------
@@ -333,7 +333,7 @@ def precisions_of(gpu: Gpu) -> tuple[str, ...]:
     By compute capability, after the arithmetic throughput table of NVIDIA's CUDA C++ Programming Guide: fp32
     is everywhere; half-precision arithmetic came with 5.3, so older GPUs could only store in fp16; TF32 and
     bfloat16 came with the tensor cores of 8.0. Pascal other than GP100 computes fp16 at 1/64 of the fp32
-    rate, so that libraries compute in fp32 there; it trains in fp16 all the same, so it is listed.
+    rate, so libraries store in fp16 and compute in fp32 there; fp16 is listed all the same.
     """
     capability = gpu.compute_capability
     half = ("fp16", "amp_fp16") if capability >= 5.3 else ()

@@ -1,7 +1,4 @@
-"""What an hour on a GPU costs: cloud offers, checked as they are read.
-
-It needs the standard library alone, so that it loads at once.
-"""
+"""Cloud offers of GPUs with their prices per hour, checked when read; the standard library alone, so it loads fast."""
 
 import csv
 import math
@@ -131,7 +128,7 @@ def offers_for(
     spot : bool, default False
         Only offers with a spot price, ranked by it.
     historic : bool, default False
-        Include offers that are history, which nobody can rent today.
+        Include historic offers, which cannot be rented today.
 
     Returns
     -------
@@ -151,7 +148,7 @@ def offers_for(
 
 
 def cheapest_offers(offers: Iterable[Offer], spot: bool = False) -> dict[str, Offer]:
-    """The cheapest machine of today with at least one GPU, by the GPU's canonical name."""
+    """The cheapest machine for rent today with at least one GPU, by the GPU's canonical name."""
     found: dict[str, Offer] = {}
     for offer in offers:
         if offer.historic or offer.gpu_count < 1 or (spot and offer.spot_usd_per_hour is None):

@@ -1,7 +1,6 @@
-"""Between epoch time and iteration time: what lets every predictor take part in every scenario.
+"""Converts predictors of iteration times to predictors of epoch times and back, so that all fit in every scenario.
 
-The founding predictors answer with the epoch time at a fixed number of samples, all others with the time
-of an iteration.
+The founding predictors predict the epoch time at a fixed number of samples, all others the time of an iteration.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _FIXED_SAMPLES = 50_000  # CIFAR's training set, as in the founding study
 
 
 class IterationFromEpoch(RegressorMixin, BaseEstimator):
-    """A predictor of `epoch_time_s` as one of `iteration_time_ms`, by an epoch of a fixed number of samples.
+    """Turns a predictor of `epoch_time_s` into one of `iteration_time_ms`, by an epoch of a fixed number of samples.
 
     Parameters
     ----------
     epoch : estimator of epoch_time_s
     samples : int
-        Images of the epoch that it is fitted and asked for.
+        Images of the epoch that it is fitted on and predicts.
 
     Attributes
     ----------
@@ -66,7 +65,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
     iteration : estimator of iteration_time_ms, optional
         Predicts the iteration's time; without one the measured column `iteration_time_ms` is read.
     overhead : bool
-        Whether to fit what an epoch costs beyond its iterations; otherwise the plain product is given.
+        Whether to fit the overhead of an epoch; otherwise the plain product is given.
 
     Attributes
     ----------
@@ -84,7 +83,7 @@ class EpochTime(RegressorMixin, BaseEstimator):
         self.iteration_ = None
         if self.iteration is not None:
             self.iteration_ = clone(self.iteration).fit(X.drop(columns="iteration_time_ms"), measured_ms)
-        # Fitted on measured iterations, so that it does not mend the iteration predictor's bias.
+        # Fitted on measured iterations, so that it does not correct the iteration predictor's bias.
         self.overhead_ = fit_epoch_overhead(y, measured_ms, *_sizes(X)) if self.overhead else EpochOverhead()
         return self
 
@@ -124,4 +123,4 @@ def _sizes(X: pd.DataFrame) -> list[NDArray[np.float64]]:
 
 def _check_fitted(estimator: Any, attribute: str) -> None:
     if not hasattr(estimator, attribute):
-        raise NotFittedError(f"{type(estimator).__name__} was asked before it was fitted. Call fit first.")
+        raise NotFittedError(f"{type(estimator).__name__} has not been fitted yet. Call fit(X, y) first.")

@@ -1,4 +1,4 @@
-"""The questions that predictors are judged on: what each may know, and what it is tested on.
+"""The scenarios of an evaluation: which rows a predictor is fitted on, which it may know, which it is tested on.
 
 A new one is one entry in `SCENARIOS`.
 """
@@ -26,12 +26,12 @@ Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One question put to predictors, with its split.
+    """One question that predictors answer, with its split.
 
-    `sources` are the published data sets that it is defined on; on a table without published data, such as a
+    `sources` are the published data sets that it is defined on; of a table without published data, such as a
     user's own, it takes every row. `group` is the column whose worst value is reported. `goal` and `start`
-    (best figure known before this project) are MAPE as fractions, None where nobody has set one. `answer` is
-    the column that is predicted; `known` names measured columns that predictors may read. Without
+    (best figure known before this project) are MAPE as fractions, None where there is none. `answer` is
+    the predicted column; `known` names measured columns that predictors may read. Without
     `proxies_known`, the proxies' times are hidden. With `needs_operators`, only predictors that read single
     layers apply. With `per_image`, times are reported divided by the batch size. `predictors` are the
     registered names that apply, all where it is empty.
@@ -54,7 +54,7 @@ class Scenario:
 
     @property
     def for_any_table(self) -> bool:
-        """Whether it asks something of any table; the others need measured layers, or ask the same of other data."""
+        """Whether it applies to any table; the others need measured layers, or repeat a scenario on other data."""
         return self.answer != "gpu_time_ms" and not self.per_image
 
     def rows(self, features: pd.DataFrame) -> Positions:
@@ -62,19 +62,19 @@ class Scenario:
         return target_rows(features, self.sources if holds_published_rows(features) else ())
 
     def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
-        """Split a feature table in the scenario's way, the same for the same table and seed.
+        """Folds of a feature table, the same for the same table and seed.
 
         Raises
         ------
         DataError
-            If the table cannot be split in its way.
+            If the table's rows give no fold.
         """
         rows = self.rows(features)
         found = [fold for fold in self.split(features, rows, seed) if fold.train.size and fold.test.size]
         if not found:
             raise DataError(
-                f"{self.name}: the table's {rows.size} rows of CNNs cannot be split in its way. "
-                "It needs at least two groups of those that it holds out (docs/evaluation.md)."
+                f"{self.name}: the table's {rows.size} rows of CNNs give no fold. "
+                "It needs at least two groups of the kind that the scenario holds out (docs/evaluation.md)."
             )
         return found
 
@@ -109,7 +109,7 @@ SCENARIOS: dict[str, Scenario] = {
     "problem-scaling-fine-grid": Scenario(
         name="problem-scaling-fine-grid",
         title="Problem scaling on a fine grid of batch sizes",
-        question="With five batch sizes of the CNN and its layers at all, how long do the others take?",
+        question="With five batch sizes of the CNN, and its layers at all batch sizes, how long do the others take?",
         sources=("h200",),
         group="cnn",
         goal=0.010,
@@ -193,7 +193,7 @@ SCENARIOS: dict[str, Scenario] = {
     "unseen-cnn": Scenario(
         name="unseen-cnn",
         title="An unseen CNN, only other CNNs measured on the GPU",
-        question="How long does a CNN take that nobody ran, on GPUs where other CNNs ran?",
+        question="How long does a CNN take that was never run, on GPUs where other CNNs ran?",
         sources=("profet",),
         group="cnn",
         goal=0.06,
@@ -259,7 +259,7 @@ SCENARIOS: dict[str, Scenario] = {
     "unseen-gpu-proxies": Scenario(
         name="unseen-gpu-proxies",
         title=f"An unseen GPU with {N_PROXIES} convolutions measured on it (P)",
-        question=f"How much do {N_PROXIES} convolutions, timed alone on the new GPU, tell about whole CNNs?",
+        question=f"How much do {N_PROXIES} convolutions, timed alone on the GPU, improve predictions of whole CNNs?",
         sources=("profet",),
         group="gpu",
         goal=0.10,

@@ -322,11 +322,11 @@ def ordered_pair_folds(
     gpu, cnn = features["gpu"].to_numpy().astype(str), features["cnn"].to_numpy().astype(str)
     names = sorted(set(gpu[rows]))
     for first, second in ((a, b) for a in names for b in names if a != b):
-        known, wanted = rows[gpu[rows] == first], rows[gpu[rows] == second]
-        both = sorted(set(cnn[known]) & set(cnn[wanted]))
+        known, target = rows[gpu[rows] == first], rows[gpu[rows] == second]
+        both = sorted(set(cnn[known]) & set(cnn[target]))
         for held_out in groups(both):
-            test = wanted[np.isin(cnn[wanted], held_out)]
-            train = np.concatenate([known, wanted[~np.isin(cnn[wanted], held_out)]])
+            test = target[np.isin(cnn[target], held_out)]
+            train = np.concatenate([known, target[~np.isin(cnn[target], held_out)]])
             anchors = known[np.isin(cnn[known], held_out)]
             yield Fold(f"{first} -> {second} | {', '.join(held_out)}", np.sort(train), anchors, test)
 
@@ -377,11 +377,11 @@ def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, large
     """Hold out one CNN with the operators that no other CNN has; known are those of a designed library alone."""
     operators = _layer_rows(features)
     libraries = library_of(features)[operators]
-    wanted = LIBRARIES[: LIBRARIES.index(largest) + 1]
-    chosen = operators[np.isin(libraries, wanted)]
+    chosen = operators[np.isin(libraries, LIBRARIES[: LIBRARIES.index(largest) + 1])]
     if not chosen.size:
         raise DataError(
-            f"no operator says in its notes that it is of the library {largest}: library={largest}."
+            f"no operator is of the library {largest}: none has library={largest} in its notes. "
+            f"Measure it with `epochcast profile --preset {largest}`."
         )
     return _without_own(features, rows, chosen, _groups(features, family=False))
 
@@ -483,5 +483,5 @@ def _names_by_group(features: pd.DataFrame, rows: Positions, groups: NDArray[np.
 
 def _spread(sizes: NDArray[np.int64]) -> list[int]:
     """The known batch sizes of a fine grid, about equal ratios apart."""
-    wanted = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
-    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in wanted]
+    evenly = np.geomspace(sizes[0], sizes[-1], N_KNOWN_BATCH_SIZES)
+    return [int(sizes[np.argmin(np.abs(np.log(sizes / each)))]) for each in evenly]

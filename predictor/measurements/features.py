@@ -1,6 +1,6 @@
-"""The feature table: measurements joined with what is known of their GPUs and of their CNNs' layers.
+"""The feature table: measurements joined with the specifications of their GPUs and the structure of their CNNs.
 
-One function builds it for fitting, evaluating and predicting alike, so that no two of them can disagree.
+One function builds it for fits, evaluations and predictions.
 """
 
 from __future__ import annotations
@@ -198,10 +198,7 @@ def _structure_columns(measurements: pd.DataFrame, layer_table_of: LayerTableOf)
 def _structure_row(layer_table_of: LayerTableOf, cnn: str, image_size: int) -> dict[str, object]:
     try:
         table = layer_table_of(cnn, image_size)
-    except (
-        UnknownCnnError,
-        KeyError,
-    ):  # predictors that need the structure of this CNN will refuse it by name
+    except (UnknownCnnError, KeyError):  # predictors that need its structure refuse the CNN by name
         table = None
     if table is None:
         return {**dict.fromkeys(FEATURES, float("nan")), "layer_table": None}

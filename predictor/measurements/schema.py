@@ -44,7 +44,7 @@ SYNONYMS = {
     "float32": "fp32",
     "float16": "fp16",
 }
-"""Other people's words for ours; `fp32_or_tf32` (a source that does not say) stays: it is ambiguous."""
+"""Synonyms in published tables -> our words; `fp32_or_tf32` (the source does not state which) stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,12 @@ class Column:
 
 COLUMNS = (
     Column("format_version", "count", f"version of this table's form, {FORMAT_VERSION}"),
-    Column("source", "text", "who measured: a published data set, or the name of one's own campaign"),
-    Column("framework", "word", "what trained the CNN", words=(*FRAMEWORKS, "cudnn")),
+    Column("source", "text", "a published data set, or the name of one's own campaign"),
+    Column("framework", "word", "the framework that trained the CNN", words=(*FRAMEWORKS, "cudnn")),
     Column("framework_version", "text", "its version as the source gives it"),
     Column("gpu", "text", "the GPU's canonical name, or cpu:<model>", required=True),
     Column("host", "text", "the machine, cloud instance or CPU that fed the GPU"),
-    Column("device_kind", "word", "what computed", words=("gpu", "cpu")),
+    Column("device_kind", "word", "the kind of device", words=("gpu", "cpu")),
     Column(
         "kind", "word", "a whole single-convolution CNN, one layer alone, or a CNN as trained", words=KINDS
     ),
@@ -107,13 +107,19 @@ COLUMNS = (
     Column(
         "median_precision",
         "amount",
-        "half width of the 95 % interval of the least certain time over that time",
+        "half width of the 95 % interval of the median of wall or GPU time, whichever is wider",
+        "fraction of the median",
     ),
     Column("disturbed", "flag", "other work ran on the machine while it was measured"),
-    Column("epoch_time_s", "time", "wall time of one epoch, with whatever the source counts into it", "s"),
+    Column(
+        "epoch_time_s",
+        "time",
+        "wall time of one epoch, as the source counts it (validation: `validation_samples`)",
+        "s",
+    ),
     Column("measured_at", "text", "when, ISO 8601"),
     Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
-    Column("notes", "text", "what else the source says about this row"),
+    Column("notes", "text", "further remarks of the source"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
     Column(
@@ -153,18 +159,18 @@ _EXACT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class RowNames:
-    """Names rows in error messages: ``table.csv, line 3``."""
+    """Names of rows in error messages: ``table.csv, line 3``."""
 
     label: str
     place: str
     numbers: Sequence[int]
 
     def name(self, position: int) -> str:
-        """Where the row at this position stands."""
+        """Name of the row at this position."""
         return f"{self.label}, {self.place} {self.numbers[position]}"
 
     def refuse(self, given: pd.Series, bad: pd.Series, entry: Column, valid: str) -> None:
-        """Raise a SchemaError for the first row where `bad` holds, if any, saying how many there are."""
+        """Raise a SchemaError that names the first row where `bad` is true, if any, and counts the others."""
         if not bad.any():
             return
         position, more = int(bad.to_numpy().argmax()), int(bad.sum()) - 1
@@ -177,7 +183,7 @@ class RowNames:
 
 
 def text_column(values: Sequence[str | None]) -> pd.Series:
-    """Make a text column in which missing is None, whatever this version of pandas would make of it."""
+    """Make a text column (dtype object) in which missing values are None, in every version of pandas."""
     import pandas as pd
 
     return pd.Series(list(values), dtype=object)
@@ -193,7 +199,7 @@ def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
 
 
 def missing_column(entry: Column, n_rows: int) -> pd.Series:
-    """Make what a check makes of a column in which nothing is given, without checking: tables lack most columns."""
+    """Make the checked form of a column that the table lacks, without checking it."""
     import pandas as pd
 
     if entry.form in ("text", "word"):

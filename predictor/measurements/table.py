@@ -43,9 +43,7 @@ __all__ = [
     "write_measurements",
 ]
 
-_WIDE = (
-    0.1  # median_precision above which a time is called noisy: what a prediction's interval would hold anyway
-)
+_WIDE = 0.1  # median_precision above which a time is called noisy; a prediction's interval is as wide
 
 
 def disturbed_rows(rows: pd.DataFrame) -> int:
@@ -77,21 +75,23 @@ _OLD_PRECISION = re.compile(r"(\w+) time's median known to (\d+(?:\.\d+)?) %")
 
 def _noise_of_old_notes(checked: dict[str, pd.Series]) -> dict[str, pd.Series]:
     """`median_precision` and `disturbed`, from the notes of old tables where the columns are empty."""
+    import pandas as pd
+
     notes = checked["notes"]
     telling = [
         (i, note) for i, note in enumerate(notes) if note and (_OLD_DISTURBED in note or "known to" in note)
     ]
     if not telling:
         return {}
-    precision, disturbed = checked["median_precision"].copy(), checked["disturbed"].copy()
+    precision, disturbed = checked["median_precision"].tolist(), checked["disturbed"].tolist()
     for i, note in telling:
         # The host's time spreads by itself, and is left out.
         known = [float(value) for name, value in _OLD_PRECISION.findall(note) if name != "host"]
         if known and precision[i] != precision[i]:
             precision[i] = max(known) / 100
-        if _OLD_DISTURBED in note and disturbed.isna()[i]:
+        if _OLD_DISTURBED in note and disturbed[i] is pd.NA:
             disturbed[i] = True
-    return {"median_precision": precision, "disturbed": disturbed}
+    return {"median_precision": pd.Series(precision), "disturbed": pd.Series(disturbed, dtype="boolean")}
 
 
 REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
@@ -132,7 +132,7 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
 def check_measurements(
     frame: pd.DataFrame, source_label: str, place: str = "row", numbers: Sequence[int] | None = None
 ) -> pd.DataFrame:
-    """Check a measurement table, fill what it leaves out, and normalise its words and GPU names.
+    """Check a measurement table, add the columns that it lacks, and normalise its words and GPU names.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Non
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """Sum up what a measurement table holds, one row per (source, framework, kind, pass, precision, gpu).
+    """Count the rows of a measurement table, one row per (source, framework, kind, pass, precision, gpu).
 
     Returns
     -------
@@ -248,7 +248,7 @@ def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:
 
 
 def _check_version(frame: pd.DataFrame, rows: RowNames) -> None:
-    """Look at the version first: another version may have other columns."""
+    """Check the version first, since another version may have other columns."""
     if "format_version" not in frame:
         return
     for position, given in enumerate(frame["format_version"]):
@@ -275,7 +275,7 @@ def _check_columns(frame: pd.DataFrame, label: str) -> None:
 
 
 def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
-    """Accept a column of one's own, unless it looks like one of ours spelt wrongly, or comes twice."""
+    """Accept a column of one's own, unless its name is a misspelling of one of ours, or occurs twice."""
     if names.count(name) > 1 or (name.endswith(".1") and name.removesuffix(".1") in names):
         raise SchemaError(f"{label} has the column {name.removesuffix('.1')!r} twice. Remove one.")
     near = get_close_matches(name, [entry.name for entry in COLUMNS], n=1, cutoff=0.82)
@@ -286,7 +286,7 @@ def _refuse_mistaken_name(name: str, names: list[str], label: str) -> None:
 
 
 def _devices(checked: dict[str, pd.Series], rows: RowNames) -> dict[str, pd.Series]:
-    """Canonical GPU names, and the device kind that they tell."""
+    """Canonical GPU names, and the kind of each device."""
     names: list[str] = checked["gpu"].tolist()
     canonical: dict[str, str] = {}
     for position, name in enumerate(names):

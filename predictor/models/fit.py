@@ -265,7 +265,7 @@ def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:
-    """Host of each framework on which host times were measured last; predictions assume it unless told otherwise."""
+    """Host of each framework on which host times were measured last; predictions assume it unless another is given."""
     if "host_time_ms" not in whole:
         return {}
     timed = whole[whole["host_time_ms"].notna() & whole["host"].notna()].sort_values(

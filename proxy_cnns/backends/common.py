@@ -1,15 +1,269 @@
-"""Sizes of a layer's window and output, checked where frameworks would take them unasked.
+"""What the backends share: checks of a layer's sizes, copies of an operator, refusals and times of an iteration.
 
 No framework is imported here.
 """
 
-from predictor.cnns.layer_table import Layer
-from predictor.errors import SchemaError
-from predictor.operators.operators import Operator
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from math import ceil, prod
+from typing import Any, TypeVar
 
-__all__ = ["check_size", "number", "out_size", "pool_rounds_up", "window"]
+from predictor.cnns.layer_table import Layer
+from predictor.errors import (
+    BackendUnavailableError,
+    DeviceOutOfMemoryError,
+    EpochcastError,
+    ProfilingError,
+    SchemaError,
+    nearest,
+)
+from predictor.operators.operators import Operator
+from proxy_cnns.configuration import MEASURE_WHOLE, Configuration, Subject
+from proxy_cnns.user_cnns import make_model
+
+__all__ = [
+    "CPU_CACHE_BYTES",
+    "DROPPED",
+    "LEARNING_RATE",
+    "USER_CHANNELS",
+    "activation_of",
+    "check_convolution",
+    "check_empty",
+    "check_size",
+    "copies_of",
+    "copies_of_optimizer",
+    "copy_bytes",
+    "gpu_index",
+    "has_bias",
+    "input_shapes",
+    "maker_of",
+    "mean_host_ms",
+    "number",
+    "out_size",
+    "pool_rounds_up",
+    "precisions_on",
+    "refusing_failures",
+    "user_cnn",
+    "window",
+]
+
+DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
+"""Probability with which each drops. A layer table does not hold it, and no kernel's time depends on it."""
+
+LEARNING_RATE = 1e-6
+"""So small that training on random labels does not diverge; the kernels are those of any learning rate."""
+
+USER_CHANNELS = 3
+"""Channels of the images that a user's own CNN reads."""
+
+CPU_CACHE_BYTES = 2**24
+"""Cache that copies of an operator exceed on a CPU."""
 
 _SIDES = ("height", "width")
+_MOST_COPIES = 16
+_FLAT_KINDS = ("softmax",)
+_LEFT_MIB = 8.0
+_OUT_OF_MEMORY = (
+    "out of memory",
+    "out_of_memory",
+    "alloc_failed",
+    "cudaerrormemoryallocation",
+    "can't allocate memory",
+    "not enough memory",
+)
+
+_T = TypeVar("_T")
+
+
+def gpu_index(device: str, framework: str) -> int | None:
+    """Number of the GPU of ``cuda:N`` (``cuda`` is 0); None for ``cpu``.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If `device` is neither.
+    """
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
+        raise BackendUnavailableError(f"device {device!r} is not known to {framework}: give cpu or cuda:0.")
+    return int(index or 0) if kind == "cuda" else None
+
+
+def precisions_on(
+    by_gpu: Mapping[str, tuple[int, int]], on_cpu: Sequence[str], capability: tuple[int, int] | None
+) -> tuple[str, ...]:
+    """Precisions of a GPU of this compute capability (None: of a CPU), from the least capability that has each."""
+    if capability is None:
+        return tuple(on_cpu)
+    return tuple(each for each, least in by_gpu.items() if capability >= least)
+
+
+def check_empty(left_mib: float, configuration: Configuration) -> None:
+    """Refuse to measure the peak memory of a whole CNN while an earlier configuration occupies memory."""
+    if left_mib > _LEFT_MIB:
+        raise ProfilingError(
+            f"{left_mib:.0f} MiB are still occupied by an earlier configuration, so the peak memory of "
+            f"{configuration.words} cannot be read. Close every configuration before the next."
+        )
+
+
+@contextmanager
+def refusing_failures(
+    framework: str, what: str, refusal: type[EpochcastError], failures: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Turn what a framework raises into our errors, and free what the failed calls held.
+
+    Parameters
+    ----------
+    framework, what : str
+        Names for the message.
+    refusal : type
+        Error for a failure that is no lack of memory.
+    failures : tuple of types
+        Exceptions that the framework raises; others pass.
+
+    Raises
+    ------
+    DeviceOutOfMemoryError
+        If memory was lacking: the error says so, in the words of cuDNN, cuBLAS, CUDA or the framework.
+    """
+    refused: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        ours = isinstance(error, EpochcastError)
+        if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
+            refused = DeviceOutOfMemoryError(f"{what} does not fit in memory. Choose a smaller batch size.")
+        elif ours or not isinstance(error, failures):
+            raise
+        else:
+            text = " ".join(str(error).split())[:300] or "no message"
+            refused = refusal(f"{framework} cannot run {what}: {type(error).__name__}: {text}")
+        traceback.clear_frames(error.__traceback__)
+    if refused is not None:
+        raise refused
+
+
+def mean_host_ms(
+    synchronise: Callable[[], None],
+    ready: Callable[[], AbstractContextManager[Callable[[], None]]],
+    n: int,
+) -> float:
+    """Mean time to enqueue what `ready` gives, each of `n` times on an empty queue."""
+    total = 0.0
+    for _ in range(n):
+        synchronise()
+        with ready() as enqueue:
+            start = time.perf_counter()
+            enqueue()
+            total += time.perf_counter() - start
+    synchronise()
+    return 1000 * total / n
+
+
+def user_cnn(subject: Subject, of_type: type, framework: str, wanted: str) -> Any:
+    """The CNN that a user's own function makes, checked to be of the framework's type; SchemaError if it is not."""
+    if subject.builder is None:
+        raise SchemaError(
+            f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
+        )
+    path, function = subject.builder
+    model = make_model(subject.builder)
+    if not isinstance(model, of_type):
+        raise SchemaError(
+            f"{function}() of {path} gives a {type(model).__name__}, no {wanted}: to measure it with {framework}, "
+            "return one."
+        )
+    return model
+
+
+def maker_of(layer: Layer | Operator, makers: Mapping[str, _T], framework: str) -> _T:
+    """The maker of a layer's type; SchemaError where the framework has none."""
+    if layer.type not in makers:
+        raise SchemaError(
+            f"layer {layer.name!r} is of type {layer.type!r}, which {framework} cannot run from a layer table alone. "
+            f"{MEASURE_WHOLE}"
+        )
+    return makers[layer.type]
+
+
+def activation_of(layer: Layer | Operator, kinds: Mapping[str, _T]) -> _T:
+    """The activation of a layer's kind; SchemaError with the known kinds."""
+    if layer.kind is None or layer.kind not in kinds:
+        raise SchemaError(
+            f"layer {layer.name!r} is an activation of kind {layer.kind!r}. "
+            f"Nearest: {nearest(str(layer.kind), kinds)}; known: {', '.join(kinds)}."
+        )
+    return kinds[layer.kind]
+
+
+def has_bias(layer: Layer | Operator) -> bool:
+    """Whether a convolution or linear layer has more parameters than weights."""
+    weights = number(layer, "in_channels") * number(layer, "out_channels")
+    if layer.type != "linear":
+        area = number(layer, "kernel_height") * number(layer, "kernel_width")
+        weights = weights * area // (layer.groups or 1)
+    return layer.parameters > weights
+
+
+def copies_of(bytes_of_one: int, cache_bytes: int) -> int:
+    """Copies that together exceed the cache twice; at least 1, at most 16."""
+    return max(1, min(_MOST_COPIES, ceil(2 * cache_bytes / max(1, bytes_of_one))))
+
+
+def copies_of_optimizer(operator: Operator, cache_bytes: int, most_tensors: int) -> int:
+    """Copies of an optimizer step: as many as exceed the cache twice, with at most `most_tensors` tensors in all."""
+    return max(1, min(copies_of(12 * operator.parameters, cache_bytes), most_tensors // operator.n_tensors))
+
+
+def copy_bytes(
+    operator: Operator, shapes: Sequence[tuple[int, ...]], batch_size: int, element_bytes: int
+) -> int:
+    """Bytes that one copy of an operator reads and writes in its forward pass."""
+    out = [getattr(operator, f"out_{part}") or 0 for part in ("channels", "height", "width")]
+    elements = sum(map(prod, shapes)) + batch_size * prod(out)
+    return int(elements * element_bytes + 4 * operator.parameters)
+
+
+def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
+    """Shape of each input of an operator.
+
+    A map is (batch, channels, height, width), a vector (batch, channels); linear layers and layer norms on maps read
+    (batch, height, width, channels). A product without parameters multiplies a map by factors for each channel.
+    """
+    sizes = [getattr(operator, f"in_{part}") for part in ("channels", "height", "width")]
+    if None in sizes:
+        raise SchemaError(f"operator {operator.name!r} lacks its input's size: it cannot be run.")
+    channels, height, width = map(int, sizes)
+    shape = (batch_size, channels, height, width)
+    flat = operator.type == "loss" or operator.kind in _FLAT_KINDS
+    if flat or (operator.type == "linear" and height == width == 1):
+        return [(batch_size, channels)]
+    if operator.type in ("linear", "layer_norm"):
+        return [(batch_size, height, width, channels)]
+    if operator.type == "add":
+        return [shape, shape]
+    if operator.type == "multiply" and not operator.parameters:
+        return [(batch_size, channels, 1, 1), shape]
+    if operator.type == "concat":
+        return [(batch_size, each, height, width) for each in _parts(channels, operator.n_tensors)]
+    return [shape]
+
+
+def _parts(channels: int, n: int) -> list[int]:
+    """Channels of each tensor that a concat joins: equal, the first with the remainder."""
+    each = max(1, channels // n)
+    return [max(1, channels - (n - 1) * each), *[each] * (n - 1)]
+
+
+def check_convolution(layer: Layer | Operator) -> None:
+    """Refuse a convolution whose window gives an output of another size than its table says."""
+    dilation = layer.dilation or 1
+    for part, kernel, stride, padding in zip(_SIDES, *window(layer), strict=True):
+        free = number(layer, f"in_{part}") + 2 * padding - dilation * (kernel - 1) - 1
+        check_size(layer, part, free // stride + 1)
 
 
 def number(layer: Layer | Operator, name: str, least: int = 1) -> int:

@@ -88,9 +88,9 @@ def test_measurements_of_ones_own_go_along(client):
             for i, operator in enumerate(operators_of(zoo_cnn("resnet18")))
         ]
     )
-    remote = client.predict("resnet18", gpu, [32, 64], measurements=rows)
+    remote = client.predict("resnet18", gpu, [32, 64], precision="fp32", measurements=rows)
     assert remote["method"].tolist() == ["layer-times"] * 2
-    assert_same(remote, epochcast.predict("resnet18", gpu, [32, 64], measurements=rows))
+    assert_same(remote, epochcast.predict("resnet18", gpu, [32, 64], precision="fp32", measurements=rows))
 
 
 @pytest.mark.parametrize(

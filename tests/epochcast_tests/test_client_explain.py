@@ -96,13 +96,23 @@ def test_a_model_cannot_be_sent(client):
         client.explain("resnet50", "T4", 8, model="m.json")
 
 
-def test_a_service_of_another_version_is_told_so(client, monkeypatch):
+def test_a_service_of_another_version_is_refused(client, monkeypatch):
     monkeypatch.setattr(
-        "epochcast.remote_explanations.answer_of",
+        "epochcast.client.Client._ask",
         lambda *_: {"covers_together": "", "explanations": [{"cnn": "x"}]},
     )
     with pytest.raises(ServiceError, match="another version"):
         client.explain("resnet50", "T4", 8)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("spot", True), ("offers", "mine.csv"), ("validation_samples", 10)]
+)
+@pytest.mark.parametrize("face", [epochcast, "client"])
+def test_an_option_without_effect_on_an_explanation_is_refused(face, option, value, client):
+    asked = client if face == "client" else face
+    with pytest.raises(SchemaError, match=f"{option} has no effect on an explanation"):
+        asked.explain("resnet50", "T4", 8, samples=100, **{option: value})
 
 
 def test_an_address_below_which_no_service_is_says_so(url):

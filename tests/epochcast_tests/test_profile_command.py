@@ -2,8 +2,6 @@
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -228,20 +226,3 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
 
 def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
-
-
-def test_measuring_needs_no_pandas(tmp_path):
-    code = f"""
-import sys
-for name in ("pandas", "sklearn", "scipy"):
-    sys.modules[name] = None
-sys.path.insert(0, {str(ROOT / "tests" / "proxy_cnns_tests")!r})
-from proxy_cnns import backends
-backends.BACKENDS["pytorch"] = "fake_backend:FakeBackend"
-sys.argv = ["epochcast", "profile", *{QUICKLY!r}, "--out", {str(tmp_path / "x.csv.gz")!r}]
-from epochcast.command import main
-main()
-"""
-    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "3 measurements" in run.stdout

@@ -39,6 +39,6 @@ def test_a_refusal_is_one_line_and_exit_code_2(epochcast, url, line, words):
 
 def test_an_address_of_no_service_is_one_line_and_exit_code_2(epochcast):
     assert (
-        "no address of a service"
+        "is not the address of a service"
         in epochcast("predict", "resnet50", "-g", "T4", "-b", "8", "--server", "x").err
     )

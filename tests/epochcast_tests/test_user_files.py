@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from epochcast.commands.user_files import cnn_or_layers
+from epochcast.commands.options import cnn_or_layers
 from predictor.errors import BackendUnavailableError
 
 CODE = """
@@ -96,6 +96,6 @@ def test_without_the_framework_its_extra_is_named(own, tmp_path):
     )
     (tmp_path / "third.py").write_text("raise ModuleNotFoundError('no', name='torch.nn')\n")
     with pytest.raises(BackendUnavailableError, match=r"third.py needs PyTorch.*'epochcast\[torch\]'"):
-        cnn_or_layers("third.py:make_model")
+        cnn_or_layers("third.py:make_model", {})
     with pytest.raises(BackendUnavailableError, match=r"other.py needs Chainer.*'epochcast\[chainer\]'"):
-        cnn_or_layers("other.py:make_model")
+        cnn_or_layers("other.py:make_model", {})

@@ -156,7 +156,7 @@ def test_the_end_of_a_series_outlives_the_run(out, rows_path):
 
 def test_a_table_of_another_kind_is_not_overwritten(out):
     out.write_text("gpu,cnn\nT4,resnet50\n")
-    with pytest.raises(SchemaError, match="no table of this command"):
+    with pytest.raises(SchemaError, match="no table of `epochcast profile`"):
         read_run(out, IDENTITY)
 
 

@@ -181,6 +181,18 @@ def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, mo
     assert rows_paths(request.out) == []
 
 
+def test_a_refused_addition_to_a_finished_table_leaves_the_table_alone(request_of, monkeypatch, readings):
+    request = request_of(configurations_of(TARGETS))
+    profile(request)
+    before = sorted(path.name for path in request.out.parent.iterdir())
+    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(DeviceState(cpu_busy=0.9)))
+    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
+    more = request_of(configurations_of(TARGETS, (4, 5)), allow_noise=False)
+    with pytest.raises(NoisyMeasurementError, match=r"the CPU is not free: other processes use 90 %"):
+        profile(more)
+    assert sorted(path.name for path in request.out.parent.iterdir()) == before
+
+
 def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
     states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
     monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(*states))

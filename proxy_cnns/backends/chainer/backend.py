@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 from predictor.cnns.chainer_compat import install
-from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError, SchemaError
+from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
 from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
 from proxy_cnns.backends.chainer.cudnn.library import open_cudnn
 from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans, CupyMemory
@@ -21,13 +21,11 @@ from proxy_cnns.backends.chainer.modes import check_mode, configured, multiply_a
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.backends.chainer.training import Program, training_program
+from proxy_cnns.backends.common import CPU_CACHE_BYTES, check_empty, gpu_index
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import cpu_model
 
 __all__ = ["ChainerBackend"]
-
-_CPU_CACHE_BYTES = 2**24
-_LEFT_MIB = 8.0
 
 
 class ChainerBackend:
@@ -52,11 +50,9 @@ class ChainerBackend:
 
     def __init__(self, device: str) -> None:
         chainer = install()
-        kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
-            raise BackendUnavailableError(f"device {device!r} is not known to Chainer: give cpu or cuda:0.")
+        index = gpu_index(device, "Chainer")
         self._version = str(chainer.__version__)
-        self._gpu = CupyDevice(int(index or 0)) if kind == "cuda" else None
+        self._gpu = None if index is None else CupyDevice(index)
         self._device = "@numpy" if self._gpu is None else f"@cupy:{self._gpu.index}"
         self._workspace_bytes = _workspace_bytes()
         self._plans, self._why_not = (None, "") if self._gpu is None else _cudnn_plans(self._workspace_bytes)
@@ -105,23 +101,15 @@ class ChainerBackend:
         self._switch(configuration)
         whole, peak = configuration.subject.operator is None, None
         if self._gpu is not None and whole:
-            self._empty(self._gpu, configuration)
+            self._gpu.tidy()
+            check_empty(self._gpu.used_mib(), configuration)
         program = self._started(configuration)
         if self._gpu is not None and whole:
-            with refusing(_name(configuration)), configured(configuration.mode):
+            with refusing(configuration.words), configured(configuration.mode):
                 peak = self._gpu.peak_mib(program.iterate)
         return ChainerPrepared(
-            program, configuration.mode, self._gpu, self._plans, _name(configuration), whole, peak
+            program, configuration.mode, self._gpu, self._plans, configuration.words, whole, peak
         )
-
-    def _empty(self, gpu: CupyDevice, configuration: Configuration) -> None:
-        """Empty the memory for a whole CNN, so that the peak is its own."""
-        gpu.tidy()
-        if gpu.used_mib() > _LEFT_MIB:
-            raise ProfilingError(
-                f"{gpu.used_mib():.0f} MiB are still occupied by an earlier configuration, so that the peak "
-                f"memory of {_name(configuration)} cannot be read. Close every configuration before the next."
-            )
 
     def _switch(self, configuration: Configuration) -> None:
         """Set what is global: TF32, the workspace, and no choices of earlier configurations."""
@@ -150,7 +138,7 @@ class ChainerBackend:
 
     def _run_once(self, configuration: Configuration) -> Program:
         silent = redirect_stdout(io.StringIO())  # Chainer's static graph prints that it is being built
-        with refusing(_name(configuration)), configured(configuration.mode), silent:
+        with refusing(configuration.words), configured(configuration.mode), silent:
             program = self._maker(configuration)()
             program.iterate()
             if self._gpu is not None:
@@ -163,7 +151,7 @@ class ChainerBackend:
             return lambda: training_program(configuration, self._device)
         if configuration.mode.capture != "eager":
             raise SchemaError("an operator alone has no static graph: measure operators with capture eager.")
-        cache = _CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
+        cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         return lambda: operator_program(
             operator, configuration.mode, configuration.batch_size, self._device, cache
         )
@@ -208,7 +196,3 @@ def _gpu_versions(gpu: CupyDevice) -> dict[str, object]:
         "memory_mib": gpu.properties["totalGlobalMem"] / 2**20,
         "l2_mib": gpu.cache_bytes / 2**20,
     }
-
-
-def _name(configuration: Configuration) -> str:
-    return f"{configuration.subject.name} at batch size {configuration.batch_size} in {configuration.mode.precision}"

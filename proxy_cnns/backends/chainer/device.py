@@ -5,12 +5,12 @@ host has enqueued them.
 """
 
 import gc
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, EpochcastError, SchemaError
+from predictor.errors import BackendUnavailableError, SchemaError
+from proxy_cnns.backends.common import refusing_failures
 
 __all__ = ["CupyDevice", "refusing"]
 
@@ -23,7 +23,6 @@ extern "C" __global__ void wait_ns(unsigned long long ns) {
     } while (now - begin < ns);
 }
 """
-_OUT_OF_MEMORY = ("out of memory", "out_of_memory", "alloc_failed", "cudaerrormemoryallocation")
 
 
 class CupyDevice:
@@ -122,41 +121,12 @@ class CupyDevice:
         return _recorded_event()
 
 
-@contextmanager
-def refusing(what: str) -> Iterator[None]:
-    """Turn what Chainer and CuPy raise into our errors, and let go of what the failed calls held.
+def refusing(what: str) -> AbstractContextManager[None]:
+    """Turn what Chainer, CuPy and a user's own chain raise into our errors.
 
-    Raises
-    ------
-    DeviceOutOfMemoryError
-        If memory was lacking.
-    SchemaError
-        If Chainer cannot run it.
+    DeviceOutOfMemoryError for a lack of memory, SchemaError for the rest: Chainer's type checks raise anything.
     """
-    refusal: Exception | None = None
-    try:
-        yield
-    except EpochcastError as error:
-        if not _lacks_memory(error):
-            raise
-        refusal = _too_large(what)
-    except Exception as error:  # noqa: BLE001 - Chainer's type checks, CuPy and a user's own chain raise anything
-        text = " ".join(str(error).split())[:300] or "no message"
-        refusal = SchemaError(f"Chainer cannot run {what}: {type(error).__name__}: {text}")
-        if isinstance(error, MemoryError) or _lacks_memory(error):
-            refusal = _too_large(what)
-        traceback.clear_frames(error.__traceback__)
-    if refusal is not None:
-        raise refusal
-
-
-def _too_large(what: str) -> DeviceOutOfMemoryError:
-    return DeviceOutOfMemoryError(f"{what} does not fit in memory. Choose a smaller batch size.")
-
-
-def _lacks_memory(error: Exception) -> bool:
-    """Whether the error is ours for a lack of memory, or its text tells of one in cuDNN, cuBLAS or CUDA."""
-    return any(words in str(error).casefold() for words in _OUT_OF_MEMORY)
+    return refusing_failures("Chainer", what, SchemaError, (Exception,))
 
 
 def _recorded_event() -> Any:

@@ -11,15 +11,22 @@ from math import sqrt
 from typing import Any
 
 from predictor.cnns.layer_table import Layer
-from predictor.errors import SchemaError, nearest
+from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.common import check_size, number, out_size, pool_rounds_up, window
-from proxy_cnns.configuration import MEASURE_WHOLE
+from proxy_cnns.backends.common import (
+    DROPPED,
+    activation_of,
+    check_convolution,
+    check_size,
+    has_bias,
+    maker_of,
+    number,
+    out_size,
+    pool_rounds_up,
+    window,
+)
 
-__all__ = ["DROPPED", "layer_function", "shuffle_channels"]
-
-DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
-"""Probability with which each drops; a table does not say it, and no kernel's time depends on it."""
+__all__ = ["layer_function", "shuffle_channels"]
 
 _SIDES = ("height", "width")
 
@@ -44,12 +51,7 @@ def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Ca
     SchemaError
         If Chainer has nothing that runs the layer, or its output is not of the size it says.
     """
-    make = _MAKERS.get(layer.type)
-    if make is None:
-        raise SchemaError(
-            f"layer {layer.name!r} is of type {layer.type!r}, which Chainer cannot run from a layer table alone. "
-            f"{MEASURE_WHOLE}"
-        )
+    make = maker_of(layer, _MAKERS, "Chainer")
     function: Callable[[Any], Any] = make(layer)
     return _at_each_position(function) if positionwise and layer.type == "linear" else function
 
@@ -63,27 +65,16 @@ def shuffle_channels(x: Any, groups: int = 2) -> Any:
     return F.reshape(F.transpose(parts, (0, 2, 1, 3, 4)), x.shape)
 
 
-def _without_bias(layer: Layer | Operator) -> bool:
-    weights = number(layer, "in_channels") * number(layer, "out_channels")
-    if layer.type != "linear":
-        area = number(layer, "kernel_height") * number(layer, "kernel_width")
-        weights = weights * area // (layer.groups or 1)
-    return layer.parameters <= weights
-
-
 def _convolution(layer: Layer | Operator) -> Any:
     import chainer.links as L  # noqa: N812
 
-    numbers, dilation = window(layer), layer.dilation or 1
-    for part, kernel, stride, padding in zip(_SIDES, *numbers, strict=True):
-        free = number(layer, f"in_{part}") + 2 * padding - dilation * (kernel - 1) - 1
-        check_size(layer, part, free // stride + 1)
+    check_convolution(layer)
     return L.Convolution2D(
         number(layer, "in_channels"),
         number(layer, "out_channels"),
-        *numbers,
-        nobias=_without_bias(layer),
-        dilate=dilation,
+        *window(layer),
+        nobias=not has_bias(layer),
+        dilate=layer.dilation or 1,
         groups=layer.groups or 1,
     )
 
@@ -95,7 +86,7 @@ def _transposed_convolution(layer: Layer | Operator) -> Any:
         number(layer, "in_channels"),
         number(layer, "out_channels"),
         *window(layer),
-        nobias=_without_bias(layer),
+        nobias=not has_bias(layer),
         outsize=out_size(layer),
         dilate=layer.dilation or 1,
         groups=layer.groups or 1,
@@ -106,7 +97,7 @@ def _linear(layer: Layer | Operator) -> Any:
     import chainer.links as L  # noqa: N812
 
     sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
-    return L.Linear(*sizes, nobias=_without_bias(layer))
+    return L.Linear(*sizes, nobias=not has_bias(layer))
 
 
 def _layer_norm(layer: Layer | Operator) -> Any:
@@ -136,12 +127,7 @@ def _activation(layer: Layer | Operator) -> Callable[[Any], Any]:
         "tanh": F.tanh,
         "softmax": F.softmax,
     }
-    if layer.kind not in kinds:
-        raise SchemaError(
-            f"layer {layer.name!r} is an activation of kind {layer.kind!r}. "
-            f"Nearest: {nearest(str(layer.kind), kinds)}; known: {', '.join(kinds)}."
-        )
-    return kinds[layer.kind]
+    return activation_of(layer, kinds)
 
 
 def _max_pool(layer: Layer | Operator) -> Callable[[Any], Any]:

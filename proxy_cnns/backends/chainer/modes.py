@@ -14,12 +14,10 @@ from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
+from proxy_cnns.backends.common import precisions_on
 from proxy_cnns.backends.protocol import device_words
 
-__all__ = ["LEARNING_RATE", "MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
-
-LEARNING_RATE = 1e-6
-"""So small that no number runs away on random labels; the kernels are those of any learning rate."""
+__all__ = ["MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
 
 MOMENTUM = {"momentum": 0.9, "sgd": None}
 """Momentum by optimizer; None: plain SGD."""
@@ -45,8 +43,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     SchemaError
         With what can be measured instead.
     """
-    has = [each for each, least in _GPU_PRECISIONS.items() if capability and capability >= least]
-    has = has or list(_CPU_PRECISIONS)
+    has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
     if mode.precision not in has:
         device = device_words(capability)
         raise SchemaError(

@@ -6,9 +6,8 @@ ones are handed over, not added up (`chainer.grad`). Chainer runs nothing in pla
 type, so an operator's `in_place` and `wide_input` change nothing here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from math import ceil, prod
 from typing import Any
 
 from predictor.catalogue.modes import Mode
@@ -17,12 +16,11 @@ from predictor.operators.operators import Operator
 from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
 from proxy_cnns.backends.chainer.modes import numpy_dtype
 from proxy_cnns.backends.chainer.training import Program, make_optimizer
+from proxy_cnns.backends.common import copies_of, copies_of_optimizer, copy_bytes, input_shapes
 
-__all__ = ["copies_of", "operator_program"]
+__all__ = ["operator_program"]
 
-_MOST_COPIES = 16
 _MOST_OPTIMIZER_TENSORS = 1000
-_FLAT_KINDS = ("softmax",)
 
 
 def operator_program(
@@ -51,8 +49,8 @@ def operator_program(
     target.use()
     if operator.type == "optimizer":
         return _optimizer_program(operator, mode, target, cache_bytes)
-    shapes, dtype = _input_shapes(operator, batch_size), numpy_dtype(mode)
-    copies = copies_of(_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
+    shapes, dtype = input_shapes(operator, batch_size), numpy_dtype(mode)
+    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
     functions = _functions(operator, batch_size, target, copies)
     learns = operator.input_gradient and operator.passes != "forward"
     inputs = [[_random(target, shape, dtype, learns) for shape in shapes] for _ in functions]
@@ -60,11 +58,6 @@ def operator_program(
     if operator.passes == "forward":
         return Program((passes.forward_alone,), copies)
     return Program((passes.forward, passes.backward), copies)
-
-
-def copies_of(bytes_of_one: int, cache_bytes: int) -> int:
-    """Copies that together exceed the cache twice; at least 1, at most 16."""
-    return max(1, min(_MOST_COPIES, ceil(2 * cache_bytes / max(1, bytes_of_one))))
 
 
 class _Passes:
@@ -141,29 +134,6 @@ def _plain_function(operator: Operator, batch_size: int, target: Any) -> Callabl
     return None
 
 
-def _input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
-    """Shape of each input; of a vector (batch, channels), where channels come last (batch, height, width, channels)."""
-    sizes = [getattr(operator, f"in_{part}") for part in ("channels", "height", "width")]
-    if None in sizes:
-        raise SchemaError(f"operator {operator.name!r} lacks its input's size: it cannot be run.")
-    channels, height, width = map(int, sizes)
-    shape = (batch_size, channels, height, width)
-    flat = operator.type == "loss" or operator.kind in _FLAT_KINDS
-    if flat or (operator.type == "linear" and height == width == 1):
-        return [(batch_size, channels)]
-    if operator.type in ("linear", "layer_norm"):
-        return [(batch_size, height, width, channels)]
-    if operator.type == "add":
-        return [shape, shape]
-    if operator.type == "multiply" and not operator.parameters:
-        return [(batch_size, channels, 1, 1), shape]
-    if operator.type == "concat":
-        each = max(1, channels // operator.n_tensors)
-        parts = [max(1, channels - (operator.n_tensors - 1) * each), *[each] * (operator.n_tensors - 1)]
-        return [(batch_size, part, height, width) for part in parts]
-    return [shape]
-
-
 def _random(target: Any, shape: tuple[int, ...], dtype: Any, learns: bool) -> Any:
     import chainer
 
@@ -176,17 +146,9 @@ def _like(xp: Any, output: Any) -> Any:
     return chainer.Variable(xp.asarray(xp.random.rand(*output.shape)).astype(output.dtype))
 
 
-def _bytes(operator: Operator, shapes: Sequence[tuple[int, ...]], batch_size: int, itemsize: int) -> int:
-    """Of what one copy reads and writes in its forward pass."""
-    out = [getattr(operator, f"out_{part}") or 0 for part in ("channels", "height", "width")]
-    numbers = sum(map(prod, shapes)) + batch_size * prod(out)
-    return int(numbers * itemsize + 4 * operator.parameters)
-
-
 def _optimizer_program(operator: Operator, mode: Mode, target: Any, cache_bytes: int) -> Program:
     """SGD's step over tensors of equal size, one kernel each, as Chainer updates."""
-    copies = copies_of(12 * operator.parameters, cache_bytes)
-    copies = max(1, min(copies, _MOST_OPTIMIZER_TENSORS // operator.n_tensors))
+    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
     optimizers = [make_optimizer(_tensors(operator, mode, target), mode) for _ in range(copies)]
 
     def step() -> None:

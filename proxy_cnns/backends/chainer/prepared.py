@@ -1,6 +1,5 @@
 """One configuration built with Chainer: runs and is timed."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -11,6 +10,7 @@ from proxy_cnns.backends.chainer.cudnn.plans import CudnnPlans
 from proxy_cnns.backends.chainer.device import CupyDevice, refusing
 from proxy_cnns.backends.chainer.modes import configured
 from proxy_cnns.backends.chainer.training import Program
+from proxy_cnns.backends.common import mean_host_ms
 
 __all__ = ["ChainerPrepared"]
 
@@ -95,15 +95,7 @@ class ChainerPrepared:
 
     def host_time_ms(self, n: int) -> float:
         """Time to enqueue one iteration, each on an empty queue; on a CPU, to run it."""
-        total = 0.0
-        for _ in range(n):
-            self.synchronise()
-            with self._ready() as program:
-                start = time.perf_counter()
-                program.iterate()
-                total += time.perf_counter() - start
-        self.synchronise()
-        return 1000 * total / n / self.copies
+        return mean_host_ms(self.synchronise, self._ready_to_enqueue, n) / self.copies
 
     def peak_memory_mib(self) -> float | None:
         """Most memory that arrays and workspace occupied in an iteration of a whole CNN."""
@@ -130,6 +122,11 @@ class ChainerPrepared:
             raise ProfilingError(f"{self._what} is closed: prepare it again.")
         with refusing(self._what), configured(self._mode):
             yield self._program
+
+    @contextmanager
+    def _ready_to_enqueue(self) -> Iterator[Callable[[], None]]:
+        with self._ready() as program:
+            yield program.iterate
 
     def _rounds_to_try(self, gpu: CupyDevice, host_ms: float) -> list[int]:
         """Iterations of one sample, so that a sample is long against what an event can tell; else a single one."""

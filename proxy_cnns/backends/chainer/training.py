@@ -10,15 +10,13 @@ from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.operators.operators import layer_inputs
-from proxy_cnns.backends.chainer.modes import LEARNING_RATE, MOMENTUM, numpy_dtype
+from proxy_cnns.backends.chainer.modes import MOMENTUM, numpy_dtype
 from proxy_cnns.backends.chainer.network import network
+from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
+from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.configuration import Configuration
-from proxy_cnns.user_cnns import make_model
 
 __all__ = ["Program", "make_optimizer", "training_program"]
-
-_USER_CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,33 +113,13 @@ def _model(configuration: Configuration) -> tuple[Any, tuple[int, int, int]]:
 
     subject = configuration.subject
     if subject.table is not None:
-        return network(subject.table, static=configuration.mode.capture == "static_graph"), _image_shape(
-            subject.table
-        )
-    if subject.builder is None:
-        raise SchemaError(
-            f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
-        )
+        chain = network(subject.table, static=configuration.mode.capture == "static_graph")
+        return chain, image_shape(subject.table)
     if configuration.mode.capture == "static_graph":
         raise SchemaError(
             "capture 'static_graph' of your own chain: decorate its forward with chainer.static_graph."
         )
-    model = make_model(subject.builder)
+    model = user_cnn(subject, chainer.Link, "Chainer", "chainer.Chain")
     if isinstance(model, chainer.links.Classifier):
         model = model.predictor
-    if not isinstance(model, chainer.Link):
-        raise SchemaError(
-            f"{subject.builder.function}() of {subject.builder.path} gives a {type(model).__name__}, no chainer.Chain: "
-            "to measure it with Chainer, return one."
-        )
-    return model, (_USER_CHANNELS, subject.image_size, subject.image_size)
-
-
-def _image_shape(table: Any) -> tuple[int, int, int]:
-    """Channels, height and width of one image that the CNN reads."""
-    position = next(i for i, sources in enumerate(layer_inputs(table)) if -1 in sources)
-    layer = table.layers[position]
-    shape = (layer.in_channels, layer.in_height, layer.in_width)
-    if None in shape:
-        raise SchemaError(f"layer {layer.name!r} reads the image, whose size the layer table does not say.")
-    return shape
+    return model, (USER_CHANNELS, subject.image_size, subject.image_size)

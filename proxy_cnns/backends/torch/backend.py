@@ -2,21 +2,19 @@
 
 import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, ProfilingError
-from proxy_cnns.backends.torch.device import CudaDevice, refusing_lack_of_memory
+from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError
+from proxy_cnns.backends.common import CPU_CACHE_BYTES, check_empty, gpu_index
+from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.modes import check_mode, switch_precision
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.backends.torch.prepared import TorchPrepared
 from proxy_cnns.backends.torch.training import Program, training_program
 from proxy_cnns.configuration import Configuration
+from proxy_cnns.device import cpu_model
 
 __all__ = ["TorchBackend"]
-
-_CPU_CACHE_BYTES = 2**24
-_LEFT_MIB = 8.0
 
 
 class TorchBackend:
@@ -39,18 +37,16 @@ class TorchBackend:
 
     def __init__(self, device: str) -> None:
         torch = _torch()
-        kind, _, index = device.partition(":")
-        if kind not in ("cpu", "cuda") or not (index or "0").isdecimal():
-            raise BackendUnavailableError(f"device {device!r} is not known to PyTorch: give cpu or cuda:0.")
+        index = gpu_index(device, "PyTorch")
         self._gpu: CudaDevice | None = None
-        if kind == "cuda":
+        if index is not None:
             count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-            if int(index or 0) >= count:
+            if index >= count:
                 raise BackendUnavailableError(
                     f"there is no {device}: PyTorch {torch.__version__} sees {count} GPUs. Give cpu, or install a "
                     "PyTorch built for your CUDA driver (https://pytorch.org/get-started)."
                 )
-            self._gpu = CudaDevice(int(index or 0))
+            self._gpu = CudaDevice(index)
         self._device = "cpu" if self._gpu is None else f"cuda:{self._gpu.index}"
 
     def environment(self) -> dict[str, object]:
@@ -60,10 +56,10 @@ class TorchBackend:
             "framework_version": str(torch.__version__),
             "torch_threads": torch.get_num_threads(),
             "python": platform.python_version(),
-            "cpu": _cpu_model(),
+            "cpu": cpu_model(),
         }
         if self._gpu is None:
-            return about | {"gpu": f"cpu:{_cpu_model()}"}
+            return about | {"gpu": f"cpu:{cpu_model()}"}
         properties = self._gpu.properties
         return about | {
             "gpu": properties.name,
@@ -103,41 +99,34 @@ class TorchBackend:
         return self._prepare_operator(configuration)
 
     def _prepare_operator(self, configuration: Configuration) -> TorchPrepared:
-        operator, cache = configuration.subject.operator, _CPU_CACHE_BYTES
+        operator = configuration.subject.operator
         assert operator is not None  # noqa: S101 - for the type checker: asked by the only caller
-        if self._gpu is not None:
-            cache = self._gpu.cache_bytes
+        cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         program = self._started(
             configuration,
             lambda: operator_program(
                 operator, configuration.mode, configuration.batch_size, self._device, cache
             ),
         )
-        return TorchPrepared(program, self._gpu, _name(configuration), whole=False, peak_memory_mib=None)
+        return TorchPrepared(program, self._gpu, configuration.words, whole=False, peak_memory_mib=None)
 
     def _prepare_cnn(self, configuration: Configuration) -> TorchPrepared:
         """Build a whole CNN in empty memory, so that the peak is its own."""
         gpu = self._gpu
         if gpu is not None:
             gpu.tidy()
-            if gpu.allocated_mib() > _LEFT_MIB:
-                raise ProfilingError(
-                    f"{gpu.allocated_mib():.0f} MiB are still occupied by an earlier configuration, so that the "
-                    f"peak memory of {_name(configuration)} cannot be read. Close every configuration before the next."
-                )
-        program, peak = (
-            self._started(configuration, lambda: training_program(configuration, self._device)),
-            None,
-        )
+            check_empty(gpu.allocated_mib(), configuration)
+        program = self._started(configuration, lambda: training_program(configuration, self._device))
+        peak = None
         if gpu is not None:
-            with refusing_lack_of_memory(_name(configuration)), gpu.on_stream():
+            with refusing(configuration.words), gpu.on_stream():
                 peak = gpu.peak_mib(program.iterate)
-        return TorchPrepared(program, gpu, _name(configuration), whole=True, peak_memory_mib=peak)
+        return TorchPrepared(program, gpu, configuration.words, whole=True, peak_memory_mib=peak)
 
     def _started(self, configuration: Configuration, make: Callable[[], Program]) -> Program:
         """Make a program and run it once, on the device's stream."""
         try:
-            with refusing_lack_of_memory(_name(configuration)):
+            with refusing(configuration.words):
                 if self._gpu is None:
                     program = make()
                     program.warm_up()
@@ -153,23 +142,9 @@ class TorchBackend:
         return program
 
 
-def _name(configuration: Configuration) -> str:
-    return f"{configuration.subject.name} at batch size {configuration.batch_size} in {configuration.mode.precision}"
-
-
 def _torch() -> Any:
     try:
         import torch
     except ImportError as error:
         raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'") from error
     return torch
-
-
-def _cpu_model() -> str:
-    """Return the CPU's name as the operating system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()

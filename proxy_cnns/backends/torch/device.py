@@ -5,20 +5,19 @@ graphs are used again.
 """
 
 import gc
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
-from predictor.errors import DeviceOutOfMemoryError, EpochcastError, ProfilingError
+from predictor.errors import ProfilingError
+from proxy_cnns.backends.common import refusing_failures
 
-__all__ = ["CudaDevice", "refusing_lack_of_memory"]
+__all__ = ["CudaDevice", "refusing"]
 
 _TIDY_EVERY = 200  # graphs
 _TIDY_SHARE = 0.4  # of the GPU's memory, kept for later
 _CYCLES_PER_MS = 1_900_000  # of the clock that a waiting kernel counts; needs no accuracy
-_OUT_OF_MEMORY = ("out of memory", "alloc_failed", "can't allocate memory", "not enough memory")
 
 _FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 """What PyTorch raises, such as ValueError for a batch norm over one number; a user's own CNN may raise any."""
@@ -138,31 +137,9 @@ class CudaDevice:
         return float(torch.cuda.max_memory_allocated(self.index)) / 2**20
 
 
-@contextmanager
-def refusing_lack_of_memory(what: str) -> Iterator[None]:
-    """Turn PyTorch's errors into ours, and let go of the tensors that the failed calls held.
-
-    Raises
-    ------
-    DeviceOutOfMemoryError
-        If memory was lacking.
-    ProfilingError
-        If PyTorch failed otherwise.
-    """
-    refusal: Exception | None = None
-    try:
-        yield
-    except EpochcastError:
-        raise
-    except (MemoryError, *_FAILURES) as error:  # torch.OutOfMemoryError is a RuntimeError
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
-            refusal = DeviceOutOfMemoryError(f"{what} does not fit in memory. Choose a smaller batch size.")
-        else:
-            refusal = ProfilingError(f"PyTorch cannot run {what}: {text}")
-        traceback.clear_frames(error.__traceback__)
-    if refusal is not None:
-        raise refusal
+def refusing(what: str) -> AbstractContextManager[None]:
+    """Turn PyTorch's errors into ours: DeviceOutOfMemoryError for a lack of memory, ProfilingError for the rest."""
+    return refusing_failures("PyTorch", what, ProfilingError, _FAILURES)
 
 
 def _end_broken(graph: Any) -> None:

@@ -4,19 +4,26 @@ Modules are PyTorch's own wherever it has one, since a CNN's host time is that o
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from predictor.cnns.layer_table import Layer
-from predictor.errors import SchemaError, nearest
+from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.common import check_size, number, out_size, pool_rounds_up, window
-from proxy_cnns.configuration import MEASURE_WHOLE
+from proxy_cnns.backends.common import (
+    DROPPED,
+    activation_of,
+    check_convolution,
+    check_size,
+    has_bias,
+    maker_of,
+    number,
+    out_size,
+    pool_rounds_up,
+    window,
+)
 
-__all__ = ["DROPPED", "layer_module"]
-
-DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
-"""Probability with which each drops; a table does not say it, and no kernel's time depends on it."""
+__all__ = ["layer_module"]
 
 
 def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, vector: bool = False) -> Any:
@@ -42,12 +49,7 @@ def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, v
     SchemaError
         If the layer is of no type that can be run, lacks a number, or its output is not of the size it says.
     """
-    make = _MAKERS.get(layer.type)
-    if make is None:
-        raise SchemaError(
-            f"layer {layer.name!r} is of type {layer.type!r}, which cannot be run from a layer table alone. "
-            f"{MEASURE_WHOLE}"
-        )
+    make = maker_of(layer, _MAKERS, "PyTorch")
     if layer.type == "activation":
         return _activation(layer, in_place)
     if layer.type == "batch_norm" and vector:
@@ -55,28 +57,15 @@ def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, v
     return make(layer, device)
 
 
-def _has_bias(layer: Layer | Operator) -> bool:
-    """Whether a convolution or linear layer has more parameters than weights."""
-    weights = number(layer, "in_channels") * number(layer, "out_channels")
-    if layer.type != "linear":
-        area = number(layer, "kernel_height") * number(layer, "kernel_width")
-        weights = weights * area // (layer.groups or 1)
-    return layer.parameters > weights
-
-
 def _convolution(layer: Layer | Operator, device: str) -> Any:
-    numbers = window(layer)
-    dilation = layer.dilation or 1
-    for part, kernel, stride, padding in zip(("height", "width"), *numbers, strict=True):
-        free = number(layer, f"in_{part}") + 2 * padding - dilation * (kernel - 1) - 1
-        check_size(layer, part, free // stride + 1)
+    check_convolution(layer)
     return _torch().nn.Conv2d(
         number(layer, "in_channels"),
         number(layer, "out_channels"),
-        *numbers,
-        dilation=dilation,
+        *window(layer),
+        dilation=layer.dilation or 1,
         groups=layer.groups or 1,
-        bias=_has_bias(layer),
+        bias=has_bias(layer),
         device=device,
     )
 
@@ -97,14 +86,14 @@ def _transposed_convolution(layer: Layer | Operator, device: str) -> Any:
         output_padding=tuple(extra),
         dilation=dilation,
         groups=layer.groups or 1,
-        bias=_has_bias(layer),
+        bias=has_bias(layer),
         device=device,
     )
 
 
 def _linear(layer: Layer | Operator, device: str) -> Any:
     sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
-    return _torch().nn.Linear(*sizes, bias=_has_bias(layer), device=device)
+    return _torch().nn.Linear(*sizes, bias=has_bias(layer), device=device)
 
 
 def _batch_norm(layer: Layer | Operator, device: str) -> Any:
@@ -117,7 +106,7 @@ def _layer_norm(layer: Layer | Operator, device: str) -> Any:
 
 def _activation(layer: Layer | Operator, in_place: bool) -> Any:
     nn = _torch().nn
-    kinds: dict[str | None, Callable[..., Any]] = {
+    kinds: dict[str, Callable[..., Any]] = {
         "relu": nn.ReLU,
         "relu6": nn.ReLU6,
         "leaky_relu": nn.LeakyReLU,
@@ -127,17 +116,10 @@ def _activation(layer: Layer | Operator, in_place: bool) -> Any:
         "hardsigmoid": nn.Hardsigmoid,
         "sigmoid": nn.Sigmoid,
         "tanh": nn.Tanh,
-        "softmax": nn.Softmax,
+        "softmax": partial(nn.Softmax, dim=1),
     }
-    if layer.kind not in kinds:
-        known = [str(kind) for kind in kinds]
-        raise SchemaError(
-            f"layer {layer.name!r} is an activation of kind {layer.kind!r}. "
-            f"Nearest: {nearest(str(layer.kind), known)}; known: {', '.join(known)}."
-        )
-    if layer.kind == "softmax":
-        return nn.Softmax(dim=1)
-    return kinds[layer.kind](inplace=True) if in_place else kinds[layer.kind]()
+    make = activation_of(layer, kinds)
+    return make(inplace=True) if in_place else make()
 
 
 def _max_pool(layer: Layer | Operator, _device: str) -> Any:

@@ -6,10 +6,10 @@ from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
+from proxy_cnns.backends.common import precisions_on
 from proxy_cnns.backends.protocol import device_words
 
 __all__ = [
-    "LEARNING_RATE",
     "autocast",
     "check_mode",
     "gradient_scaler",
@@ -18,9 +18,6 @@ __all__ = [
     "switch_precision",
     "tensor_layout",
 ]
-
-LEARNING_RATE = 1e-6
-"""So small that no number runs away on random labels; the kernels are those of any learning rate."""
 
 _MOMENTUM = {"momentum": 0.9, "sgd": 0.0}
 _CPU_PRECISIONS = ("fp32", "amp_bf16")
@@ -42,8 +39,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     SchemaError
         With what can be measured instead.
     """
-    has = [each for each, least in _GPU_PRECISIONS.items() if capability and capability >= least]
-    has = has or list(_CPU_PRECISIONS)
+    has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
     if mode.precision == "fp16":
         raise SchemaError(
             "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch: nobody trains so. "

@@ -14,7 +14,7 @@ What is done so that the time is that of the operator inside a CNN:
   between such maps, too, and therefore a view that takes no time: all but the first of ConvNeXt's permutes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -24,9 +24,9 @@ from typing import Any
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
+from proxy_cnns.backends.common import LEARNING_RATE, copies_of, copies_of_optimizer, copy_bytes, input_shapes
 from proxy_cnns.backends.torch.layers import layer_module
 from proxy_cnns.backends.torch.modes import (
-    LEARNING_RATE,
     autocast,
     gradient_scaler,
     momentum_of,
@@ -36,12 +36,10 @@ from proxy_cnns.backends.torch.modes import (
 from proxy_cnns.backends.torch.network import shuffle_channels
 from proxy_cnns.backends.torch.training import Program
 
-__all__ = ["copies_of", "operator_program"]
+__all__ = ["operator_program"]
 
-_MOST_COPIES = 16
 _MOST_OPTIMIZER_TENSORS = 2000
 _ALIGNMENT = 128  # numbers: as far apart as tensors of their own begin
-_FLAT_KINDS = ("softmax",)
 
 
 def operator_program(
@@ -66,18 +64,13 @@ def operator_program(
     if operator.type == "optimizer":
         return _optimizer_program(operator, mode, device, cache_bytes)
     dtype = _dtype(operator, mode)
-    shapes = _input_shapes(operator, batch_size)
-    copies = copies_of(_bytes(operator, shapes, batch_size, dtype), cache_bytes)
+    shapes = input_shapes(operator, batch_size)
+    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
     functions = _functions(operator, mode, batch_size, device, copies)
     layout = _layout(operator, mode)
     inputs = [[_leaf(shape, dtype, device, layout, operator) for shape in shapes] for _ in functions]
     context = autocast(mode, device.partition(":")[0])
     return _program(operator, functions, inputs, context)
-
-
-def copies_of(bytes_of_one: int, cache_bytes: int) -> int:
-    """Copies that together exceed the cache twice; at least 1, at most 16."""
-    return max(1, min(_MOST_COPIES, ceil(2 * cache_bytes / max(1, bytes_of_one))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,32 +195,6 @@ def _loss(operator: Operator, batch_size: int, device: str) -> Callable[..., Any
     return partial(torch.nn.functional.cross_entropy, target=labels)
 
 
-def _input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
-    """Shape of each input; of a vector (batch, channels), where channels come last (batch, height, width, channels)."""
-    channels, height, width = (getattr(operator, f"in_{part}") for part in ("channels", "height", "width"))
-    if None in (channels, height, width):
-        raise SchemaError(f"operator {operator.name!r} lacks its input's size: it cannot be run.")
-    shape = (batch_size, channels, height, width)
-    flat = operator.type == "loss" or operator.kind in _FLAT_KINDS
-    if flat or (operator.type == "linear" and height == width == 1):
-        return [(batch_size, channels)]
-    if operator.type in ("linear", "layer_norm"):
-        return [(batch_size, height, width, channels)]
-    if operator.type == "add":
-        return [shape, shape]
-    if operator.type == "multiply" and not operator.parameters:  # by factors for each channel, as computed
-        return [(batch_size, channels, 1, 1), shape]
-    if operator.type == "concat":
-        return [(batch_size, each, height, width) for each in _parts(channels, operator.n_tensors)]
-    return [shape]
-
-
-def _parts(channels: int, n: int) -> list[int]:
-    """Channels of each tensor that a concat joins: equal, the first takes what is left."""
-    each = max(1, channels // n)
-    return [max(1, channels - (n - 1) * each), *[each] * (n - 1)]
-
-
 def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator: Operator) -> Any:
     import torch
 
@@ -255,26 +222,11 @@ def _arrives_channels_last(operator: Operator) -> bool:
     return layer_scale or change_of_layout or (operator.wide_input and operator.input_gradient)
 
 
-def _bytes(operator: Operator, shapes: Sequence[tuple[int, ...]], batch_size: int, dtype: Any) -> int:
-    """Of what one copy reads and writes in its forward pass."""
-    numbers = sum(_product(shape) for shape in shapes)
-    out = [getattr(operator, f"out_{part}") or 0 for part in ("channels", "height", "width")]
-    return int((numbers + batch_size * _product(out)) * dtype.itemsize + 4 * operator.parameters)
-
-
-def _product(sizes: Sequence[int]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
-
-
 def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes: int) -> Program:
     """SGD's step over tensors of equal size; under fp16 with the unscaling of gradients and the scaler's update."""
     import torch
 
-    copies = copies_of(12 * operator.parameters, cache_bytes)
-    copies = max(1, min(copies, _MOST_OPTIMIZER_TENSORS // operator.n_tensors))
+    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
     optimizers = [
         torch.optim.SGD(_trained_tensors(operator, device), lr=LEARNING_RATE, momentum=momentum_of(mode))
         for _ in range(copies)

@@ -1,12 +1,12 @@
 """One configuration built with PyTorch: runs eagerly or as a captured graph, and is timed."""
 
-import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, ProfilingError
-from proxy_cnns.backends.torch.device import CudaDevice, refusing_lack_of_memory
+from proxy_cnns.backends.common import mean_host_ms
+from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.kernels import convolution_kernels
 from proxy_cnns.backends.torch.training import Program
 
@@ -52,7 +52,7 @@ class TorchPrepared:
     def synchronise(self) -> None:
         """Wait for the device."""
         if self._gpu is not None:
-            with refusing_lack_of_memory(self._what):
+            with refusing(self._what):
                 self._gpu.stream.synchronize()
 
     def capture(self) -> str | None:
@@ -80,15 +80,7 @@ class TorchPrepared:
 
     def host_time_ms(self, n: int) -> float:
         """Time to enqueue one iteration, each on an empty queue; on a CPU, to run it."""
-        total, enqueue = 0.0, self._running.enqueue
-        for _ in range(n):
-            self.synchronise()
-            with self._on_stream():
-                start = time.perf_counter()
-                enqueue()
-                total += time.perf_counter() - start
-        self.synchronise()
-        return 1000 * total / n / self.copies
+        return mean_host_ms(self.synchronise, self._ready, n) / self.copies
 
     def peak_memory_mib(self) -> float | None:
         """Most memory that tensors occupied in an eager iteration of a whole CNN."""
@@ -99,7 +91,7 @@ class TorchPrepared:
         if self._gpu is None:
             return None
         try:
-            with refusing_lack_of_memory(self._what), self._on_stream():
+            with refusing(self._what), self._on_stream():
                 return convolution_kernels(self._running.enqueue)
         except ProfilingError:
             return None
@@ -124,13 +116,18 @@ class TorchPrepared:
         if self._whole:
             gpu.tidy()
         enqueue = self._running.enqueue
-        with refusing_lack_of_memory(self._what):
+        with refusing(self._what):
             return gpu.capture(enqueue)
 
     def _repeat(self, iterate: Callable[[], None], n: int) -> None:
-        with refusing_lack_of_memory(self._what), self._on_stream():
+        with refusing(self._what), self._on_stream():
             for _ in range(n):
                 iterate()
+
+    @contextmanager
+    def _ready(self) -> Iterator[Callable[[], None]]:
+        with self._on_stream():
+            yield self._running.enqueue
 
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._gpu is None else self._gpu.on_stream()

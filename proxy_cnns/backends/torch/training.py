@@ -10,20 +10,18 @@ from typing import Any
 
 from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
+from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
+from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.backends.torch.modes import (
-    LEARNING_RATE,
     autocast,
     gradient_scaler,
     momentum_of,
     tensor_layout,
 )
-from proxy_cnns.backends.torch.network import image_shape, network
+from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
-from proxy_cnns.user_cnns import make_model
 
 __all__ = ["Program", "training_program"]
-
-_USER_CHANNELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +89,9 @@ def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, i
     subject = configuration.subject
     if subject.table is not None:
         return network(subject.table, device), image_shape(subject.table)
-    if subject.builder is None:
-        raise SchemaError(
-            f"{subject.name!r} of kind {subject.kind!r} has neither a layer table nor a builder."
-        )
-    model = make_model(subject.builder)
-    if not isinstance(model, torch.nn.Module):
-        raise SchemaError(
-            f"{subject.builder.function}() of {subject.builder.path} gives a {type(model).__name__}, no "
-            "torch.nn.Module: to measure it with PyTorch, return one."
-        )
-    refuse_lazy(model, subject.name, _USER_CHANNELS, subject.image_size)
-    return model.to(device), (_USER_CHANNELS, subject.image_size, subject.image_size)
+    model = user_cnn(subject, torch.nn.Module, "PyTorch", "torch.nn.Module")
+    refuse_lazy(model, subject.name, USER_CHANNELS, subject.image_size)
+    return model.to(device), (USER_CHANNELS, subject.image_size, subject.image_size)
 
 
 def _optimizer(model: Any, configuration: Configuration) -> Any:

@@ -9,11 +9,15 @@ import pytest
 
 from api.store.keys import revoke_key
 from api.store.measurements import find_rows, stored_frame
-from epochcast import push as pushing
-from epochcast.push import push
-from epochcast.transport import Service
+from epochcast.client import Client
+from epochcast.service import Service
 from predictor.errors import SchemaError, ServiceError
 from predictor.measurements.table import read_measurements
+
+
+def push(path, url, key=None):
+    """Upload a table's file."""
+    return Client(url, key).upload(path)
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def table(tmp_path):
 
 
 def test_every_row_arrives_as_it_is_in_the_table(service, store, secret, table, monkeypatch):
-    monkeypatch.setattr(pushing, "_ROWS", 10)
+    monkeypatch.setattr("epochcast.client._ROWS_OF_AN_UPLOAD", 10)
     receipt = push(table, service.url, secret)
     assert (receipt.stored, receipt.duplicates, len(set(receipt.ids))) == (25, 0, 25)
     found = stored_frame(store).sort_values("batch_size", ignore_index=True)
@@ -76,7 +80,7 @@ def test_a_table_that_is_wrong_is_refused_before_anything_is_sent(tmp_path):
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1:8000", "ftp://h", "file:///etc/passwd", "http://"])
 def test_an_address_of_no_service_is_refused(url):
-    with pytest.raises(SchemaError, match="no address of a service"):
+    with pytest.raises(SchemaError, match="is not the address of a service"):
         Service(url)
 
 
@@ -110,7 +114,7 @@ def pretending(*answers):
 
 def test_an_overloaded_service_is_asked_again_when_it_says(monkeypatch):
     waits = []
-    monkeypatch.setattr("epochcast.transport.time.sleep", waits.append)
+    monkeypatch.setattr("epochcast.service.time.sleep", waits.append)
     with pretending((503, {}), (429, {"Retry-After": "7"}), (200, {})) as (url, got):
         assert Service(url).get("/x").status == 200
     assert (waits, len(got)) == ([0.5, 7.0], 3)

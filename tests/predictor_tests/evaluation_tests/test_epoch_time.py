@@ -50,7 +50,7 @@ def test_measured_iterations_are_judged_beside_predicted_ones():
 
 @pytest.mark.parametrize("unfitted", [EpochTime(), IterationFromEpoch(MeanEpoch())])
 def test_an_unfitted_one_says_so(unfitted, features):
-    with pytest.raises(NotFittedError, match="Call fit first"):
+    with pytest.raises(NotFittedError, match="has not been fitted yet"):
         unfitted.predict(features)
 
 

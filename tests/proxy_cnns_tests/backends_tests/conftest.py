@@ -1,5 +1,6 @@
 """The frameworks, or a skip that says that one is missing; a pretended cuDNN, alone and enabled in Chainer."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,21 @@ _CHANGED = {
     "functions.pooling.pooling_2d": ("cudnn",),
 }
 """What `enable` writes into Chainer's modules."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def single_thread() -> Iterator[None]:
+    """One thread for each process: arrays are small here, and threads that wait for each other keep cores busy."""
+    from threadpoolctl import threadpool_limits
+
+    try:
+        import torch
+    except ImportError:
+        pass
+    else:
+        torch.set_num_threads(1)
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture(scope="session")

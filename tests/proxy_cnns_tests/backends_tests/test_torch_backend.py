@@ -17,7 +17,7 @@ from predictor.errors import (
     SchemaError,
 )
 from proxy_cnns.backends import Backend, load_backend
-from proxy_cnns.backends.torch.device import refusing_lack_of_memory
+from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Builder, Configuration, Subject
 from proxy_cnns.operator_shapes import conv
@@ -137,7 +137,7 @@ class TestOwnModules:
     def test_its_own_errors_are_told(self, backend: Backend, tmp_path: Path) -> None:
         text = "import torch\ndef make_model(): return torch.nn.Linear(7, 3)\n"
 
-        with pytest.raises(ProfilingError, match="mine at batch size 2 in fp32: mat1 and mat2"):
+        with pytest.raises(ProfilingError, match="mine at batch size 2 in fp32: RuntimeError: mat1 and mat2"):
             backend.prepare(self.configuration(tmp_path / "misfit.py", text))
 
 
@@ -177,7 +177,7 @@ def test_without_pytorch_the_extra_to_install_is_named(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("text", ["CUDA out of memory. Tried", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED"])
 def test_lack_of_memory_is_told_from_other_failures(text: str) -> None:
-    with pytest.raises(DeviceOutOfMemoryError, match="vgg16 does not fit"), refusing_lack_of_memory("vgg16"):
+    with pytest.raises(DeviceOutOfMemoryError, match="vgg16 does not fit"), refusing("vgg16"):
         raise RuntimeError(text)
 
 
@@ -191,7 +191,7 @@ def test_what_a_failed_call_held_is_let_go(torch: ModuleType) -> None:
         held.append(weakref.ref(tensor))
         raise RuntimeError("out of memory")
 
-    with pytest.raises(DeviceOutOfMemoryError), refusing_lack_of_memory("a CNN"):
+    with pytest.raises(DeviceOutOfMemoryError), refusing("a CNN"):
         fail()
 
     assert held[0]() is None

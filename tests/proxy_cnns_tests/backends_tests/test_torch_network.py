@@ -10,26 +10,22 @@ import pytest
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError
-from proxy_cnns.backends.torch.network import image_shape, network
+from proxy_cnns.backends.graph import image_shape
+from proxy_cnns.backends.torch.network import network
 
 _COMPARED = (
     "alexnet",
     "convnext_tiny",
     "densenet121",
     "efficientnet_b0",
-    "efficientnet_v2_s",
     "googlenet",
     "inception_v3",
-    "mnasnet1_0",
     "mobilenet_v2",
-    "mobilenet_v3_large",
     "mobilenet_v3_small",
     "regnet_y_400mf",
     "resnet18",
-    "resnext50_32x4d",
     "shufflenet_v2_x1_0",
     "squeezenet1_0",
-    "vgg11_bn",
 )
 
 
@@ -96,7 +92,7 @@ def test_it_computes_what_torchvision_computes(
         torch.testing.assert_close(mine(image), other(image), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["densenet121", "resnet18", "shufflenet_v2_x0_5"])
+@pytest.mark.parametrize("name", ["resnet18", "shufflenet_v2_x0_5"])
 def test_its_gradients_are_torchvisions(
     name: str, torch: ModuleType, torchvision_cnn: Callable[[str], Any]
 ) -> None:
@@ -112,17 +108,20 @@ def test_its_gradients_are_torchvisions(
     assert float((first - known).norm() / known.norm()) < 1e-2
 
 
-@pytest.mark.parametrize("name", zoo_names())
-def test_every_cnn_of_the_zoo_trains_at_its_smallest_image(name: str, torch: ModuleType) -> None:
-    table = zoo_cnn(name, minimum_image_size(name))
-    module = network(table, "meta")
+def test_every_cnn_of_the_zoo_trains_at_its_smallest_image(torch: ModuleType) -> None:
+    tables = [zoo_cnn(name, minimum_image_size(name)) for name in zoo_names()]
 
+    assert [table.cnn for table in tables if not trains(torch, table)] == []
+
+
+def trains(torch: ModuleType, table: LayerTable) -> bool:
+    """Whether output and gradients have the sizes that the table says."""
+    module, last = network(table, "meta"), table.layers[-1]
     output = module(images(torch, table, "meta"))
     output.sum().backward()
-
-    last = table.layers[-1]
-    assert output.numel() == 2 * (last.out_channels or 0) * (last.out_height or 0) * (last.out_width or 0)
-    assert sum(each.grad.numel() for each in module.parameters()) == table.parameters
+    size = 2 * (last.out_channels or 0) * (last.out_height or 0) * (last.out_width or 0)
+    gradients = sum(each.grad.numel() for each in module.parameters())
+    return bool(output.numel() == size and gradients == table.parameters)
 
 
 def test_activations_run_in_place_where_the_operators_say_so(torch: ModuleType) -> None:

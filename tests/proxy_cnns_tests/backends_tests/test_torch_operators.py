@@ -4,12 +4,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from small_subjects import kinds_of_operator
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.common import copies_of
 from proxy_cnns.backends.torch import operators as torch_operators
-from proxy_cnns.backends.torch.operators import copies_of, operator_program
+from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape
 
 _CPU_MODES = [
@@ -41,13 +43,11 @@ def run(operator: Operator, mode: Mode = Mode()) -> Any:  # noqa: B008 - a froze
 
 
 @pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
-@pytest.mark.parametrize(
-    "cnn", ["mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator"]
-)
-def test_every_operator_of_a_cnn_runs(cnn: str, mode: Mode, torch: ModuleType) -> None:
-    table = zoo_cnn(cnn, max(32, minimum_image_size(cnn)))
+def test_every_operator_of_a_cnn_runs(mode: Mode, torch: ModuleType) -> None:
+    names = ("mobilenet_v3_small", "shufflenet_v2_x0_5", "convnext_tiny", "dcgan_generator")
+    tables = (zoo_cnn(name, max(32, minimum_image_size(name))) for name in names)
 
-    for operator in operators_of(table):
+    for operator in kinds_of_operator(*tables):
         run(operator, mode)
 
 

@@ -1,22 +1,54 @@
-"""The Python face: the core's answers as pandas data frames.
+"""The functions of `import epochcast`: the core's answers as pandas data frames.
 
-Loaded lazily by `epochcast`; calls predict, compare, explain, evaluation, fitting and measurements of the core. The
-commands give the same numbers, since both call the same functions.
+The commands call the same functions of the core, and `epochcast` loads this module when one is first used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from predictor.errors import SchemaError
+from predictor.errors import BackendUnavailableError, SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from sqlalchemy import Engine
 
+    from predictor.answers.explain import Explanation
+    from predictor.answers.question import Question
     from predictor.models.served import Model
 
-__all__ = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
+    Explanations = tuple[list[Explanation], str]
+
+__all__ = [
+    "NOT_EXPLAINED",
+    "USUAL_BATCH_SIZES",
+    "compare",
+    "evaluate",
+    "evaluation",
+    "explain",
+    "explanation_frame",
+    "explanations",
+    "fit",
+    "load_measurements",
+    "open_store",
+    "predict",
+    "profile",
+]
+
+USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Batch sizes that are explained if none is given."""
+
+NOT_EXPLAINED = ("validation_samples", "offers", "spot")
+"""Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
+
+_OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
+_OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
+
+_MEASURED = (
+    "Measured: times are medians of the table's rows; what bounds the GPU follows from the arithmetic of the layers, "
+    "weighted by the times of the table's operators where it has them. Nothing is predicted."
+)
 
 
 def predict(
@@ -33,7 +65,8 @@ def predict(
     batch_size : int, str, or a list of them
     **options
         The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
-        and `measurements`.
+        and `measurements`. Without `precision` each GPU trains in what the framework does there: PyTorch computes
+        convolutions in tf32 on Ampere and newer GPUs; the column `precision` names it.
 
     Returns
     -------
@@ -73,7 +106,7 @@ def compare(
     Parameters
     ----------
     cnn, batch_size, gpu
-        As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU that has an offer.
+        As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU with an offer.
     **options
         The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
         `predict`; `samples` or `data_set` is needed.
@@ -107,20 +140,19 @@ def explain(
     Parameters
     ----------
     what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
-        CNNs as for `predict`; or measurement tables, of which nothing is predicted, with the names of those of their
-        CNNs that are wanted (all by default).
+        CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
+        explain (all by default).
     gpu, batch_size
-        As for `predict`; 1, 2, 4, ... 512 by default. Of a table: all by default.
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default.
     **options
-        `image_size`, `samples` or `data_set` (for the law's constant), `precision`, `memory_format`, `framework`,
-        `capture`; for CNNs also `autotune`, `optimizer`, `anchors`, `measurements`, `method`, `host`, `model`: see
-        `predictor.answers.explain.explain` and `predictor.answers.explain_measured.explain_measurements`.
+        As for `predict`, without `validation_samples`, `offers` and `spot`; `samples` or `data_set` gives the law of
+        small batches its constant. Of a table only `image_size`, `samples` or `data_set`, and the mode.
 
     Returns
     -------
     DataFrame
         A row per CNN, GPU, mode and batch size: times in ms, `bound`, a column ``<class>_ms`` for each class of
-        operators, which add up to `gpu_time_ms`, and ``<bound>_bound_ms``, which do so, too. ``attrs["explanations"]``
+        operators, and ``<bound>_bound_ms`` for each bound; both add up to `gpu_time_ms`. ``attrs["explanations"]``
         holds all else (`predictor.answers.explain.Explanation`), ``attrs["covers"]`` what the answer covers.
 
     Raises
@@ -141,9 +173,7 @@ def explain(
     >>> other.precision, other.memory_format, other.factor[1] < 1
     ('amp_bf16', 'channels_last', True)
     """
-    from epochcast.explaining import ExplainRequest, explained, explanation_frame
-
-    return explanation_frame(*explained(ExplainRequest(what, gpu, batch_size, options)))
+    return explanation_frame(*explanations(what, gpu, batch_size, options))
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
@@ -227,8 +257,8 @@ def fit(
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
-    `accuracy` is the `summary.csv` of an evaluation, whose figures then stand on the model's card. `store` is the
-    URL of a measurement store: what was uploaded to it is fitted as well, or alone.
+    `accuracy` is the `summary.csv` of an evaluation, whose figures are written to the model's card. `store` is the URL
+    of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
 
     Returns
     -------
@@ -264,7 +294,7 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     Parameters
     ----------
     out : path
-        The table, ``.csv`` or ``.csv.gz``; what it has already is not measured again.
+        The table, ``.csv`` or ``.csv.gz``; rows that it has already are not measured again.
     preset : str
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
     **options
@@ -301,6 +331,56 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     return frame
 
 
+def explanations(
+    what: object,
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+    ask: "Callable[[Question], Explanations] | None" = None,
+) -> "Explanations":
+    """Explanations as `explain` returns them in a frame, and a paragraph on what they cover.
+
+    Parameters
+    ----------
+    what, gpu, batch_size, options
+        As for `explain`.
+    ask : callable, optional
+        Answers a question about CNNs, such as `Client.explanations`; by default the local core does.
+
+    Raises
+    ------
+    SchemaError
+        If a CNN has no GPU, an option has no effect, or a service is asked about a table.
+    """
+    from predictor.answers.explain_measured import is_measurement_table
+    from predictor.checks import as_list
+
+    many = as_list(what)
+    tables = [each for each in many if is_measurement_table(each) or type(each).__name__ == "DataFrame"]
+    if tables and ask is not None:
+        raise SchemaError(
+            "a measurement table is explained without a service, since nothing is predicted. Leave the server out."
+        )
+    if tables:
+        cnns = [each for each in many if not any(each is table for table in tables)]
+        return _of_tables(tables, cnns, gpu, batch_size, options)
+    if gpu is None:
+        raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200")
+    return _of_cnns(many, gpu, batch_size, options, ask)
+
+
+def explanation_frame(found: "Sequence[Explanation]", scope: str) -> "pd.DataFrame":
+    """A row per CNN, GPU, mode and batch size; all else in `attrs`, as `explain` says."""
+    import pandas as pd
+
+    from predictor.answers.explain import explanation_rows, row_columns
+
+    rows = [row for each in found for row in explanation_rows(each)]
+    frame = pd.DataFrame(rows, columns=row_columns(found))
+    frame.attrs |= {"explanations": found, "covers": scope}
+    return frame
+
+
 def evaluation(
     measurements: "pd.DataFrame | str | PathLike[str] | None",
     published: str | PathLike[str] | None,
@@ -322,6 +402,76 @@ def evaluation(
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
 
 
+def open_store(url: str) -> "Engine":
+    """Open a measurement store.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If SQLAlchemy, Alembic or the database's driver is not installed.
+    SchemaError, StoreError
+        As `api.store.engine.open_store`.
+    """
+    try:
+        from api.store.engine import open_store as open_by_url
+
+        return open_by_url(url)
+    except ModuleNotFoundError as error:
+        extra = "postgresql" if error.name == "psycopg" else "api"
+        raise BackendUnavailableError(
+            f"{error.name} is not installed, which the measurement store needs: pip install 'epochcast[{extra}]'."
+        ) from None
+
+
+def _of_cnns(
+    cnns: Sequence[object],
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+    ask: "Callable[[Question], Explanations] | None",
+) -> "Explanations":
+    from predictor.answers.explain import explain as explain_locally
+    from predictor.answers.question import Question
+
+    question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
+    for name in NOT_EXPLAINED:
+        if getattr(question, name):
+            raise SchemaError(
+                f"{name} has no effect on an explanation, which has no epochs and no costs. Leave it out."
+            )
+    return (ask or explain_locally)(question)
+
+
+def _of_tables(
+    tables: Sequence[object],
+    cnns: Sequence[object],
+    gpu: object,
+    batch_size: Any,
+    options: "Mapping[str, Any]",
+) -> "Explanations":
+    from predictor.answers.explain_measured import explain_measurements
+    from predictor.answers.question import Question
+    from predictor.checks import as_list, batch_sizes_of
+    from predictor.measurements.table import canonical_gpu_name
+
+    given = {name: value for name, value in options.items() if value not in (None, (), "auto", False)}
+    for name in given:
+        if name not in _OF_TABLES:
+            raise SchemaError(
+                f"{name} has no meaning for a measurement table, since nothing is predicted. Leave it out, or "
+                "explain a CNN and pass the table as measurements."
+            )
+    checked = Question.of(cnns, None, 1, given)
+    only: dict[str, Any] = {
+        "gpu": None if gpu is None else [canonical_gpu_name(str(each)) for each in as_list(gpu)],
+        "image_size": checked.image_size,
+        "batch_size": None if batch_size is None else batch_sizes_of(batch_size),
+    }
+    only |= {name: given[name] for name in _OF_A_MODE if name in given}
+    names = [str(each) for each in cnns]
+    return explain_measurements(list(tables), names, checked.epoch_samples(), **only), _MEASURED
+
+
 def _own(
     measurements: "pd.DataFrame | str | PathLike[str] | None", store: str | None
 ) -> "pd.DataFrame | None":
@@ -330,9 +480,7 @@ def _own(
 
     frames = [] if measurements is None else [_measured(measurements)]
     if store is not None:
-        from epochcast.stores import uploaded_measurements
-
-        frames.append(uploaded_measurements(store))
+        frames.append(_uploaded(store))
     return pd.concat(frames, ignore_index=True) if frames else None
 
 
@@ -342,3 +490,14 @@ def _measured(measurements: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFra
     from predictor.measurements.table import check_measurements
 
     return check_measurements(measurements, "the table of measurements")
+
+
+def _uploaded(url: str) -> "pd.DataFrame":
+    """All measurements of a store, checked; DataError if it has none."""
+    engine = open_store(url)
+    try:
+        from api.store.measurements import stored_frame
+
+        return stored_frame(engine)
+    finally:
+        engine.dispose()

@@ -1,0 +1,124 @@
+"""How answers read on a terminal: the title, columns and notes that predict, compare and explain share."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from epochcast.tables import Column, Format, Record, duration, number, print_records
+
+__all__ = [
+    "columns_of",
+    "gpu_name",
+    "host_bound_note",
+    "legend",
+    "methods",
+    "notes_column",
+    "price_dates",
+    "print_answer",
+    "reason_letters",
+    "title",
+]
+
+_HOST_BOUND = "H"
+
+
+def print_answer(records: Sequence[Record], output: Format, scope: str) -> bool:
+    """Print an answer as JSON or CSV with every field; False where a table is wanted instead."""
+    if output is not Format.table:
+        print_records(records, output, records[0], covers=scope)
+    return output is not Format.table
+
+
+def title(records: Sequence[Record], *more: str | None) -> str:
+    """CNN, image size, what else is given, and the precision where all rows have the same."""
+    first = records[0]
+    precision = None if _varies(records, "precision") else first["precision"]
+    words = [first["cnn"], f"{first['image_size']} x {first['image_size']} px", *more, precision]
+    return ", ".join(word for word in words if word)
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, Column]:
+    """Columns that mean the same in all answers, by field; precision and method only show where rows differ."""
+    return {
+        "gpu": Column("GPU", lambda r: gpu_name(r["gpu"]), left=True),
+        "epoch_time_s": Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
+        "cost_usd": Column("US$/epoch", _cost, rank=1),
+        "precision": _if_it_varies(records, "precision", rank=0),
+        "method": _if_it_varies(records, "method", rank=2),
+    }
+
+
+def gpu_name(name: str) -> str:
+    """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
+    return name.removeprefix("NVIDIA ")
+
+
+def reason_letters(reasons_by_row: Iterable[tuple[str, ...]]) -> dict[str, str]:
+    """Give each distinct reason why rows extrapolate a letter, for a narrow column with a legend."""
+    distinct = dict.fromkeys(reason for reasons in reasons_by_row for reason in reasons)
+    return {reason: _letter(i) for i, reason in enumerate(distinct)}
+
+
+def legend(letters: dict[str, str]) -> list[str]:
+    """Explain `reason_letters` in notes."""
+    return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
+
+
+def notes_column(letters: dict[str, str]) -> Column:
+    """The letters of a row's reasons, and `H` where it is host-bound; a narrow terminal keeps this column."""
+    return Column(
+        "notes",
+        lambda r: ",".join(
+            [letters[reason] for reason in r["extrapolates"]] + [_HOST_BOUND] * _is_host_bound(r)
+        ),
+        left=True,
+    )
+
+
+def host_bound_note(records: Iterable[Record]) -> list[str]:
+    """Explain `H` where a row has it."""
+    if not any(map(_is_host_bound, records)):
+        return []
+    return [
+        f"({_HOST_BOUND}) host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
+        "batch, a captured graph (--capture graph) or a faster host helps; a faster GPU does not."
+    ]
+
+
+def methods(records: Iterable[Record]) -> str:
+    """The methods that answered."""
+    return f"Method: {', '.join(sorted({record['method'] for record in records}))}"
+
+
+def price_dates(dates: Iterable[str | None]) -> str:
+    """When prices were retrieved: ``prices of 2026-06-11 to 2026-07-20``."""
+    known = sorted({day for day in dates if day})
+    if not known:
+        return "prices without a date"
+    return f"prices of {known[0]}" + (f" to {known[-1]}" if known[-1] != known[0] else "")
+
+
+def _if_it_varies(records: Sequence[Record], name: str, rank: int) -> Column:
+    """A column that is empty, and so never shown, where all rows have the same."""
+    if not _varies(records, name):
+        return Column(name, lambda _: "", left=True, rank=1)
+    return Column(name, lambda r: str(r[name]), left=True, rank=rank)
+
+
+def _varies(records: Sequence[Record], name: str) -> bool:
+    return len({record[name] for record in records}) > 1
+
+
+def _cost(record: Record) -> str:
+    if record["epoch_time_s"] is None:
+        return ""
+    return "no offer" if record["cost_usd"] is None else number(record["cost_usd"])
+
+
+def _is_host_bound(record: Any) -> bool:
+    """Whether the host takes as long to enqueue an iteration as the GPU to run it; unknown counts as no."""
+    host_ms, gpu_ms = record.get("host_time_ms"), record.get("gpu_time_ms")
+    return host_ms is not None and gpu_ms is not None and bool(host_ms >= gpu_ms)
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"

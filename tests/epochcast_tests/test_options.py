@@ -1,0 +1,279 @@
+"""An option that the core declares reaches every face: command line, Python, client and rows of a file."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+import epochcast as face
+from epochcast.client import Client
+from predictor.answers.bulk import optional_columns
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, options_of
+from predictor.errors import SchemaError
+
+ANCHOR = {"gpu": "T4", "batch_size": "16", "iteration_time_ms": "60"}
+EXAMPLES = {
+    "image_size": 96,
+    "data_set": "cifar10",
+    "samples": 1000,
+    "validation_samples": 500,
+    "precision": "amp_fp16",
+    "memory_format": "channels_last",
+    "framework": "tensorflow",
+    "autotune": True,
+    "capture": "graph",
+    "optimizer": "adam",
+    "host": "p3.2xlarge",
+    "offers": "prices.csv",
+    "spot": True,
+    "anchors": [ANCHOR],
+    "measurements": "mine.csv",
+    "method": "roofline",
+    "model": "model.json",
+    "epochs": 90,
+    "budget_usd": 12.5,
+    "deadline_h": 24.0,
+    "setup_minutes": 10.0,
+    "relative_to": "T4",
+    "rank_by": "time",
+    "all_offers": True,
+}
+OF_QUESTION, OF_PLAN = options_of(Question), options_of(Plan)
+KNOWN = {**OF_QUESTION, **OF_PLAN}
+NOT_IN_A_ROW = {"offers", "spot", "model", "measurements", "anchors", "method"}
+"""Options that no cell of a row can hold: an anchor has columns of its own, `method` is a column of the answer."""
+
+
+class AskedError(SchemaError):
+    """Ends a command as soon as its question is known."""
+
+
+def test_every_option_has_an_example():
+    assert set(EXAMPLES) == set(KNOWN)
+
+
+def words(name):
+    """An option with its example on the command line."""
+    if name == "anchors":
+        return [
+            word
+            for key, value in ANCHOR.items()
+            for word in (ANCHOR_FIELDS[key].flag or f"--anchor-{key.replace('_', '-')}", value)
+        ]
+    flag = KNOWN[name].flag or f"--{name.replace('_', '-')}"
+    return [flag] if KNOWN[name].kind == "flag" else [flag, str(EXAMPLES[name])]
+
+
+def needs(name):
+    """What must be given besides: an epoch, where it follows."""
+    return {} if name in ("samples", "data_set") else {"samples": 1000}
+
+
+def with_needs(name):
+    return [*words(name), *(word for need in needs(name) for word in words(need))]
+
+
+def plain(value):
+    return list(value) if isinstance(value, tuple) else value
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What reaches the core, as options by name; nothing is computed."""
+    seen = {}
+
+    def record(question, plan=None):
+        for each in (question, plan):
+            seen.update(
+                {} if each is None else {name: plain(getattr(each, name)) for name in options_of(type(each))}
+            )
+        raise AskedError("asked")
+
+    for target in ("predict.answer", "compare.compare", "explain.explain"):
+        monkeypatch.setattr(f"predictor.answers.{target}", record)
+    return seen
+
+
+def test_every_option_reaches_the_core_from_the_command_line(epochcast, asked):
+    lost = []
+    for command, options in (("predict", OF_QUESTION), ("compare", KNOWN), ("explain", OF_QUESTION)):
+        for name in options:
+            if command == "explain" and name in ("offers", "spot", "validation_samples"):
+                continue
+            asked.clear()
+            run = epochcast(command, "resnet18", "-g", "T4", "-b", "16", *with_needs(name))
+            assert run.err == "Error: asked\n"
+            lost += [] if asked[name] == EXAMPLES[name] else [(command, name)]
+    assert lost == []
+
+
+def test_every_option_reaches_the_core_from_python(asked):
+    lost = []
+    for name in KNOWN:
+        given = {name: EXAMPLES[name], **needs(name)}
+        asked.clear()
+        with pytest.raises(AskedError):
+            face.compare("resnet18", 16, "T4", **given)
+        lost += [] if asked[name] == EXAMPLES[name] else [("compare", name)]
+    for name in OF_QUESTION:
+        given = {name: EXAMPLES[name], **needs(name)}
+        asked.clear()
+        with pytest.raises(AskedError):
+            face.predict("resnet18", "T4", 16, **given)
+        lost += [] if asked[name] == EXAMPLES[name] else [("predict", name)]
+    assert lost == []
+
+
+def test_every_option_is_sent_to_a_service_or_refused(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(
+        "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
+    )
+    sent = {}
+
+    def post(_service, _path, body, _type):
+        sent.update(json.loads(body))
+        raise AskedError("sent")
+
+    monkeypatch.setattr("epochcast.service.Service.post", post)
+    client, lost = Client("http://127.0.0.1:9"), []
+    for name, known in KNOWN.items():
+        sent.clear()
+        with pytest.raises(AskedError if known.remote else SchemaError, match="sent"):
+            client.compare("resnet18", 16, "T4", **{name: EXAMPLES[name], **needs(name)})
+        if known.remote and name != "measurements":
+            lost += [] if sent[name] == EXAMPLES[name] else [("compare", name)]
+    assert lost == []
+    for name, known in OF_QUESTION.items():
+        sent.clear()
+        with pytest.raises(AskedError if known.remote else SchemaError):
+            client.predict("resnet18", "T4", 16, **{name: EXAMPLES[name], **needs(name)})
+        lists = {"precision": "precisions", "memory_format": "memory_formats"}
+        if known.remote and name != "measurements":
+            expected = [EXAMPLES[name]] if name in lists else EXAMPLES[name]
+            lost += [] if sent[lists.get(name, name)] == expected else [("predict", name)]
+    assert lost == []
+
+
+def test_measurements_are_sent_column_by_column(monkeypatch, tmp_path):
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
+    )
+    sent = {}
+    monkeypatch.setattr(
+        "epochcast.client.Client._ask",
+        lambda _self, _path, question: sent.update(question) or {"rows": [], "covers": []},
+    )
+    Client("http://127.0.0.1:9").answer(Question("resnet18", "T4", 16, measurements=table))
+    assert sent["measurements"]["iteration_time_ms"] == [60.0]
+
+
+def predicted(epochcast, tmp_path, columns, cells, *options):
+    """The one row that `predict --rows` answers."""
+    asked, answered = tmp_path / "rows.csv", tmp_path / "out.csv"
+    asked.write_text(f"{','.join(columns)}\n{','.join(map(str, cells))}\n")
+    run = epochcast("predict", "--rows", asked, "--out", answered, *options)
+    (row,) = csv.DictReader(answered.open()) if answered.exists() else [{}]
+    answered.unlink(missing_ok=True)
+    return run, row
+
+
+def in_a_row(name):
+    if name == "anchors":
+        return {f"anchor_{key}": value for key, value in ANCHOR.items()}
+    return {name: EXAMPLES[name], **needs(name)}
+
+
+def numbers(frame):
+    row = frame.to_dict("records")[0]
+    return [row[name] for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms")] + [
+        row["epoch_time_s"]
+    ]
+
+
+def numbers_of_a_row(row):
+    assert not row["error"], row
+    names = ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "epoch_time_s")
+    return [float(row[name]) if row[name] else None for name in names]
+
+
+def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path):
+    measured = tmp_path / "mine.csv"
+    measured.write_text(
+        "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
+    )
+    different = []
+    for name in set(OF_QUESTION) - {"offers", "spot", "model"}:
+        value = str(measured) if name == "measurements" else EXAMPLES[name]
+        expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
+        option = ["--measurements", str(measured)] if name == "measurements" else words(name)
+        extra = [word for need in needs(name) for word in words(need)]
+        base = ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16)
+        run, row = predicted(epochcast, tmp_path, *base, *option, *extra)
+        if run.code or numbers_of_a_row(row) != pytest.approx(expected, rel=1e-12):
+            different.append(("option", name))
+        if name not in NOT_IN_A_ROW or name == "anchors":
+            cells = in_a_row(name)
+            columns = (*base[0], *cells)
+            run, row = predicted(epochcast, tmp_path, columns, (*base[1], *cells.values()), *extra)
+            if run.code or numbers_of_a_row(row) != pytest.approx(expected, rel=1e-12):
+                different.append(("cell", name))
+    assert different == []
+
+
+def test_every_option_of_rows_is_a_column_or_named_as_none():
+    columns = {name for name in optional_columns() if not name.startswith("anchor_")}
+    assert set(OF_QUESTION) - columns == NOT_IN_A_ROW
+
+
+def test_a_model_is_read_for_rows(epochcast, tmp_path):
+    run, _ = predicted(
+        epochcast, tmp_path, ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16), "--model", "x.json"
+    )
+    assert (run.code, "x.json" in run.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--spot",), "spot has no effect on rows, whose answers have no costs."),
+        (("--offers", "prices.csv"), "offers has no effect on rows, whose answers have no costs."),
+        (("--format", "json"), "--format json has no effect on --rows"),
+        (("--server", "http://127.0.0.1:9"), "without --server"),
+        (("--gpu", "T4"), "without --gpu"),
+        (("--batch-size", "8"), "without --batch-size"),
+        (("vgg11",), "without CNN"),
+        (("--method", "luck"), "method 'luck' is not known"),
+        (("--anchor-gpu", "T4"), ""),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_an_option_without_meaning_for_rows_is_refused(epochcast, tmp_path, option, message):
+    columns, cells = ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16)
+    run, row = predicted(epochcast, tmp_path, columns, cells, *option)
+    assert (run.code, message in run.err) == (1 if row else 2, True)
+    assert not row or "the anchor lacks batch_size" in row["error"]
+
+
+def test_a_cell_beats_the_option(epochcast, tmp_path):
+    columns, cells = ("cnn", "gpu", "batch_size", "precision"), ("resnet18", "T4", 16, "amp_fp16")
+    _, row = predicted(epochcast, tmp_path, columns, cells, "--precision", "fp32")
+    assert float(row["iteration_time_ms"]) == pytest.approx(
+        face.predict("resnet18", "T4", 16, precision="amp_fp16")["iteration_time_ms"][0]
+    )
+
+
+def test_a_rows_data_set_beats_the_samples_of_all_rows(epochcast, tmp_path):
+    columns, cells = ("cnn", "gpu", "batch_size", "data_set"), ("resnet18", "T4", 16, "cifar10")
+    _, row = predicted(epochcast, tmp_path, columns, cells, "--samples", 7)
+    expected = face.predict("resnet18", "T4", 16, data_set="cifar10")["epoch_time_s"][0]
+    assert float(row["epoch_time_s"]) == pytest.approx(expected)
+
+
+def test_a_row_with_both_samples_and_a_data_set_fails_with_the_reason(epochcast, tmp_path):
+    columns = ("cnn", "gpu", "batch_size", "data_set", "samples")
+    run, row = predicted(epochcast, tmp_path, columns, ("resnet18", "T4", 16, "cifar10", 7))
+    assert run.code == 1
+    assert "both samples '7' and data_set 'cifar10' are given" in row["error"]
