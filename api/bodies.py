@@ -5,7 +5,7 @@ limit, whatever it would have grown to.
 """
 
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 
 from fastapi import HTTPException, Request
@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope
 __all__ = ["DRAINED_BYTES", "LARGER_TABLES", "discard_body", "read_body"]
 
 DRAINED_BYTES = 64 * 2**20
-"""Of a body that is refused: read and thrown away, since whoever is still sending would see a broken connection."""
+"""Of a refused body: read and thrown away, since a client that is still sending would see a broken connection."""
 
 LARGER_TABLES = (
     "Larger tables of measurements: `epochcast data push FILE URL` stores them, and `POST /v1/calibrations` with "
@@ -24,6 +24,7 @@ LARGER_TABLES = (
 """The next step where measurements are too many for one body."""
 
 _STEP = 1 << 16
+_GZIP = 31  # wbits: gzip with its header, and the largest window
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -48,15 +49,20 @@ async def read_body(request: Request, limit: int) -> bytes:
     if announced.isdecimal() and int(announced) > limit:
         await _discard(request.stream())
         raise _too_large(limit)
-    unpacked = _Unpacked(limit) if packing == "gzip" else _Plain(limit)
-    stream = request.stream()
-    async for chunk in stream:
-        try:
-            unpacked.add(chunk)
-        except HTTPException:
-            await _discard(stream)
-            raise
-    return unpacked.whole()
+    unpacker = _Gzip() if packing == "gzip" else None
+    found, stream = bytearray(), request.stream()
+    try:
+        async for chunk in stream:
+            for part in unpacker.unpacked(chunk) if unpacker else (chunk,):
+                if len(found) + len(part) > limit:
+                    raise _too_large(limit)
+                found += part
+    except HTTPException:
+        await _discard(stream)
+        raise
+    if unpacker is not None and not unpacker.complete:
+        raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
+    return bytes(found)
 
 
 async def discard_body(scope: Scope, receive: Receive) -> None:
@@ -73,46 +79,23 @@ async def _discard(stream: AsyncIterator[bytes]) -> None:
                 return
 
 
-class _Plain:
-    def __init__(self, limit: int) -> None:
-        self._limit, self._found = limit, bytearray()
+class _Gzip:
+    """Gzip members, one after another, unpacked in steps, so that no chunk takes more than a step in memory."""
 
-    def add(self, chunk: bytes) -> None:
-        if len(self._found) + len(chunk) > self._limit:
-            raise _too_large(self._limit)
-        self._found += chunk
+    def __init__(self) -> None:
+        self._unpacker, self.complete = zlib.decompressobj(wbits=_GZIP), True
 
-    def whole(self) -> bytes:
-        return bytes(self._found)
-
-
-class _Unpacked(_Plain):
-    """What gzip members, one after another, unpack to; never more than the limit and one step in memory."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(limit)
-        self._unpacker, self._begun = _gzip(), False
-
-    def add(self, chunk: bytes) -> None:
+    def unpacked(self, chunk: bytes) -> Iterator[bytes]:
+        """What a chunk unpacks to; HTTPException 400 where it is damaged."""
         while chunk:
             if self._unpacker.eof:
-                self._unpacker = _gzip()
-            self._begun = True
+                self._unpacker = zlib.decompressobj(wbits=_GZIP)
             try:
-                found = self._unpacker.decompress(chunk, _STEP)
+                yield self._unpacker.decompress(chunk, _STEP)
             except zlib.error as error:
                 raise HTTPException(400, f"the body is damaged gzip ({error}). Send it again.") from None
-            super().add(found)
-            chunk = self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
-
-    def whole(self) -> bytes:
-        if self._begun and not self._unpacker.eof:
-            raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
-        return super().whole()
-
-
-def _gzip() -> "zlib._Decompress":
-    return zlib.decompressobj(wbits=31)
+            self.complete = self._unpacker.eof
+            chunk = self._unpacker.unused_data if self.complete else self._unpacker.unconsumed_tail
 
 
 def _too_large(limit: int) -> HTTPException:

@@ -132,7 +132,7 @@ class Observed:
             _LOG.exception("the service failed")
             if not status:
                 answer = problem(
-                    500, f"the service failed. Report it to whoever runs it, with the id {request_id}."
+                    500, f"the service failed. Report it to its operator with the id {request_id}."
                 )
                 await answer(scope, receive, send_with_headers)
         finally:

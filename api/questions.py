@@ -7,7 +7,16 @@ every product of fields far below the largest float, so that no huge number beco
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    create_model,
+    model_validator,
+)
 
 from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
 from api.store.uploads import MAX_ROWS
@@ -70,13 +79,21 @@ def _rows_or_columns(max_rows: int) -> Any:
     return Annotated[Annotated[rows, Tag("rows")] | Annotated[_MeasurementColumns, Tag("columns")], kind]
 
 
+def _no_dust(value: float) -> float:
+    if value < _SMALLEST:
+        raise ValueError(f"Input should be at least {_SMALLEST:g}")
+    return value
+
+
 def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
     if known.kind == "number":
-        low = _SMALLEST if known.default is None else known.low  # one with a default may be 0
-        return Annotated[float, Field(ge=low, le=min(known.high, _LARGEST))]
+        high = min(known.high, _LARGEST)
+        if known.default is not None:  # such as minutes, which may be 0
+            return Annotated[float, Field(ge=known.low, le=high)]
+        return Annotated[float, Field(gt=0, le=high), AfterValidator(_no_dust)]
     if known.kind == "choice":
         return Literal[known.choices]
     if known.kind == "anchors":

@@ -1,7 +1,4 @@
-"""What whoever runs the service may set, from the environment: `EPOCHCAST_` and the name of a field.
-
-Read by `api.main`; calls nothing of ours.
-"""
+"""Settings of the service, read from the environment: `EPOCHCAST_` and the name of a field."""
 
 from typing import Annotated
 
@@ -20,7 +17,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="EPOCHCAST_", extra="ignore", str_max_length=2000)
 
     store: str = "sqlite:///epochcast.db"
-    """Where measurements and keys are kept; empty: a service without a store, which only answers."""
+    """Database of measurements and keys; empty: a service without a store, which only answers."""
 
     model: str | None = None
     """A model file that `epochcast fit` wrote; the shipped one by default."""
@@ -47,10 +44,10 @@ class Settings(BaseSettings):
     """Requests at once before the rate counts."""
 
     max_concurrent: _Count = 256
-    """Requests in work; more are told to come back."""
+    """Requests in work; further ones get 503."""
 
     max_lag_s: _Seconds = 1.0
-    """How long requests may wait before new ones are told to come back."""
+    """How late the event loop may be, or how long a request may wait for the model, before it gets 503."""
 
     cors_origins: tuple[str, ...] = ()
     """Web pages of other origins that may ask, as a JSON list; none by default."""

@@ -150,7 +150,7 @@ class Filters(BaseModel):
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.
 
-    A row that is there already is not stored again, whoever sent it. Answered when committed.
+    A row that is there already is not stored again, also if another key sent it. Answered when committed.
     """
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:

@@ -19,7 +19,7 @@ __all__ = ["migrate", "open_store", "reading", "writing"]
 
 _WAIT_S = 10
 _STATEMENT_S = 60
-_MIGRATION_LOCK = 7_310_524_171  # any number that nobody else locks in this database
+_MIGRATION_LOCK = 7_310_524_171  # a number that nothing else locks in this database
 _EXAMPLES = "sqlite:////var/lib/epochcast/store.db, postgresql://user:password@host/database"
 
 

@@ -1,6 +1,6 @@
 """API keys: who may upload.
 
-Random, shown once, kept as a hash. A key is 256 random bits, which nobody guesses however fast hashes are
+Random, shown once, kept as a hash. A key is 256 random bits, which cannot be guessed however fast hashes are
 computed, so a plain SHA-256 protects it at rest: the slow, salted hashes of passwords exist because people
 choose passwords, and here each upload would pay for one.
 """
