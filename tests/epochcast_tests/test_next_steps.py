@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from typer.core import TyperCommand
 
 from proxy_cnns import backends
 from proxy_cnns.device import Monitor
@@ -22,6 +23,12 @@ PRESETS += (
     "cnn:mine.py:make_model@65",
     "targets:mine.py:make_model",
 )
+
+
+def commands_of(steps):
+    found = [step for step in steps if step.startswith("epochcast ")]
+    assert len(found) >= 2
+    return found
 
 
 @pytest.fixture
@@ -43,13 +50,34 @@ def measured(epochcast, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("preset", PRESETS)
+def test_every_command_named_after_measuring_is_one(measured, epochcast, monkeypatch, preset, device):
+    if "mine.py" in preset:
+        pytest.importorskip("torch")
+    commands = commands_of(measured("--preset", preset, "--device", device, "--limit", 30))
+    asked = []
+    monkeypatch.setattr(TyperCommand, "invoke", lambda _self, context: asked.append(context.params))
+    for command in commands:
+        run = epochcast(*shlex.split(command)[1:])
+        assert run.code == 0, command + "\n" + run.err
+    assert len(asked) == len(commands)
+    for command, options in zip(commands, asked, strict=True):
+        assert "my table.csv.gz" in str(options), command
+
+
+@pytest.mark.parametrize(
+    ("preset", "device"),
+    [
+        ("cnn:mine.py:make_model@65", "cuda"),  # operators of a GPU
+        ("targets:alexnet@128", "cuda"),  # whole CNNs of a GPU
+        ("quick", "cpu"),  # operators of a CPU
+        ("targets:lenet5,alexnet@128", "cpu"),  # whole CNNs of a CPU
+        ("founding", "cuda"),  # proxy CNNs
+    ],
+)
 def test_every_command_named_after_measuring_works(measured, epochcast, preset, device):
     if "mine.py" in preset:
         pytest.importorskip("torch")
-    steps = measured("--preset", preset, "--device", device, "--limit", 30)
-    commands = [step for step in steps if step.startswith("epochcast ")]
-    assert len(commands) >= 2
-    for command in commands:
+    for command in commands_of(measured("--preset", preset, "--device", device, "--limit", 30)):
         run = epochcast(*shlex.split(command)[1:])
         assert run.code == 0, command + "\n" + run.err
 

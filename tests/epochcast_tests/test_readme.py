@@ -1,5 +1,6 @@
 """README.md is what a newcomer types: its blocks run, and what it names exists."""
 
+import functools
 import json
 import os
 import re
@@ -43,21 +44,32 @@ def _elsewhere(code):
         return code.replace("8000", str(probe.getsockname()[1]))
 
 
+@pytest.fixture(scope="module")
+def run_block(tmp_path_factory):
+    """Run a shell block, once for all tests that ask for it, in a folder of its own."""
+
+    @functools.cache
+    def run(code):
+        return _run(["bash", "-e", "-c", _elsewhere(code)], tmp_path_factory.mktemp("block"))
+
+    return run
+
+
 @pytest.mark.parametrize("code", SHELL, ids=_title)
-def test_a_shell_block_runs(code, tmp_path):
+def test_a_shell_block_runs(code, run_block):
     if code.startswith("make "):
         pytest.skip("make sets up an environment of its own, which takes minutes; CI runs it")
     if PUBLISHED in code and PUBLISHED not in os.environ:
         pytest.skip(f"${PUBLISHED} is not set: the published tables are not part of epochcast")
     if "epochcast profile" in code and shutil.which("nvidia-smi") is None:
         pytest.skip("this machine has no NVIDIA GPU to profile")
-    run = _run(["bash", "-e", "-c", _elsewhere(code)], tmp_path)
+    run = run_block(code)
     assert run.returncode == 0, run.stderr
 
 
-def test_the_service_answers_as_the_readme_shows(tmp_path):
+def test_the_service_answers_as_the_readme_shows(run_block):
     (code,) = [code for code in SHELL if "curl" in code]
-    answer = json.loads(_run(["bash", "-e", "-c", _elsewhere(code)], tmp_path).stdout)
+    answer = json.loads(run_block(code).stdout)
     (shown,) = [json.loads(text) for language, text in BLOCKS if language == "json"]
     (row,), (shown_row,) = answer["rows"], shown["rows"]
     assert answer["covers"][0].startswith(shown["covers"][0].removesuffix("..."))
@@ -69,12 +81,12 @@ def test_the_service_answers_as_the_readme_shows(tmp_path):
 
 
 @pytest.mark.parametrize("code", PYTHON, ids=_title)
-def test_a_python_block_runs(code, tmp_path):
+def test_a_python_block_runs(code, tmp_path, monkeypatch):
     for module in ("torch", "onnx"):
         if f"{module}." in code or f"from {module} " in code:
             pytest.importorskip(module, reason=f"{module} is not installed here")
-    run = _run([sys.executable, "-c", code], tmp_path)
-    assert run.returncode == 0, run.stderr
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102
 
 
 def test_the_excerpt_has_the_columns_that_make_predict_prints(epochcast):

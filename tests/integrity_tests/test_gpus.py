@@ -93,104 +93,163 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(";")]
 
 
-def every_gpu(test: Callable[..., None]) -> Callable[..., None]:
-    return pytest.mark.parametrize("gpu", all_gpus(), ids=lambda gpu: gpu.name)(test)
+def offenders(holds: Callable[[Gpu], bool], **shown: Callable[[Gpu], object]) -> list[str]:
+    """GPUs of which it does not hold, each with the values that are to be shown."""
+    return [
+        f"{gpu.name}: " + ", ".join(f"{name} {value(gpu)}" for name, value in shown.items())
+        for gpu in all_gpus()
+        if not holds(gpu)
+    ]
 
 
-@every_gpu
-def test_cores_are_multiprocessors_times_the_cores_of_one(gpu: Gpu) -> None:
-    assert gpu.cuda_cores == gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
+def test_cores_are_multiprocessors_times_the_cores_of_one() -> None:
+    def expected(gpu: Gpu) -> int:
+        return gpu.sm_count * CORES_PER_SM[gpu.compute_capability]
 
-
-@every_gpu
-def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none(gpu: Gpu) -> None:
-    if gpu.tensor_cores is None:
-        assert gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
-    else:
-        assert gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM.get(gpu.compute_capability, 4)
-
-
-@every_gpu
-def test_peak_fp32_is_two_flops_per_core_and_boost_cycle(gpu: Gpu) -> None:
-    assert gpu.peak_fp32_tflop_per_s == pytest.approx(
-        2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000, rel=0.02
+    assert not offenders(
+        lambda gpu: gpu.cuda_cores == expected(gpu), cuda_cores=lambda gpu: gpu.cuda_cores, expected=expected
     )
 
 
-@every_gpu
-def test_boost_clock_is_plausible_and_not_below_the_base_clock(gpu: Gpu) -> None:
-    assert 0.7 <= gpu.boost_clock_ghz <= 2.7
-    assert gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
+def test_tensor_cores_are_multiprocessors_times_those_of_one_or_there_are_none() -> None:
+    def holds(gpu: Gpu) -> bool:
+        if gpu.tensor_cores is None:
+            return gpu.compute_capability < 7 or gpu.chip in ("TU116", "TU117")
+        return gpu.tensor_cores == gpu.sm_count * TENSOR_CORES_PER_SM.get(gpu.compute_capability, 4)
+
+    assert not offenders(holds, tensor_cores=lambda gpu: gpu.tensor_cores, sm_count=lambda gpu: gpu.sm_count)
 
 
-@every_gpu
-def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has(gpu: Gpu) -> None:
-    low, high = GBIT_PER_PIN[gpu.memory_type]
-    assert low <= gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits <= high
+def test_peak_fp32_is_two_flops_per_core_and_boost_cycle() -> None:
+    def expected(gpu: Gpu) -> float:
+        return 2 * gpu.cuda_cores * gpu.boost_clock_ghz / 1000
+
+    assert not offenders(
+        lambda gpu: gpu.peak_fp32_tflop_per_s == pytest.approx(expected(gpu), rel=0.02),
+        peak=lambda gpu: gpu.peak_fp32_tflop_per_s,
+        expected=expected,
+    )
 
 
-@every_gpu
-def test_memory_and_cache_are_plausible(gpu: Gpu) -> None:
-    assert 3 <= gpu.memory_gib <= 288
-    assert gpu.l2_mib is None or 0.25 <= gpu.l2_mib <= 128
-    assert gpu.tdp_w is None or 10 <= gpu.tdp_w <= 1400
+def test_boost_clock_is_plausible_and_not_below_the_base_clock() -> None:
+    def holds(gpu: Gpu) -> bool:
+        return 0.7 <= gpu.boost_clock_ghz <= 2.7 and (
+            gpu.base_clock_ghz is None or 0.5 <= gpu.base_clock_ghz <= gpu.boost_clock_ghz
+        )
+
+    assert not offenders(holds, base=lambda gpu: gpu.base_clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
 
 
-@every_gpu
-def test_generation_follows_from_compute_capability(gpu: Gpu) -> None:
-    assert gpu.generation == GENERATION_OF[gpu.compute_capability]
-    assert gpu.architecture.split()[0].casefold() == gpu.generation
+def test_bandwidth_is_bus_width_times_a_rate_that_its_memory_has() -> None:
+    def gbit_per_pin(gpu: Gpu) -> float:
+        return gpu.memory_bandwidth_gb_per_s * 8 / gpu.memory_bus_bits
+
+    def holds(gpu: Gpu) -> bool:
+        low, high = GBIT_PER_PIN[gpu.memory_type]
+        return low <= gbit_per_pin(gpu) <= high
+
+    assert not offenders(holds, memory=lambda gpu: gpu.memory_type, gbit_per_pin=gbit_per_pin)
 
 
-@every_gpu
-def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes(gpu: Gpu) -> None:
-    has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
-    assert has_bf16 == (gpu.peak_tf32_tflop_per_s is not None)
-    assert not has_bf16 or gpu.compute_capability >= 8
-    if gpu.peak_fp16_tensor_tflop_per_s is not None:
-        assert gpu.tensor_cores is not None
-        assert has_bf16 == (gpu.compute_capability >= 8)
+@pytest.mark.parametrize(
+    ("column", "low", "high"), [("memory_gib", 3, 288), ("l2_mib", 0.25, 128), ("tdp_w", 10, 1400)]
+)
+def test_memory_cache_and_power_are_plausible(column: str, low: float, high: float) -> None:
+    values = {gpu.name: getattr(gpu, column) for gpu in all_gpus()}
+    assert {name: v for name, v in values.items() if v is not None and not low <= v <= high} == {}
 
 
-@every_gpu
-def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it(gpu: Gpu) -> None:
-    if gpu.peak_bf16_tensor_tflop_per_s is None or gpu.peak_tf32_tflop_per_s is None:
-        return
-    assert gpu.peak_fp16_tensor_tflop_per_s == gpu.peak_bf16_tensor_tflop_per_s
-    assert gpu.peak_tf32_tflop_per_s == pytest.approx(gpu.peak_bf16_tensor_tflop_per_s / 2, rel=0.005)
+def test_generation_follows_from_compute_capability() -> None:
+    def holds(gpu: Gpu) -> bool:
+        first_word = gpu.architecture.split()[0].casefold()
+        return gpu.generation == GENERATION_OF[gpu.compute_capability] == first_word
+
+    assert not offenders(
+        holds,
+        generation=lambda gpu: gpu.generation,
+        architecture=lambda gpu: gpu.architecture,
+        compute_capability=lambda gpu: gpu.compute_capability,
+    )
 
 
-@every_gpu
-def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost(gpu: Gpu) -> None:
+def test_tensor_peaks_are_there_for_exactly_what_the_generation_computes() -> None:
+    def holds(gpu: Gpu) -> bool:
+        has_bf16 = gpu.peak_bf16_tensor_tflop_per_s is not None
+        if has_bf16 != (gpu.peak_tf32_tflop_per_s is not None) or (has_bf16 and gpu.compute_capability < 8):
+            return False
+        if gpu.peak_fp16_tensor_tflop_per_s is None:
+            return True
+        return gpu.tensor_cores is not None and has_bf16 == (gpu.compute_capability >= 8)
+
+    assert not offenders(
+        holds,
+        fp16=lambda gpu: gpu.peak_fp16_tensor_tflop_per_s,
+        bf16=lambda gpu: gpu.peak_bf16_tensor_tflop_per_s,
+        tf32=lambda gpu: gpu.peak_tf32_tflop_per_s,
+        compute_capability=lambda gpu: gpu.compute_capability,
+    )
+
+
+def test_bf16_runs_at_the_fp16_rate_and_tf32_at_half_of_it() -> None:
+    def holds(gpu: Gpu) -> bool:
+        if gpu.peak_bf16_tensor_tflop_per_s is None or gpu.peak_tf32_tflop_per_s is None:
+            return True
+        half = pytest.approx(gpu.peak_bf16_tensor_tflop_per_s / 2, rel=0.005)
+        same = gpu.peak_fp16_tensor_tflop_per_s == gpu.peak_bf16_tensor_tflop_per_s
+        return same and bool(gpu.peak_tf32_tflop_per_s == half)
+
+    assert not offenders(
+        holds,
+        fp16=lambda gpu: gpu.peak_fp16_tensor_tflop_per_s,
+        bf16=lambda gpu: gpu.peak_bf16_tensor_tflop_per_s,
+        tf32=lambda gpu: gpu.peak_tf32_tflop_per_s,
+    )
+
+
+def test_tensor_peak_is_what_its_tensor_cores_compute_at_a_clock_up_to_boost() -> None:
     """Dense, sums in fp32: GeForce RTX at half rate, and L40, too, by its data sheet."""
-    if gpu.peak_fp16_tensor_tflop_per_s is None:
-        return
     per_clock = {7.0: 1024, 7.2: 1024, 7.5: 1024, 8.0: 2048, 9.0: 4096, 10.0: 8192, 10.3: 8192}
-    halved = gpu.name.startswith("GeForce RTX") or gpu.name == "NVIDIA L40"
-    flops = per_clock.get(gpu.compute_capability, 1024) * gpu.sm_count * (0.5 if halved else 1)
-    # Hopper and Blackwell data centre parts state their tensor peaks below boost, at 1.54 to 1.86 GHz.
-    lowest = 0.85 if gpu.compute_capability in (9.0, 10.0, 10.3) else 0.99
-    clock = gpu.peak_fp16_tensor_tflop_per_s * 1000 / flops
-    assert lowest * gpu.boost_clock_ghz <= clock <= 1.01 * gpu.boost_clock_ghz
+
+    def clock_ghz(gpu: Gpu) -> float | None:
+        if gpu.peak_fp16_tensor_tflop_per_s is None:
+            return None
+        halved = gpu.name.startswith("GeForce RTX") or gpu.name == "NVIDIA L40"
+        flops = per_clock.get(gpu.compute_capability, 1024) * gpu.sm_count * (0.5 if halved else 1)
+        return gpu.peak_fp16_tensor_tflop_per_s * 1000 / flops
+
+    def holds(gpu: Gpu) -> bool:
+        clock = clock_ghz(gpu)
+        # Hopper and Blackwell data centre parts state their tensor peaks below boost, at 1.54 to 1.86 GHz.
+        lowest = 0.85 if gpu.compute_capability in (9.0, 10.0, 10.3) else 0.99
+        return clock is None or lowest * gpu.boost_clock_ghz <= clock <= 1.01 * gpu.boost_clock_ghz
+
+    assert not offenders(holds, tensor_clock=clock_ghz, boost=lambda gpu: gpu.boost_clock_ghz)
 
 
-@every_gpu
-def test_every_figure_has_a_source_and_a_date(gpu: Gpu) -> None:
-    assert gpu.source
-    assert re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
-    assert gpu.source_url == "" or gpu.source_url.startswith("https://")
+def test_every_figure_has_a_source_and_a_date() -> None:
+    def holds(gpu: Gpu) -> bool:
+        dated = re.fullmatch(r"20\d\d-\d\d(-\d\d)?", gpu.retrieved_on)
+        linked = gpu.source_url == "" or gpu.source_url.startswith("https://")
+        return bool(gpu.source and dated and linked)
+
+    assert not offenders(
+        holds,
+        source=lambda gpu: gpu.source,
+        retrieved_on=lambda gpu: gpu.retrieved_on,
+        source_url=lambda gpu: gpu.source_url,
+    )
 
 
-@every_gpu
-def test_a_verified_row_says_what_was_verified_and_where(gpu: Gpu) -> None:
-    if gpu.verified:
-        assert gpu.source_url
-        assert "Vendor's text seen for" in gpu.notes
+def test_a_verified_row_says_what_was_verified_and_where() -> None:
+    def holds(gpu: Gpu) -> bool:
+        return not gpu.verified or bool(gpu.source_url and "Vendor's text seen for" in gpu.notes)
+
+    assert not offenders(holds, source_url=lambda gpu: gpu.source_url, notes=lambda gpu: gpu.notes)
 
 
-@every_gpu
-def test_every_alias_finds_its_own_gpu(gpu: Gpu) -> None:
-    assert {find_gpu(alias).name for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
+def test_every_alias_finds_its_own_gpu() -> None:
+    found = {(gpu.name, name): find_gpu(name).name for gpu in all_gpus() for name in (gpu.name, *gpu.aliases)}
+    assert {asked: name for asked, name in found.items() if asked[0] != name} == {}
 
 
 def test_names_and_aliases_are_unique() -> None:
@@ -221,9 +280,15 @@ def test_a_card_of_several_chips_is_listed_by_its_chip() -> None:
     assert counts == {"GRID K520": 2, "Tesla K80": 2, "Tesla M10": 4, "Tesla M60": 2, "NVIDIA A16": 4}
 
 
-@pytest.mark.parametrize("name", _names(RESOLVING) + _names(DRIVER_NAMES))
-def test_a_name_that_people_or_drivers_write_means_one_gpu(name: str) -> None:
-    assert find_gpu(name) in all_gpus()
+@pytest.mark.parametrize("names", [RESOLVING, DRIVER_NAMES], ids=["people", "drivers"])
+def test_a_name_that_people_or_drivers_write_means_one_gpu(names: str) -> None:
+    refused = {}
+    for name in _names(names):
+        try:
+            find_gpu(name)
+        except UnknownGpuError as error:
+            refused[name] = str(error)
+    assert refused == {}
 
 
 @pytest.mark.parametrize(("name", "count"), SHARED.items())
