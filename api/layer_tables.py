@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from api.layer_fits import check_fits
 from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES, Layer, LayerTable, layer_complaint
+from predictor.cnns.layer_table import (
+    ACTIVATION_KINDS,
+    LAYER_TYPES,
+    Layer,
+    LayerTable,
+    layer_complaint,
+    table_complaint,
+)
 from predictor.errors import SchemaError
 
 __all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "as_sent", "inline_table"]
@@ -96,7 +102,10 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
     table = LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
-    check_fits(table)
+    complaint = table_complaint(table)
+    if complaint is not None:
+        position, column, why = complaint
+        raise SchemaError(f"layer_table.layers[{position}].{column}: {why}")
     return table
 
 
