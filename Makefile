@@ -49,7 +49,7 @@ apt:
 	fi
 
 test: apt $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

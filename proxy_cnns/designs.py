@@ -52,7 +52,7 @@ _MOST_WEIGHTS = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionFamily:
-    """Shapes that cuDNN treats alike.
+    """Shapes that cuDNN runs with the same kinds of kernels.
 
     `sides` are heights of the input, `spans` its channels x height (in CNNs channels grow as maps shrink),
     `ratios` output over input channels: each the least and the most. `group_widths` are input channels of a
@@ -177,7 +177,7 @@ def _convolution_shapes(name: str, family: ConvolutionFamily) -> Iterator[Operat
 
 
 def _shape(draw: Draw, family: ConvolutionFamily) -> Operator | None:
-    """Return the shape at one point of the space, or None where it is larger than CNNs are."""
+    """Return the shape at one point of the space, or None if it is larger than layers of CNNs."""
     kernel, stride = draw.one_of(family.kernels), draw.one_of(family.strides)
     side = draw.side(*family.sides)
     first = bool(family.channels)
@@ -255,7 +255,7 @@ def _plain(draw: Draw, type_: str, low: int = 4, high: int = 240, wide: float = 
 
 
 def _shuffle(draw: Draw) -> Operator:
-    """A channel shuffle of two groups; a mere change of layout moves nothing."""
+    """A channel shuffle of two groups, which copies; a change of layout alone moves nothing."""
     channels, side = _size(draw, 7, 64)
     return same_shape("permute", channels + channels % 2, side, groups=2)
 
@@ -463,14 +463,14 @@ def common_operators(cnns: tuple[str, ...] = COMMON_CNNS) -> tuple[Operator, ...
 
 
 def same_work(operator: Operator) -> Operator:
-    """Return the shape alone, without what hardly changes its time: two that are equal here count as one shape."""
+    """Return the shape without flags that hardly change its time: operators that are equal here count as one shape."""
     if operator.type in ("optimizer", "loss"):
         return operator
     return replace(operator, parameters=0, input_gradient=True, in_place=False, wide_input=False)
 
 
 def _new(shapes: Iterator[Operator], real: frozenset[Operator]) -> Iterator[Operator]:
-    """Those that are neither a real CNN's nor there already."""
+    """Shapes that are neither a CNN's of the zoo nor repeated."""
     seen: set[Operator] = set()
     for operator in shapes:
         shape = same_work(operator)

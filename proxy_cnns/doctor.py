@@ -1,6 +1,6 @@
 """What this machine has for measuring, what is missing, and the command that installs it.
 
-No device is opened; NVIDIA's management library alone is asked.
+No device is opened; GPUs are read through NVIDIA's management library.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _CUDNN = "pip install nvidia-cudnn-cu12 (CUDA 12) or nvidia-cudnn-cu13 (CUDA 13)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing: what was found (None: it is missing), what it is for, and the next step where there is one."""
+    """One thing: the version found (None: it is missing), its purpose, and the next step where there is one."""
 
     what: str
     found: str | None
@@ -28,7 +28,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at drivers, GPUs and packages, from the machine up."""
+    """Find processor, drivers, GPUs and packages."""
     return [
         Finding("processor", host_name(), "measured with --device cpu; feeds the GPU"),
         *_gpus(),
@@ -47,7 +47,7 @@ def _gpus() -> list[Finding]:
     library = Finding("nvidia-ml-py", _version("nvidia-ml-py") or "present", purpose)
     if not names:
         step = "install NVIDIA's driver, or start the container with --gpus all; without a GPU: --device cpu"
-        return [library, Finding("GPU", None, "all that is not measured with --device cpu", step)]
+        return [library, Finding("GPU", None, "everything but --device cpu", step)]
     driver = Finding("NVIDIA driver", driver_version(), "any GPU")
     return [library, driver, *(_gpu(number, name) for number, name in enumerate(names))]
 

@@ -249,6 +249,6 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "fine-targets": _fine_targets,
     "fine-operators": _fine_operators,
 }
-"""Presets without arguments; `preset` knows ``cnn:`` and ``targets:`` besides."""
+"""Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""
 
 _OF_CNNS: dict[str, Callable[[str], Preset]] = {"cnn": _cnn, "targets": _named_targets}

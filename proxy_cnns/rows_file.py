@@ -196,9 +196,8 @@ class Run:
                 self.rows.pop(key, None)
                 self.repeats.pop(key, None)
             elif key in self.rows:
-                self.rows[key]["notes"] = "; ".join(
-                    each for each in (self.rows[key].get("notes"), note) if each
-                )
+                row = self.rows[key]
+                row |= {"disturbed": True, "notes": "; ".join(filter(None, (row.get("notes"), note)))}
 
 
 class RunFile:

@@ -81,6 +81,6 @@ def draws(seed: str, dimensions: int = 3) -> Iterator[Draw]:
 
 
 def spread_order(items: Sequence[_T]) -> list[_T]:
-    """Reorder so that every beginning of the list is spread over the whole of it (golden-ratio steps)."""
+    """Reorder by golden-ratio steps: every first part of the list is then spread over the whole of it."""
     ranks = [(position * _GOLDEN) % 1 for position in range(len(items))]
     return [items[position] for position in islice(sorted(range(len(items)), key=ranks.__getitem__), None)]

@@ -12,13 +12,13 @@ from typing import Any
 import hypothesis
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from waiting import wait_until
+
 # Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
 for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from waiting import wait_until  # noqa: E402 - beside this file
 
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile(

@@ -226,7 +226,7 @@ def _unrunnable(configurations: "Sequence[Configuration]") -> list[str]:
         return []
     from proxy_cnns.configuration import MEASURE_WHOLE
 
-    return [f"{n:,} of them are operators of no known type and will fail. {MEASURE_WHOLE}"]
+    return [f"Operators of no known type, which will fail: {n:,}. {MEASURE_WHOLE}"]
 
 
 def _summed(records: list[Record]) -> list[Record]:

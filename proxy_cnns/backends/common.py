@@ -7,7 +7,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from math import ceil, prod
+from dataclasses import dataclass
+from math import ceil, gcd, prod
 from typing import Any, TypeVar
 
 from predictor.cnns.layer_table import Layer
@@ -28,6 +29,7 @@ __all__ = [
     "DROPPED",
     "LEARNING_RATE",
     "USER_CHANNELS",
+    "Volume",
     "activation_of",
     "check_convolution",
     "check_empty",
@@ -40,12 +42,15 @@ __all__ = [
     "input_shapes",
     "maker_of",
     "mean_host_ms",
+    "norm_groups",
     "number",
     "out_size",
     "pool_rounds_up",
     "precisions_on",
+    "reduced_sides",
     "refusing_failures",
     "user_cnn",
+    "volume_of",
     "window",
 ]
 
@@ -62,6 +67,7 @@ CPU_CACHE_BYTES = 2**24
 """Cache that copies of an operator exceed on a CPU."""
 
 _SIDES = ("height", "width")
+_VOLUME = ("in", "kernel", "stride", "out")
 _MOST_COPIES = 16
 _FLAT_KINDS = ("softmax",)
 _LEFT_MIB = 8.0
@@ -247,15 +253,85 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
         return [shape, shape]
     if operator.type == "multiply" and not operator.parameters:
         return [(batch_size, channels, 1, 1), shape]
+    if operator.type in ("matmul", "attention"):
+        return _product_shapes(operator, batch_size)
+    if operator.type == "conv3d":
+        return [(batch_size, channels, *volume_of(operator).size)]
     if operator.type == "concat":
         return [(batch_size, each, height, width) for each in _parts(channels, operator.n_tensors)]
     return [shape]
+
+
+def _product_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
+    """Shapes of the factors of a ``matmul``, or of queries, keys and values; `groups` products for each image."""
+    groups, rows = number(operator, "groups"), number(operator, "in_height")
+    inner, columns = (number(operator, f"{side}_channels") // groups for side in ("in", "out"))
+    if operator.type == "matmul":
+        return [(batch_size, groups, rows, inner), (batch_size, groups, inner, columns)]
+    keys = number(operator, "kernel_height")
+    return [(batch_size, groups, n, size) for n, size in ((rows, inner), (keys, inner), (keys, columns))]
 
 
 def _parts(channels: int, n: int) -> list[int]:
     """Channels of each tensor that a concat joins: equal, the first with the remainder."""
     each = max(1, channels // n)
     return [max(1, channels - (n - 1) * each), *[each] * (n - 1)]
+
+
+def reduced_sides(layer: Layer | Operator) -> tuple[int, ...]:
+    """Dimensions of (batch, channels, height, width) that a ``mean`` reduces to 1: those whose size changes."""
+    parts = enumerate(("channels", *_SIDES), 1)
+    sizes = [(axis, number(layer, f"in_{part}"), number(layer, f"out_{part}")) for axis, part in parts]
+    reduced = tuple(axis for axis, size, out in sizes if size != out)
+    if not reduced or any(out != 1 for axis, _, out in sizes if axis in reduced):
+        raise SchemaError(
+            f"layer {layer.name!r} is a mean that reduces no whole dimension of its input: it cannot be run from a "
+            f"layer table alone. {MEASURE_WHOLE}"
+        )
+    return reduced
+
+
+def norm_groups(layer: Layer | Operator) -> int:
+    """Groups of a group norm: 32 as in the paper (arXiv:1803.08494), or the most that divide the channels."""
+    channels = number(layer, "in_channels")
+    return layer.groups or gcd(channels, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A convolution over (depth, height, width)."""
+
+    size: tuple[int, int, int]
+    kernel: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    padding: tuple[int, int, int]
+
+
+def volume_of(layer: Layer | Operator) -> Volume:
+    """Sizes of a ``conv3d``, whose row holds depth x height as height; images and windows are taken as square.
+
+    Raises
+    ------
+    SchemaError
+        If they are not square, or no padding gives the output that the row says.
+    """
+    pairs = [(number(layer, f"{what}_height"), number(layer, f"{what}_width")) for what in _VOLUME]
+    (depth, kernel, stride, out), rest = zip(*(divmod(height, width) for height, width in pairs), strict=True)
+    side, window_side, step, out_side = (width for _, width in pairs)
+    padding = layer.padding_width or 0
+    depth_padding = max(0, -(-((out - 1) * stride + kernel - depth) // 2))
+    fits = stride and (depth + 2 * depth_padding - kernel) // stride + 1 == out
+    if any(rest) or not fits or (side + 2 * padding - window_side) // step + 1 != out_side:
+        raise SchemaError(
+            f"layer {layer.name!r} is a conv3d over images or windows that are not square: its depth is unknown. "
+            f"{MEASURE_WHOLE}"
+        )
+    return Volume(
+        (depth, side, side),
+        (kernel, window_side, window_side),
+        (stride, step, step),
+        (depth_padding, padding, padding),
+    )
 
 
 def check_convolution(layer: Layer | Operator) -> None:
@@ -292,11 +368,11 @@ def out_size(layer: Layer | Operator) -> tuple[int, int]:
 
 
 def check_size(layer: Layer | Operator, part: str, size: int) -> None:
-    """Refuse a layer whose window gives another `part` (height, width) than its table says."""
-    said = getattr(layer, f"out_{part}")
-    if size != said:
+    """Refuse a layer whose window gives another `part` (height, width) than its table states; SchemaError."""
+    stated = getattr(layer, f"out_{part}")
+    if size != stated:
         raise SchemaError(
-            f"layer {layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is {said}. "
+            f"layer {layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is {stated}. "
             "Correct the layer table."
         )
 

@@ -1,4 +1,4 @@
-"""The steps that run a CNN from its layer table alone, whatever the framework.
+"""The steps that run a CNN from its layer table alone, in any framework.
 
 What a table does not say follows from neighbouring layers: which layers run channels-last (between permutes, where a
 layer norm or linear layer reads maps), which layers read a part of another's output, which permute is a channel
@@ -131,6 +131,8 @@ class Graph:
             return self._functions.flatten, VECTOR, flatter
         if layer.type == "concat":
             return self._functions.concat, flatter, flatter
+        if layer.type == "conv3d":
+            raise SchemaError(f"layer {layer.name!r} reads volumes, not images. {MEASURE_WHOLE}")
         if len(self._inputs[position]) > 1:
             return _combination(layer), form, form
         if layer.type in _POSITIONWISE:

@@ -1,7 +1,6 @@
-"""What a framework must offer to be measured: a backend builds a configuration, a prepared one runs and is timed.
+"""The protocol of a framework that is measured: a backend builds a configuration, a prepared one runs and is timed.
 
-Implemented by one file for each framework; called by the profiler and the campaign. Nothing here imports a
-framework.
+Each framework has a package that implements it. Nothing here imports a framework.
 """
 
 from typing import Protocol
@@ -11,11 +10,11 @@ from proxy_cnns.configuration import Configuration
 __all__ = ["ANY_GPU", "Backend", "Prepared", "device_words"]
 
 ANY_GPU = (99, 0)
-"""A compute capability above all there are: what a mode needs beyond it, no GPU has."""
+"""A compute capability above those of all GPUs: a mode that it lacks, no GPU has."""
 
 
 def device_words(capability: tuple[int, int] | None) -> str:
-    """What a message calls the device that lacks something; None is a CPU."""
+    """Name in messages of a device by its compute capability; None is a CPU."""
     if capability is None:
         return "a CPU"
     if capability == ANY_GPU:
@@ -38,19 +37,19 @@ class Prepared(Protocol):
         """Wait until everything enqueued is done."""
 
     def capture(self) -> str | None:
-        """Make the form that `gpu_times_ms` times; None when it is ready, else the reason why there is none."""
+        """Prepare what `gpu_times_ms` times; None if it is a captured graph, else the reason why it is none."""
 
     def gpu_times_ms(self, n: int) -> list[float] | None:
         """`n` times of one iteration on the GPU alone, without idle time and warm; None where that is impossible."""
 
     def host_time_ms(self, n: int) -> float:
-        """Time to enqueue one iteration, mean of `n`, on an empty queue that does not fill up."""
+        """Time to enqueue one iteration on an empty queue, mean of `n`."""
 
     def peak_memory_mib(self) -> float | None:
-        """Most memory in use during an iteration, without what earlier configurations left; None if unknown."""
+        """Peak memory of an iteration, without memory that earlier configurations hold; None if unknown."""
 
     def conv_algorithms(self) -> str | None:
-        """JSON of the convolution algorithms chosen, by layer; None if the framework does not tell."""
+        """JSON of the convolution algorithms chosen, by layer; None if they are unknown."""
 
     def close(self) -> None:
         """Free everything on the device, after an error as well."""

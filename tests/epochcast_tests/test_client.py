@@ -1,5 +1,7 @@
 """A service answers what the local core answers, field by field: through the client, over real HTTP."""
 
+import sys
+
 import pandas as pd
 import pytest
 
@@ -9,6 +11,7 @@ from epochcast.client import Client
 from predictor.cnns.layer_table import write_layer_table_csv
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
+    BackendUnavailableError,
     DataError,
     OutOfRangeError,
     SchemaError,
@@ -168,3 +171,30 @@ def test_uploading_without_a_key_is_refused(client):
     )
     with pytest.raises(ServiceError, match="no API key is given"):
         client.upload(frame)
+
+
+def test_without_httpx_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(
+        BackendUnavailableError, match=r"httpx is not installed.*pip install 'epochcast\[client\]'"
+    ):
+        Client("http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "127.0.0.1:8000", "ftp://h", "http://", "http://h:99999", "http://h:port"]
+)
+def test_an_address_of_no_service_is_refused(url):
+    with pytest.raises(SchemaError, match="is not the address of a service"):
+        Client(url)
+
+
+def test_neither_errors_nor_the_client_itself_show_the_key(monkeypatch, caplog):
+    monkeypatch.setattr("epochcast.service.time.sleep", lambda _: None)
+    client = Client("http://127.0.0.1:9", "epochcast_secret")
+    with caplog.at_level("DEBUG"), pytest.raises(ServiceError, match="does not answer") as error:
+        client.cnns()
+    assert (
+        "secret"
+        not in f"{error.value!r} {client!r} {vars(client)} {vars(client._service)['_http']!r} {caplog.text}"
+    )

@@ -1,6 +1,7 @@
 """A few small configurations."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
@@ -45,3 +46,50 @@ def kinds_of_operator(*tables: LayerTable) -> Iterable[Operator]:
 
 def _elements(operator: Operator) -> int:
     return (operator.in_channels or 0) * (operator.in_height or 1) ** 2
+
+
+def _from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **more: Any) -> Operator:
+    """An operator from one shape (channels, height, width) to another."""
+    sides = {"in": of, "out": to}
+    parts = ("channels", "height", "width")
+    shape = {f"{side}_{part}": n for side, ns in sides.items() for part, n in zip(parts, ns, strict=True)}
+    return Operator(type_, **shape, **more)
+
+
+_CUBE = {"kernel_height": 9, "kernel_width": 3, "stride_height": 1, "stride_width": 1, "padding_width": 1}
+RARE = {
+    "group_norm": _from_to("group_norm", (64, 8, 8), (64, 8, 8), parameters=128),
+    "upsample": _from_to("upsample", (8, 4, 4), (8, 8, 8)),
+    "clamp": _from_to("clamp", (8, 4, 4), (8, 4, 4)),
+    "roll": _from_to("roll", (8, 4, 4), (8, 4, 4)),
+    "mean": _from_to("mean", (8, 4, 4), (1, 4, 4)),
+    "matmul": _from_to("matmul", (2 * 6, 5, 1), (2 * 7, 5, 1), groups=2),
+    "attention": _from_to("attention", (2 * 6, 5, 1), (2 * 6, 5, 1), groups=2, kernel_height=5),
+    "conv3d": _from_to("conv3d", (3, 16, 4), (6, 16, 4), groups=1, parameters=3 * 6 * 27, **_CUBE),
+    "conv1d": _from_to(
+        "conv2d",
+        (4, 1, 9),
+        (6, 1, 9),
+        groups=1,
+        parameters=72,
+        kernel_height=1,
+        kernel_width=3,
+        stride_height=1,
+        stride_width=1,
+        padding_width=1,
+    ),
+}
+"""Operators that few CNNs have."""
+
+RARE_OUTPUTS = {
+    "group_norm": (2, 64, 8, 8),
+    "upsample": (2, 8, 8, 8),
+    "clamp": (2, 8, 4, 4),
+    "roll": (2, 8, 4, 4),
+    "mean": (2, 1, 4, 4),
+    "matmul": (2, 2, 5, 7),
+    "attention": (2, 2, 5, 6),
+    "conv3d": (2, 6, 4, 4, 4),
+    "conv1d": (2, 6, 1, 9),
+}
+"""Shape of the output of each, for two images."""

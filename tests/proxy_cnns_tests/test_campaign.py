@@ -146,6 +146,9 @@ def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
     assert notes[0] == ""
     assert "disturbed: process 4711 python (1024 MiB) is on the GPU" in notes
     assert [row.get("notes", "") for row in work.on_disk.rows.values()] == notes
+    assert [bool(row.get("disturbed")) for row in run.rows.values()] == [
+        "disturbed" in note for note in notes
+    ]
 
 
 def test_the_device_is_read_every_second_at_most(work, targets):

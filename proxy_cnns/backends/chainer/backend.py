@@ -1,7 +1,7 @@
-"""Chainer as the instrument's framework: builds configurations on one device, and describes it.
+"""The Chainer backend: builds configurations on one device, and describes the device.
 
-On a CPU NumPy computes, on a GPU CuPy, with cuDNN where it is installed (`EPOCHCAST_CUDNN=off` leaves it out;
-then a convolution is im2col and a matrix product, batch norm and pooling are CuPy's kernels).
+On a CPU NumPy computes, on a GPU CuPy, with cuDNN where it is installed (not with `EPOCHCAST_CUDNN=off`; then a
+convolution is im2col and a matrix product, batch norm and pooling are CuPy's kernels).
 `EPOCHCAST_WORKSPACE_MIB` limits the workspace of an algorithm, 8 MiB unless given, as in Chainer.
 """
 
@@ -60,7 +60,7 @@ class ChainerBackend:
             enable(CudnnConvolutions(self._plans))
 
     def environment(self) -> dict[str, object]:
-        """Versions of what computes, how convolutions, batch norm and pooling run, and the device's name."""
+        """Versions of the libraries, how convolutions, batch norm and pooling run, and the device's name."""
         import numpy
 
         about: dict[str, object] = {
@@ -112,7 +112,7 @@ class ChainerBackend:
         )
 
     def _switch(self, configuration: Configuration) -> None:
-        """Set what is global: TF32, the workspace, and no choices of earlier configurations."""
+        """Set the global switches: TF32 and the workspace; forget choices of earlier configurations."""
         if self._gpu is None:
             return
         tf32 = configuration.mode.precision == "tf32"
@@ -158,9 +158,9 @@ class ChainerBackend:
 
 
 def _cudnn_plans(workspace_bytes: int) -> tuple[CudnnPlans | None, str]:
-    """What runs with cuDNN; None and the reason where it is missing or not wanted."""
+    """The cuDNN plans; None and the reason where cuDNN is missing or switched off."""
     if os.environ.get("EPOCHCAST_CUDNN", "").casefold() in ("off", "0", "no"):
-        return None, "EPOCHCAST_CUDNN says so"
+        return None, "EPOCHCAST_CUDNN is off"
     try:
         plans = CudnnPlans(open_cudnn(), CupyMemory())
     except BackendUnavailableError as error:

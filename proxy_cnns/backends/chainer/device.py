@@ -81,7 +81,7 @@ class CupyDevice:
         -------
         float or None
             None unless the host was ahead all the time: a part was enqueued to its end before the GPU came to its
-            beginning, so that the GPU always had work and the time holds no gap.
+            beginning, so the time holds no gap.
         """
         events = [self._waited(wait_ms)]
         ahead = True
@@ -107,7 +107,7 @@ class CupyDevice:
         return float(_cupy().get_default_memory_pool().used_bytes()) / 2**20
 
     def tidy(self) -> None:
-        """Give all memory back that nobody uses."""
+        """Free all unused memory."""
         self.synchronise()
         gc.collect()
         _cupy().get_default_memory_pool().free_all_blocks()

@@ -20,9 +20,12 @@ from proxy_cnns.backends.common import (
     check_size,
     has_bias,
     maker_of,
+    norm_groups,
     number,
     out_size,
     pool_rounds_up,
+    reduced_sides,
+    volume_of,
     window,
 )
 
@@ -192,6 +195,50 @@ def _layer_scale(layer: Layer | Operator) -> Any:
     return L.Scale(axis=1, W_shape=(layer.parameters,))
 
 
+def _group_norm(layer: Layer | Operator) -> Any:
+    import chainer.links as L  # noqa: N812
+
+    if not layer.parameters:
+        raise SchemaError(
+            f"layer {layer.name!r} is a group norm without parameters, which Chainer does not have."
+        )
+    return L.GroupNormalization(norm_groups(layer), number(layer, "in_channels"))
+
+
+def _upsample(layer: Layer | Operator) -> Callable[[Any], Any]:
+    """Bilinear: a layer table does not say how values between pixels are found."""
+    import chainer.functions as F  # noqa: N812
+
+    return partial(F.resize_images, output_shape=out_size(layer), align_corners=False)
+
+
+def _clamp(_layer: Layer | Operator) -> Callable[[Any], Any]:
+    import chainer.functions as F  # noqa: N812
+
+    return partial(F.clip, x_min=-1.0, x_max=1.0)
+
+
+def _mean(layer: Layer | Operator) -> Callable[[Any], Any]:
+    import chainer.functions as F  # noqa: N812
+
+    return partial(F.mean, axis=reduced_sides(layer), keepdims=True)
+
+
+def _convolution_3d(layer: Layer | Operator) -> Any:
+    import chainer.links as L  # noqa: N812
+
+    volume = volume_of(layer)
+    return L.Convolution3D(
+        number(layer, "in_channels"),
+        number(layer, "out_channels"),
+        volume.kernel,
+        volume.stride,
+        volume.padding,
+        nobias=not has_bias(layer),
+        groups=layer.groups or 1,
+    )
+
+
 def _pad(layer: Layer | Operator) -> Callable[[Any], Any]:
     import chainer.functions as F  # noqa: N812
 
@@ -213,6 +260,11 @@ _MAKERS: dict[str, Callable[[Layer | Operator], Any]] = {
     "dropout": _dropout,
     "stochastic_depth": _stochastic_depth,
     "pad": _pad,
+    "group_norm": _group_norm,
+    "upsample": _upsample,
+    "clamp": _clamp,
+    "mean": _mean,
+    "conv3d": _convolution_3d,
 }
 
 

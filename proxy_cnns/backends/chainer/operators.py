@@ -1,6 +1,6 @@
 """One operator alone in Chainer, forward and backward, as a training iteration of a whole CNN runs it.
 
-Forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds its
+Forward of several copies, then backward of all: together they exceed the L2 cache twice, so each finds its
 tensors as cold as a CNN's other layers leave them. Incoming gradients are random tensors of their own; outgoing
 ones are handed over, not added up (`chainer.grad`). Chainer runs nothing in place and keeps every map in one
 type, so an operator's `in_place` and `wide_input` change nothing here.
@@ -26,7 +26,7 @@ _MOST_OPTIMIZER_TENSORS = 1000
 def operator_program(
     operator: Operator, mode: Mode, batch_size: int, device: str, cache_bytes: int
 ) -> Program:
-    """Build copies of an operator with their inputs and incoming gradients. Called within `chainer_modes.configured`.
+    """Build copies of an operator with their inputs and incoming gradients. Call it within `modes.configured`.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _parameters(function: Any) -> list[Any]:
 
 
 def _functions(operator: Operator, batch_size: int, target: Any, copies: int) -> list[Callable[..., Any]]:
-    """What runs each copy: links of their own where there are parameters."""
+    """The function of each copy: a link of its own where there are parameters."""
     plain = _plain_function(operator, batch_size, target)
     if plain is not None:
         return [plain] * copies
@@ -120,6 +120,8 @@ def _plain_function(operator: Operator, batch_size: int, target: Any) -> Callabl
         return lambda one, other: one + other
     if operator.type == "multiply" and not operator.parameters:
         return lambda factors, x: factors * x
+    if operator.type == "matmul":
+        return F.matmul  # type: ignore[no-any-return]
     if operator.type == "concat":
         return lambda *parts: F.concat(parts, axis=1)
     if operator.type == "permute":

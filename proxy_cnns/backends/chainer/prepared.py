@@ -75,7 +75,7 @@ class ChainerPrepared:
                 self._gpu.synchronise()
 
     def capture(self) -> str | None:
-        """Find how long the GPU must wait for the host to be ahead; always says why there is no graph."""
+        """Find how long the GPU must wait for the host to be ahead; the reason why there is no graph."""
         if self._gpu is None:
             return "a CPU has no CUDA graphs"
         host_ms = self.host_time_ms(3) * self.copies
@@ -106,7 +106,7 @@ class ChainerPrepared:
         return None if self._plans is None else algorithms_json(self._plans.choices())
 
     def close(self) -> None:
-        """Let go of everything; a whole CNN's memory is given back at once, operators' is used again."""
+        """Free everything; a whole CNN's memory is returned at once, operators' is reused."""
         if self._program is None:
             return
         self._program = None
@@ -129,7 +129,7 @@ class ChainerPrepared:
             yield program.iterate
 
     def _rounds_to_try(self, gpu: CupyDevice, host_ms: float) -> list[int]:
-        """Iterations of one sample, so that a sample is long against what an event can tell; else a single one."""
+        """Iterations in one sample: as many as make it long against an event's resolution, or else one."""
         first = self._queued_ms(gpu, 1, max(_FEWEST_WAIT_MS, 3 * host_ms)) or host_ms
         wanted = max(1, min(_MOST_ROUNDS, round(_SAMPLE_MS / max(first, 1e-3))))
         return [wanted, 1] if wanted > 1 else [1]

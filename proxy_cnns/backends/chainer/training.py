@@ -1,6 +1,6 @@
 """One training iteration of a whole CNN in Chainer, built from its layer table or by the user's own function.
 
-What is trained: softmax cross-entropy on random labels, SGD with momentum, random images that lie on the
+It trains with softmax cross-entropy on random labels, SGD with momentum, random images that lie on the
 device.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Program", "make_optimizer", "training_program"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a prepared configuration runs: its `parts` in their order are one iteration, of `copies` of an operator."""
+    """The functions of a prepared configuration: its `parts` in order are one iteration, of `copies` of an operator."""
 
     parts: tuple[Callable[[], None], ...]
     copies: int = 1
@@ -33,7 +33,7 @@ class Program:
 
 
 def training_program(configuration: Configuration, device: str) -> Program:
-    """Build a CNN and what trains it; nothing runs yet. Called within `chainer_modes.configured`.
+    """Build a CNN and what trains it; nothing runs yet. Call it within `modes.configured`.
 
     Parameters
     ----------

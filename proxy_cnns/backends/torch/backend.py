@@ -1,4 +1,4 @@
-"""PyTorch as the instrument's framework: builds configurations on one device, and describes it."""
+"""The PyTorch backend: builds configurations on one device, and describes the device."""
 
 import platform
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class TorchBackend:
         self._device = "cpu" if self._gpu is None else f"cuda:{self._gpu.index}"
 
     def environment(self) -> dict[str, object]:
-        """Versions of what computes, and the device's name."""
+        """Versions of the libraries, and the device's name."""
         torch = _torch()
         about: dict[str, object] = {
             "framework_version": str(torch.__version__),
@@ -94,13 +94,13 @@ class TorchBackend:
         try:
             return self._prepare_operator(configuration)
         except DeviceOutOfMemoryError:
-            pass  # memory kept for later, or in pieces: once more without
+            pass  # cached memory was lacking, or fragmented: try again without it
         gpu.tidy()
         return self._prepare_operator(configuration)
 
     def _prepare_operator(self, configuration: Configuration) -> TorchPrepared:
         operator = configuration.subject.operator
-        assert operator is not None  # noqa: S101 - for the type checker: asked by the only caller
+        assert operator is not None  # noqa: S101 - for the type checker: the only caller has checked it
         cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
         program = self._started(
             configuration,
@@ -111,7 +111,7 @@ class TorchBackend:
         return TorchPrepared(program, self._gpu, configuration.words, whole=False, peak_memory_mib=None)
 
     def _prepare_cnn(self, configuration: Configuration) -> TorchPrepared:
-        """Build a whole CNN in empty memory, so that the peak is its own."""
+        """Build a whole CNN in empty memory: the peak is then its own."""
         gpu = self._gpu
         if gpu is not None:
             gpu.tidy()

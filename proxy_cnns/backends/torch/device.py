@@ -1,7 +1,7 @@
-"""One NVIDIA GPU as PyTorch uses it: the stream on which all runs, captured graphs and their memory, timing.
+"""One NVIDIA GPU as PyTorch uses it: its stream, captured graphs and their memory, timing.
 
-Thousands of operators are measured in a row, in some milliseconds each, so streams, events and the memory of
-graphs are used again.
+Thousands of operators are measured in a row, in some milliseconds each, so the stream, events and the memory of graphs
+are reused.
 """
 
 import gc
@@ -20,7 +20,7 @@ _TIDY_SHARE = 0.4  # of the GPU's memory, kept for later
 _CYCLES_PER_MS = 1_900_000  # of the clock that a waiting kernel counts; needs no accuracy
 
 _FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
-"""What PyTorch raises, such as ValueError for a batch norm over one number; a user's own CNN may raise any."""
+"""Errors that PyTorch raises, such as ValueError for a batch norm over one element; a user's own CNN may raise any."""
 
 
 class CudaDevice:
@@ -82,7 +82,7 @@ class CudaDevice:
     def replay_times_ms(self, graph: Any, n: int, replays: int, lead_ms: float) -> list[float]:
         """`n` times of one replay, each the mean of `replays` in a row.
 
-        Everything is enqueued behind a kernel that waits `lead_ms`, so that the GPU never waits for the host.
+        All replays are enqueued behind a kernel that waits `lead_ms`, so the GPU never waits for the host.
         """
         import torch
 
@@ -100,7 +100,7 @@ class CudaDevice:
         return [first.elapsed_time(second) / replays for first, second in pairwise(events)]
 
     def tidy_if_needed(self) -> None:
-        """Give memory back now and then: after many graphs, or when much is kept."""
+        """Free cached memory after many graphs, or when much is cached."""
         import torch
 
         kept = torch.cuda.memory_reserved(self.index)
@@ -108,7 +108,7 @@ class CudaDevice:
             self.tidy()
 
     def tidy(self) -> None:
-        """Give all memory back that nobody uses, that of graphs and cuBLAS as well; no graph may be alive."""
+        """Free all unused memory, of graphs and cuBLAS as well; no graph may be alive."""
         import torch
 
         torch.cuda.synchronize(self.index)
@@ -143,7 +143,7 @@ def refusing(what: str) -> AbstractContextManager[None]:
 
 
 def _end_broken(graph: Any) -> None:
-    """End a capture whose enqueuing failed, whatever PyTorch says to it."""
+    """End a capture whose enqueuing failed; PyTorch raises for such a capture, too."""
     try:
         graph.capture_end()
     except RuntimeError:

@@ -1,7 +1,7 @@
 """Which kernels PyTorch's convolutions ran, from one profiled iteration, for the column `conv_algorithms`.
 
-Needs CUPTI, which machines may deny: then nothing is known. `EPOCHCAST_PROFILER=off` in the environment
-leaves it out.
+It needs CUPTI, which machines may deny; then the kernels are unknown. `EPOCHCAST_PROFILER=off` in the environment
+skips it.
 """
 
 import json

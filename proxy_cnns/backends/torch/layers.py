@@ -17,9 +17,12 @@ from proxy_cnns.backends.common import (
     check_size,
     has_bias,
     maker_of,
+    norm_groups,
     number,
     out_size,
     pool_rounds_up,
+    reduced_sides,
+    volume_of,
     window,
 )
 
@@ -151,6 +154,44 @@ def _layer_scale(layer: Layer | Operator, device: str) -> Any:
     return _own_modules()["layer_scale"](layer.parameters, device)
 
 
+def _group_norm(layer: Layer | Operator, device: str) -> Any:
+    groups, channels = norm_groups(layer), number(layer, "in_channels")
+    return _torch().nn.GroupNorm(groups, channels, affine=layer.parameters > 0, device=device)
+
+
+def _upsample(layer: Layer | Operator, _device: str) -> Any:
+    """Bilinear: a layer table does not say how values between pixels are found."""
+    return _torch().nn.Upsample(size=out_size(layer), mode="bilinear")
+
+
+def _clamp(_layer: Layer | Operator, _device: str) -> Any:
+    return _own_modules()["of_function"](lambda x: x.clamp(-1, 1))
+
+
+def _roll(_layer: Layer | Operator, _device: str) -> Any:
+    """By one pixel: no kernel's time depends on how far."""
+    return _own_modules()["of_function"](lambda x: x.roll((1, 1), (2, 3)))
+
+
+def _mean(layer: Layer | Operator, _device: str) -> Any:
+    dimensions = reduced_sides(layer)
+    return _own_modules()["of_function"](lambda x: x.mean(dimensions, keepdim=True))
+
+
+def _convolution_3d(layer: Layer | Operator, device: str) -> Any:
+    volume = volume_of(layer)
+    return _torch().nn.Conv3d(
+        number(layer, "in_channels"),
+        number(layer, "out_channels"),
+        volume.kernel,
+        volume.stride,
+        volume.padding,
+        groups=layer.groups or 1,
+        bias=has_bias(layer),
+        device=device,
+    )
+
+
 def _pad(layer: Layer | Operator, _device: str) -> Any:
     height, width = (
         number(layer, f"out_{part}") - number(layer, f"in_{part}") for part in ("height", "width")
@@ -171,6 +212,12 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "dropout": _dropout,
     "stochastic_depth": _stochastic_depth,
     "pad": _pad,
+    "group_norm": _group_norm,
+    "upsample": _upsample,
+    "clamp": _clamp,
+    "roll": _roll,
+    "mean": _mean,
+    "conv3d": _convolution_3d,
 }
 
 
@@ -203,7 +250,17 @@ def _own_modules() -> dict[str, Any]:
             noise = torch.empty((x.shape[0],) + (1,) * (x.ndim - 1), dtype=x.dtype, device=x.device)
             return x * noise.bernoulli_(self.kept).div_(self.kept)
 
-    return {"layer_scale": LayerScale, "stochastic_depth": StochasticDepth}
+    class OfFunction(nn.Module):  # type: ignore[misc]
+        """A function without parameters."""
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            super().__init__()
+            self.function = function
+
+        def forward(self, x: Any) -> Any:
+            return self.function(x)
+
+    return {"of_function": OfFunction, "layer_scale": LayerScale, "stochastic_depth": StochasticDepth}
 
 
 def _torch() -> Any:

@@ -1,4 +1,4 @@
-"""A mode in PyTorch's terms: which precisions a device has, what is switched globally, what surrounds an iteration."""
+"""A mode in PyTorch's terms: precisions of a device, global switches, the context of a forward pass."""
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
@@ -42,7 +42,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
     if mode.precision == "fp16":
         raise SchemaError(
-            "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch: nobody trains so. "
+            "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch. "
             f"Choose amp_fp16 or another of {', '.join(has)}."
         )
     if mode.precision not in has:
@@ -58,7 +58,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
 
 
 def switch_precision(mode: Mode) -> None:
-    """Set what PyTorch keeps in global switches: TF32 and cuDNN's autotuning."""
+    """Set PyTorch's global switches: TF32 and cuDNN's autotuning."""
     import torch
 
     tf32 = mode.precision != "fp32"
@@ -70,14 +70,14 @@ def switch_precision(mode: Mode) -> None:
 
 
 def narrow_dtype(mode: Mode) -> Any:
-    """Type of what convolutions read and write: torch.float32 without mixed precision."""
+    """Type of the maps that convolutions read and write: torch.float32 without mixed precision."""
     import torch
 
     return {"amp_fp16": torch.float16, "amp_bf16": torch.bfloat16}.get(mode.precision, torch.float32)
 
 
 def autocast(mode: Mode, device_type: str) -> AbstractContextManager[Any]:
-    """Return what surrounds a forward pass; it may be entered again and again.
+    """Context of a forward pass, which may be entered repeatedly.
 
     Casts of weights are not cached: each weight is read once in an iteration, and a cache must not outlive a
     captured graph.

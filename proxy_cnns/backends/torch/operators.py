@@ -1,9 +1,9 @@
 """One operator alone in PyTorch, forward and backward, as a training iteration of a whole CNN runs it.
 
-What is done so that the time is that of the operator inside a CNN:
+How the time is made that of the operator inside a CNN:
 
-- forward of several copies, then backward of all: together they exceed the L2 cache twice, so that each finds
-  its tensors as cold as a CNN's other layers leave them;
+- forward of several copies, then backward of all: together they exceed the L2 cache twice, so each finds its
+  tensors as cold as a CNN's other layers leave them;
 - the gradient that comes in is a tensor of its own, random; the gradients that go out are handed over, not added
   up (`torch.autograd.grad`), as after gradients set to None;
 - an operator that runs in place does so on `aten::_unsafe_view` of its input: free, and not a leaf, which autograd
@@ -143,7 +143,7 @@ def _alias(x: Any) -> Any:
 def _functions(
     operator: Operator, mode: Mode, batch_size: int, device: str, copies: int
 ) -> list[Callable[..., Any]]:
-    """What runs each copy: modules of their own where there are parameters."""
+    """The function of each copy: a module of its own where there are parameters."""
     import torch
 
     if operator.type == "loss":
@@ -157,7 +157,8 @@ def _functions(
         for _ in range(copies - 1)
     ]
     if tensor_layout(mode) is torch.channels_last:
-        modules = [module.to(memory_format=torch.channels_last) for module in modules]
+        layout = torch.channels_last_3d if operator.type == "conv3d" else torch.channels_last
+        modules = [module.to(memory_format=layout) for module in modules]
     return modules
 
 
@@ -170,6 +171,10 @@ def _plain_function(operator: Operator) -> Callable[..., Any] | None:
         return torch.mul  # type: ignore[no-any-return]
     if operator.type == "concat":
         return _concat
+    if operator.type == "matmul":
+        return torch.matmul  # type: ignore[no-any-return]
+    if operator.type == "attention":
+        return torch.nn.functional.scaled_dot_product_attention  # type: ignore[no-any-return]
     if operator.type == "permute":
         return partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
     if operator.type == "flatten":
@@ -199,8 +204,10 @@ def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator
     import torch
 
     x = torch.randn(shape, dtype=dtype, device=device)
-    if len(shape) == 4 and operator.type not in ("linear", "layer_norm"):
+    if len(shape) == 4 and operator.type not in ("linear", "layer_norm", "matmul", "attention"):
         x = x.to(memory_format=layout)  # a map of one position counts as contiguous either way
+    elif len(shape) == 5 and layout is torch.channels_last:
+        x = x.to(memory_format=torch.channels_last_3d)
     return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
 
 

@@ -97,7 +97,7 @@ class TorchPrepared:
             return None
 
     def close(self) -> None:
-        """Let go of everything; a whole CNN's memory is given back at once, operators' is used again."""
+        """Free everything; a whole CNN's memory is returned at once, operators' is reused."""
         if self._program is None:
             return
         self._program = self._graph = None

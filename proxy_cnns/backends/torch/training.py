@@ -1,6 +1,6 @@
 """One training iteration of a whole CNN in PyTorch, built from its layer table or by the user's own function.
 
-What is trained: softmax cross-entropy on random labels, SGD with momentum, gradients set to None, random
+It trains with softmax cross-entropy on random labels, SGD with momentum, gradients set to None, random
 images that lie on the device.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["Program", "training_program"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a prepared configuration runs.
+    """The functions of a prepared configuration.
 
     `iterate` is one iteration as trained; `enqueue` the same without ever waiting for the device, which alone
     can be captured (they differ for fp16, whose scaler reads a flag back); `warm_up` is run once. An iteration

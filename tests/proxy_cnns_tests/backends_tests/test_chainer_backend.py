@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_subjects import kinds_of_operator
+from small_subjects import RARE, kinds_of_operator
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
@@ -128,6 +128,18 @@ def test_every_operator_of_a_cnn_runs_alone(chainer: ModuleType) -> None:
     with configured(FP32):
         for operator in kinds_of_operator(*(zoo_cnn(name, 64) for name in cnns)):
             operator_program(operator, FP32, 2, "@numpy", cache_bytes=0).iterate()
+
+
+def test_rare_operators_run_forward_and_backward(chainer: ModuleType) -> None:
+    ran = set()
+    with configured(FP32):
+        for name, operator in RARE.items():
+            try:
+                operator_program(operator, FP32, 2, "@numpy", cache_bytes=0).iterate()
+            except SchemaError:
+                continue
+            ran.add(name)
+    assert ran == RARE.keys() - {"roll", "attention"}
 
 
 def test_an_operator_is_prepared_in_copies_and_closed(backend: ChainerBackend) -> None:

@@ -1,13 +1,15 @@
 """One operator alone computes what it computes in a CNN, in copies that leave the cache."""
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
-from small_subjects import kinds_of_operator
+from small_subjects import RARE, RARE_OUTPUTS, kinds_of_operator
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
+from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
 from proxy_cnns.backends.common import copies_of
 from proxy_cnns.backends.torch import operators as torch_operators
@@ -194,3 +196,20 @@ def test_an_optimizer_step_moves_all_its_tensors(torch: ModuleType) -> None:
     assert sum(tensor.numel() for tensor in tensors) == 700
     assert len({tensor.grad.data_ptr() for tensor in tensors}) == 7
     run(operator)
+
+
+@pytest.mark.parametrize("mode", _CPU_MODES, ids=lambda mode: f"{mode.precision}-{mode.memory_format}")
+def test_rare_operators_run_forward_and_backward(
+    mode: Mode, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = handed_over(monkeypatch, torch)
+    for operator in RARE.values():
+        run(operator, mode)
+
+    outputs = {name: tuple(call[0][0].shape) for name, call in zip(RARE, calls, strict=True)}
+    assert outputs == RARE_OUTPUTS
+
+
+def test_a_volume_whose_depth_is_unknown_is_refused(torch: ModuleType) -> None:
+    with pytest.raises(SchemaError, match="not square"):
+        run(replace(RARE["conv3d"], in_height=17))

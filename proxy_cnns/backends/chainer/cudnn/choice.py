@@ -1,6 +1,6 @@
 """Which algorithm cuDNN runs a convolution with: by its heuristic or by trying all, within a limit of workspace.
 
-This is what makes iteration times jump between batch sizes, so every choice is kept.
+Iteration times jump between batch sizes where the choice changes, so every choice is kept.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ _HINT = "Raise the limit: EPOCHCAST_WORKSPACE_MIB in the environment gives it in
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One pass of a convolution as cuDNN is asked for it.
+    """One pass of a convolution in cuDNN's terms.
 
     `direction` is ``forward``, ``backward_data`` or ``backward_filter``; `x`, `w`, `y` are the shapes of the input,
     the weights and the output (or of their gradients), in the order of NCHW.

@@ -47,78 +47,46 @@ class CudnnConvolutions:
         self.get_max_workspace_size = plans.get_max_workspace_size
         self.set_max_workspace_size = plans.set_max_workspace_size
 
-    def convolution_forward(
-        self,
-        x: Any,
-        W: Any,
-        b: Any,
-        y: Any,
-        pad: Sequence[int],
-        stride: Sequence[int],
-        dilation: Sequence[int],
-        groups: int,
-        *,
-        auto_tune: bool,
-        tensor_core: str,
-        d_layout: int = _LAYOUT_NCHW,
-        w_layout: int = _LAYOUT_NCHW,
-    ) -> None:
+    def convolution_forward(self, x: Any, W: Any, b: Any, y: Any, *window: Any, **how: Any) -> None:
         """Convolve `x` with `W`, add the bias `b` unless it is None, and write into `y`."""
-        _check_layouts(d_layout, w_layout)
-        shapes = (x.shape, W.shape, y.shape)
-        asked = _asked("forward", shapes, pad, stride, dilation, groups, y)
-        self.plans.run(asked, (x, W, y), autotune=bool(auto_tune), tensor_core=tensor_core != "never")
+        self._run("forward", (x.shape, W.shape, y.shape), (x, W, y), window, **how)
         if b is not None:
             self.plans.add_bias(b, y)
 
-    def convolution_backward_data(
-        self,
-        W: Any,
-        x: Any,
-        b: Any,
-        y: Any,
-        pad: Sequence[int],
-        stride: Sequence[int],
-        dilation: Sequence[int],
-        groups: int,
-        *,
-        deterministic: bool,
-        auto_tune: bool,
-        tensor_core: str,
-        d_layout: int = _LAYOUT_NCHW,
-        w_layout: int = _LAYOUT_NCHW,
-    ) -> None:
+    def convolution_backward_data(self, W: Any, x: Any, b: Any, y: Any, *window: Any, **how: Any) -> None:
         """Write into `y` the gradient of a convolution's input; `x` is the gradient of its output."""
-        _check_layouts(d_layout, w_layout)
-        shapes = (y.shape, W.shape, x.shape)
-        asked = _asked("backward_data", shapes, pad, stride, dilation, groups, y)
-        how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
-        self.plans.run(asked, (W, x, y), **how, tensor_core=tensor_core != "never")
+        self._run("backward_data", (y.shape, W.shape, x.shape), (W, x, y), window, **how)
         if b is not None:
             self.plans.add_bias(b, y)
 
-    def convolution_backward_filter(
+    def convolution_backward_filter(self, x: Any, gy: Any, gW: Any, *window: Any, **how: Any) -> None:
+        """Write into `gW` the gradient of a convolution's weights."""
+        self._run("backward_filter", (x.shape, gW.shape, gy.shape), (x, gy, gW), window, **how)
+
+    def _run(
         self,
-        x: Any,
-        gy: Any,
-        gW: Any,
-        pad: Sequence[int],
-        stride: Sequence[int],
-        dilation: Sequence[int],
-        groups: int,
+        direction: str,
+        shapes: tuple[Any, Any, Any],
+        arrays: tuple[Any, Any, Any],
+        window: tuple[Any, ...],
         *,
-        deterministic: bool,
         auto_tune: bool,
         tensor_core: str,
+        deterministic: bool = False,
         d_layout: int = _LAYOUT_NCHW,
         w_layout: int = _LAYOUT_NCHW,
     ) -> None:
-        """Write into `gW` the gradient of a convolution's weights."""
-        _check_layouts(d_layout, w_layout)
-        shapes = (x.shape, gW.shape, gy.shape)
-        asked = _asked("backward_filter", shapes, pad, stride, dilation, groups, gW)
+        """Run one pass; `shapes` are those of input, weights and output, `window` padding, stride, dilation, groups."""
+        if d_layout or w_layout:
+            raise SchemaError(
+                f"memory layouts {(d_layout, w_layout)}: Chainer's convolutions are measured in NCHW alone."
+            )
+        pad, stride, dilation, groups = window
+        x, w, y = (tuple(map(int, shape)) for shape in shapes)
+        sizes = (_pair(pad), _pair(stride), _pair(dilation))
+        asked = Convolution(direction, x, w, y, *sizes, int(groups), arrays[2].dtype.name)
         how = {"autotune": bool(auto_tune), "deterministic": bool(deterministic)}
-        self.plans.run(asked, (x, gy, gW), **how, tensor_core=tensor_core != "never")
+        self.plans.run(asked, arrays, **how, tensor_core=tensor_core != "never")
 
 
 def enable(convolutions: CudnnConvolutions) -> None:
@@ -172,20 +140,6 @@ def _should_use_cudnn(level: str, lowest_version: int = 0) -> bool:  # noqa: ARG
     return bool(wanted == "always" or (wanted == "auto" and level == ">=auto"))
 
 
-def _asked(
-    direction: str,
-    shapes: tuple[Any, Any, Any],
-    pad: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    result: Any,
-) -> Convolution:
-    x, w, y = (tuple(map(int, shape)) for shape in shapes)
-    window = (_pair(pad), _pair(stride), _pair(dilation))
-    return Convolution(direction, x, w, y, *window, int(groups), result.dtype.name)
-
-
 def _pair(numbers: Sequence[int]) -> tuple[int, int]:
     height, width = numbers
     return int(height), int(width)
@@ -195,11 +149,6 @@ def _layout(layout: Any) -> int:
     if layout is not None:
         raise SchemaError(f"memory layout {layout}: Chainer's convolutions are measured in NCHW alone.")
     return _LAYOUT_NCHW
-
-
-def _check_layouts(*layouts: int) -> None:
-    if any(layouts):
-        raise SchemaError(f"memory layouts {layouts}: Chainer's convolutions are measured in NCHW alone.")
 
 
 CONSTANTS = SimpleNamespace(

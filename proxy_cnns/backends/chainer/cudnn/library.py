@@ -65,7 +65,7 @@ _NO_STATUS_TEXT = 512
 
 
 class Descriptor:
-    """A description that cuDNN keeps; destroyed with this object."""
+    """A descriptor of cuDNN, destroyed with this object."""
 
     def __init__(self, cudnn: Cudnn, kind: str, *settings: tuple[Any, ...]) -> None:
         self.pointer = ctypes.c_void_p()
@@ -143,7 +143,7 @@ class Cudnn:
     def pooling(
         self, mode: int, window: Sequence[int], padding: Sequence[int], stride: Sequence[int]
     ) -> Descriptor:
-        """Describe a pooling; a maximum passes over what is no number, as it did in CuPy."""
+        """Describe a pooling; a maximum ignores NaN, as it did in CuPy."""
         numbers = [_numbers(each) for each in (window, padding, stride)]
         settings = (mode, _NAN_IS_NOT_PROPAGATED, len(window), *numbers)
         return Descriptor(self, "Pooling", ("cudnnSetPoolingNdDescriptor", *settings))
@@ -173,7 +173,7 @@ class Cudnn:
         )
 
     def _last_error(self) -> str:
-        """What cuDNN 9 adds to a status; nothing in earlier versions."""
+        """The text that cuDNN 9 adds to a status; empty in earlier versions."""
         function = getattr(self.functions, "cudnnGetLastErrorString", None)
         if function is None:
             return ""
@@ -250,7 +250,7 @@ MOST_RESULTS = 16
 
 
 class Performance(ctypes.Structure):
-    """What cuDNN says of one algorithm: ``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``."""
+    """cuDNN's record of one algorithm: ``cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t``."""
 
     _fields_ = (
         ("algorithm", ctypes.c_int),

@@ -1,6 +1,6 @@
-"""Convolutions run with cuDNN: each is chosen for once, and its descriptors are kept while the choice is.
+"""Convolutions run with cuDNN: the algorithm of each is chosen once, and kept with its descriptors.
 
-CuPy is asked for addresses, the stream, results and workspace alone, through `Memory`.
+CuPy gives addresses, the stream, arrays and workspace, through `Memory`.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from proxy_cnns.backends.chainer.cudnn.library import DEFAULT_MATH, DIRECTIONS, 
 __all__ = ["DEFAULT_WORKSPACE_BYTES", "SCALARS", "CudnnPlans", "CupyMemory", "Memory"]
 
 DEFAULT_WORKSPACE_BYTES = 8 * 2**20
-"""Workspace that CuPy and Chainer allowed an algorithm unless told otherwise."""
+"""Default workspace of an algorithm in CuPy and Chainer."""
 
 SCALARS = {
     kind: tuple(ctypes.pointer(number(value)) for value in (1, 0))
@@ -29,7 +29,7 @@ SCALARS = {
 
 
 class Memory(Protocol):
-    """What is asked of the device's arrays; CuPy answers it, tests may."""
+    """Access to the device's arrays and memory: CuPy's, or a test's."""
 
     def device(self) -> int:
         """Return the current device's number."""
@@ -139,7 +139,7 @@ class CudnnPlans:
         self._kept.clear()
 
     def kept(self, key: Any, make: Callable[[], tuple[Descriptor, ...]]) -> tuple[Descriptor, ...]:
-        """Descriptors of `key`, made when they are first asked for and kept until `forget`."""
+        """Descriptors of `key`, made at first use and kept until `forget`."""
         if key not in self._kept:
             self._kept[key] = make()
         return self._kept[key]
@@ -157,7 +157,7 @@ class CudnnPlans:
         deterministic: bool = False,
         tensor_core: bool = True,
     ) -> None:
-        """Run one pass; chosen for when it is first met.
+        """Run one pass; its algorithm is chosen at first use.
 
         Parameters
         ----------
@@ -207,7 +207,7 @@ class CudnnPlans:
         tried: bool,
         deterministic: bool,
     ) -> _Plan:
-        """Choose an algorithm; where only plain arithmetic is allowed, it runs so, whatever cuDNN proposes."""
+        """Choose an algorithm; where only plain arithmetic is allowed, cuDNN's proposed math type is not used."""
         described = self._described(asked, FMA_MATH if plain else DEFAULT_MATH)
         operands = Operands(self._descriptors(asked), addresses)
         workspace = self.memory.allocate(self._workspace_bytes) if tried else None

@@ -1,5 +1,7 @@
 """Features of kernels: the same names for fitting and serving, and finite wherever a question may lead."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -49,16 +51,16 @@ def test_every_class_has_the_features_that_its_family_names_in_their_order():
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("cnn", zoo_names())
-def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision(cnn):
-    kernels = kernels_of(zoo_cnn(cnn))
-    for name in classes_in(kernels):
-        columns = columns_of(kernels, name)
-        for rates in RATES:
-            base = kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)
-            assert np.isfinite(base).all(), name
-            for feature, values in kernel_features(name, columns, BATCH_SIZES, rates).items():
-                assert np.isfinite(values).all(), (name, feature)
+def test_features_and_rooflines_are_finite_for_the_whole_zoo_in_every_precision():
+    infinite = set()
+    for cnn in zoo_names():
+        kernels = kernels_of(zoo_cnn(cnn))
+        for name, rates in product(classes_in(kernels), RATES):
+            columns = columns_of(kernels, name)
+            found = kernel_features(name, columns, BATCH_SIZES, rates)
+            found = {**found, "base": kernel_base_ms(FAMILY_OF[name], columns, BATCH_SIZES, rates)}
+            infinite |= {(cnn, name, key) for key, values in found.items() if not np.isfinite(values).all()}
+    assert infinite == set()
 
 
 @pytest.mark.parametrize("cnn", ["resnet50", "mobilenet_v2", "convnext_tiny"])
