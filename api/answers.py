@@ -1,6 +1,6 @@
 """What is answered, as documents: rows or columns, with what they cover and what was left out.
 
-Used by the routes; calls the core's row types, whose fields the answers repeat.
+Fields of rows are those of the core's row types.
 """
 
 from dataclasses import fields
@@ -21,6 +21,7 @@ __all__ = [
     "ExplanationAnswer",
     "PredictionAnswer",
     "RowAnswer",
+    "coded",
 ]
 
 
@@ -61,6 +62,13 @@ _HINTS = get_type_hints(PredictionRow)
 
 TEXT_COLUMNS = tuple(field.name for field in fields(PredictionRow) if _column(_HINTS[field.name]) is Coded)
 """Columns that are answered as words and codes."""
+
+
+def coded(values: list[Any]) -> dict[str, list[Any]]:
+    """A column of words as its distinct values and a code per row."""
+    code_of = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return {"values": list(code_of), "codes": [code_of[value] for value in values]}
+
 
 _COLUMNS: dict[str, Any] = {field.name: (_column(_HINTS[field.name]), ...) for field in fields(PredictionRow)}
 

@@ -1,33 +1,94 @@
-"""CNNs that come with a question, as layer tables: named, inline, or in an ONNX file.
+"""CNNs of one's own that come with a question as layer tables: their schema, and the checks of what was sent."""
 
-A name is a name of the zoo and nothing else: the core's `resolve_cnn`, which takes paths, is never called
-with what a client sends.
-"""
-
+from dataclasses import Field as Column
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from api.layer_fits import check_fits
-from api.schemas import LayerIn, LayerTableIn
-from predictor.answers.question import data_image_size
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
-from predictor.cnns.zoo import ZOO, zoo_cnn
-from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
+from predictor.checks import MAX_IMAGE_SIZE
+from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES, Layer, LayerTable, layer_complaint
+from predictor.errors import SchemaError
 
-__all__ = ["as_sent", "inline_table", "of_size", "zoo_table"]
+__all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "as_sent", "inline_table"]
+
+MAX_LAYERS = 10_000
+
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+"""Of everything that is sent: no unknown field, no text for a number, no infinity."""
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+ImageSize = Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)]
 
 _WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
-_AS_SENT = tuple(f.name for f in fields(Layer) if f.name not in ("index", "inputs", "parameters"))
+_SPECIAL: dict[str, Any] = {
+    "index": (
+        Annotated[int, Field(ge=0, lt=MAX_LAYERS)] | None,
+        Field(None, description="Its place, counted from 0."),
+    ),
+    "name": (Annotated[str, Field(max_length=300)], ""),
+    "type": (Literal[LAYER_TYPES], ...),
+    "kind": (Literal[ACTIVATION_KINDS] | None, Field(None, description="Of an activation.")),
+    "inputs": (
+        Annotated[list[Annotated[int, Field(ge=-1, lt=MAX_LAYERS)]], Field(max_length=1000)] | None,
+        Field(
+            None, description="Indices of the layers that it reads, -1 being the image; null: the one before."
+        ),
+    ),
+    "parameters": (
+        Annotated[int, Field(ge=0, le=10**13)] | None,
+        Field(None, description="Trainable numbers; needed where a layer has weights."),
+    ),
+}
+_AS_SENT = tuple(each.name for each in fields(Layer) if each.name not in ("index", "inputs", "parameters"))
 
 
-def zoo_table(name: str, image_size: int | None, data_set: str | None) -> LayerTable:
-    """A CNN of the zoo, at the image size asked for, the data set's or its usual one; UnknownCnnError."""
-    if name not in ZOO:
-        raise UnknownCnnError(
-            f"no CNN is called {name!r}. Nearest: {nearest(name, ZOO)}. `GET /v1/cnns` lists all; send any "
-            "other as layer_table or onnx."
-        )
-    return zoo_cnn(name, image_size if image_size is not None else data_image_size(data_set, name))
+def _columns() -> dict[str, Any]:
+    """Every column of a layer table as a bounded field; channels and groups may be larger than sides and counts."""
+    return {each.name: _SPECIAL.get(each.name) or _size(each) for each in fields(Layer)}
+
+
+def _size(column: Column[Any]) -> tuple[Any, Any]:
+    largest = 10**7 if column.name.endswith(("channels", "groups")) else 10**6
+    smallest = (
+        0 if column.default is None else column.default
+    )  # a count that is known is at least its default
+    kind = Annotated[int, Field(ge=smallest, le=largest)]
+    return (kind | None if column.default is None else kind), column.default
+
+
+if TYPE_CHECKING:
+
+    class LayerIn(BaseModel):
+        """A row of a layer table."""
+
+        index: int | None
+        name: str
+        type: str
+        kind: str | None
+        inputs: list[int] | None
+        parameters: int | None
+else:
+    LayerIn = create_model(
+        "LayerIn",
+        __doc__="A row of a layer table: one operator at one image size, shapes per image; null means unknown.",
+        __config__=STRICT,
+        **_columns(),
+    )
+
+
+class LayerTableIn(BaseModel):
+    """A CNN as its layers, as `epochcast cnn show FILE --format json` prints them."""
+
+    model_config = STRICT
+
+    name: Name = "your CNN"
+    image_size: ImageSize | None = Field(None, description="The height that the first layer reads, if null.")
+    layers: Annotated[list[LayerIn], Field(min_length=1, max_length=MAX_LAYERS)]
+    warnings: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=20)] = Field(
+        [], description="Why an answer about it extrapolates, as the reader of the CNN found."
+    )
 
 
 def inline_table(given: LayerTableIn) -> LayerTable:
@@ -46,28 +107,18 @@ def as_sent(table: LayerTable) -> dict[str, Any]:
     return found | ({"warnings": list(table.warnings)} if table.warnings else {})
 
 
-def of_size(table: LayerTable, image_size: int | None) -> LayerTable:
-    """The table itself; OutOfRangeError where another image size is asked for."""
-    if image_size not in (None, table.image_size):
-        raise OutOfRangeError(
-            f"image_size {image_size}: the layer table of {table.cnn} is for {table.image_size} pixels. "
-            f"Leave image_size out, or send a table made at {image_size}."
-        )
-    return table
-
-
 def _layer(given: LayerIn, position: int) -> Layer:
     where = f"layer_table.layers[{position}]"
     if given.index not in (None, position):
-        raise SchemaError(f"{where}: index is {given.index}, but rows count from 0, so {position} is due.")
+        raise SchemaError(
+            f"{where}: index is {given.index}, but rows count from 0, so it must be {position}."
+        )
     if given.inputs is not None and any(each >= position for each in given.inputs):
         raise SchemaError(f"{where}: inputs names row {max(given.inputs)}, which does not run before it.")
     if (given.kind is not None) != (given.type == "activation"):
-        raise SchemaError(f"{where}: kind is what an activation has, and nothing else; type is {given.type}.")
+        raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {given.type}.")
     if given.parameters is None and given.type in _WITH_PARAMETERS:
-        raise SchemaError(
-            f"{where}: parameters is missing; a {given.type} must say how many it trains (or 0)."
-        )
+        raise SchemaError(f"{where}: parameters is missing. Give how many the {given.type} trains, or 0.")
     layer = Layer(
         index=position,
         inputs=None if given.inputs is None else tuple(given.inputs),

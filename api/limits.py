@@ -1,34 +1,72 @@
-"""How much anybody may ask at once: size of a body, rate, requests in work, waiting time. Pure ASGI.
+"""How much a client may ask at once: size of a body, rate, requests in work, waiting time. Pure ASGI.
 
-Added by `api.main` inside `api.observed`; calls rates and problems. What the service cannot take, it refuses at once
-and cheaply, with the seconds after which to come back, so that what it has taken is answered in time.
+What the service cannot take, it refuses at once and cheaply, with the seconds after which to ask again, so that what it
+has taken is answered in time.
 """
 
 import asyncio
+import ipaddress
+import math
 import time
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 
+from cachetools import LRUCache
 from fastapi import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bodies import discard_body
-from api.metrics import Metrics
+from api.observability import Metrics
 from api.problems import problem
-from api.rates import Rates, address_of
 from api.settings import Settings
 
-__all__ = ["Limits", "watch_lag"]
+__all__ = ["Limits", "Rates", "address_of", "watch_lag"]
 
 _ALWAYS = ("/healthz", "/readyz", "/metrics")
-_LOOK_S = 0.1
+_WATCH_EVERY_S = 0.1
+_MOST_BUCKETS = 20_000
 
 
 async def watch_lag(metrics: Metrics) -> None:
-    """Note how late the event loop runs, again and again, until cancelled: how long requests wait for their turn."""
+    """Measure how late the event loop runs, that is how long requests wait for it, until cancelled."""
     while True:
         began = time.perf_counter()
-        await asyncio.sleep(_LOOK_S)
-        metrics.lag_s = max(0.0, time.perf_counter() - began - _LOOK_S)
+        await asyncio.sleep(_WATCH_EVERY_S)
+        metrics.lag_s = max(0.0, time.perf_counter() - began - _WATCH_EVERY_S)
+
+
+class Rates:
+    """Token buckets: `burst` requests at once, `per_s` each second after that; `per_s` 0 allows all.
+
+    The number of buckets is bounded. Those unused for longest go first, and are full by then unless one client has very
+    many addresses.
+    """
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s, self._burst, self._clock = per_s, float(burst), clock
+        self._buckets: LRUCache[Hashable, tuple[float, float]] = LRUCache(_MOST_BUCKETS)
+
+    def wait_s(self, client: Hashable) -> int:
+        """Take a token; 0, or the seconds after which there is one again."""
+        if not self._per_s:
+            return 0
+        now = self._clock()
+        tokens, last = self._buckets.get(client, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - last) * self._per_s)
+        allowed = tokens >= 1.0
+        self._buckets[client] = (tokens - 1.0 if allowed else tokens, now)
+        return 0 if allowed else max(1, math.ceil((1.0 - tokens) / self._per_s))
+
+
+def address_of(client: tuple[str, int] | None) -> str:
+    """Address that a rate counts for: all of IPv4, the network (/64) of IPv6, which one machine has whole."""
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return host
 
 
 class Limits:
@@ -68,7 +106,7 @@ class Limits:
             return None
         return problem(
             429,
-            f"more than {self._settings.rate_per_s:g} requests per second. Ask again in {wait_s} s; a question may "
+            f"more than {self._settings.rate_per_s:g} requests per second. Ask again in {wait_s} s; one question may "
             "hold many GPUs and batch sizes.",
             {"Retry-After": str(wait_s)},
         )
@@ -81,7 +119,7 @@ class Limits:
         return None
 
     async def _discard(self, scope: Scope, receive: Receive) -> None:
-        """Let whoever sends too much finish, within the time of a request, so that the refusal is read."""
+        """Let a client that sends too much finish, within the time of a request, so that it reads the refusal."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.timeout_s):
                 await discard_body(scope, receive)

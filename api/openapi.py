@@ -1,7 +1,4 @@
-"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all.
-
-Used by `api.main` and the routes; calls the schemas.
-"""
+"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.problems import PROBLEM_JSON, TITLES, Problem
-from api.schemas import (
+from api.questions import (
     CalibrationQuestion,
     ComparisonQuestion,
     ExplanationQuestion,

@@ -1,11 +1,11 @@
 """Errors as answers: every refusal is a problem document (RFC 9457) that names what is wrong and what would be right.
 
-Used by `api.main` for everything that routes and limits raise; calls the error tree. What the client sent is quoted in
-short and made printable, since it may be anything.
+An unknown name of a field, parameter or path is refused with the nearest, never left out in silence. What the client
+sent is quoted in short and made printable, since it may be anything.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 
 from api.bodies import LARGER_TABLES
-from api.known_names import fields_at, methods_of, nearest_paths
 from predictor.errors import (
     ArtifactError,
     BackendUnavailableError,
@@ -35,6 +35,7 @@ __all__ = [
     "InvalidFieldsError",
     "Problem",
     "add_problem_handlers",
+    "only_known_parameters",
     "problem",
 ]
 
@@ -69,11 +70,19 @@ TITLES: dict[int, str] = {
 }
 """What each status means here, in few words."""
 
-_WHOLE = "body"  # what no field alone is at fault for
+_UNSEEN = ("/web/", "/docs/")  # files of pages
+_WHOLE = "body"  # where no single field is at fault
 _MOST_QUOTED = 2000
 _KINDS = ("constrained-str", "str", "int", "float", "bool")  # where a value may be of several kinds
-_FORMS = ("list[", "dict[", "constrained-list", "constrained-dict")  # of measurements
+_FORMS = ("rows", "columns")  # of measurements
 _MOST_ERRORS = 20
+_IN_JSON = {
+    "list_type": "Input should be a valid array",
+    "dict_type": "Input should be an object",
+    "model_type": "Input should be an object",
+}
+"""What pydantic says of Python's types, in the words of JSON."""
+
 _NEXT_STEPS = {
     ("batch_sizes", "too_short"): "give one or several, such as [32, 64]",
     (
@@ -125,9 +134,8 @@ class InvalidFieldsError(EpochcastError):
     ) -> "InvalidFieldsError":
         """From what pydantic found in a question of this kind, which may be the first of `count` errors."""
         said: dict[str, list[str]] = {}
-        for each in _of_the_form_sent(found):
-            location = each["loc"][:-1] if each["loc"] and each["loc"][-1] in _KINDS else each["loc"]
-            said.setdefault(_path(location), []).append(_detail(each) + _meant(each, kind))
+        for each in found:
+            said.setdefault(_path(_location(each)), []).append(_detail(each) + _meant(each, kind))
         return cls(
             [{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()], count
         )
@@ -173,34 +181,45 @@ async def _invalid(request: Request, error: Exception) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
+    path, routes = request.url.path[:200], list(_leaves(request.app.routes))
     if (error.status_code, error.detail) == (404, "Not Found"):
-        return problem(404, _no_path(request), error.headers)
+        paths = {str(route.path) for route in routes if not route.path.startswith(_UNSEEN)}
+        near = nearest(path, sorted(paths))
+        return problem(404, f"this service has no path {path!r}. Nearest: {near}. /docs shows all.")
     if error.status_code == 405:
-        allowed = methods_of(request.app.routes, {**request.scope})
-        taken = f"{request.url.path[:200]} takes {' and '.join(allowed)}, not {request.method[:20]}."
+        matching = [route for route in routes if route.matches({**request.scope})[0] is not Match.NONE]
+        allowed = sorted({method for route in matching for method in route.methods or ()} - {"HEAD"})
+        taken = f"{path} takes {' and '.join(allowed)}, not {request.method[:20]}."
         return problem(405, f"{taken} /docs shows what each path takes.", {"Allow": ", ".join(allowed)})
     return problem(error.status_code, str(error.detail), error.headers)
 
 
-def _no_path(request: Request) -> str:
-    path = request.url.path[:200]
-    near = nearest_paths(request.app.routes, path)
-    return f"this service has no path {path!r}. Nearest: {near}. /docs shows all."
+def _leaves(routes: Sequence[BaseRoute]) -> Iterator[Any]:
+    for each in routes:
+        inner = getattr(each, "original_router", None)  # as FastAPI keeps what is included
+        if inner is not None:
+            yield from _leaves(inner.routes)
+        elif hasattr(each, "path") and hasattr(each, "methods"):
+            yield each
 
 
-def _of_the_form_sent(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Errors of measurements by rows or by columns, whichever was sent; else both forms would be named."""
-    plain, other_form = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
-    for each in found:
-        location = each["loc"]
-        if len(location) > 1 and location[0] == "measurements" and str(location[1]).startswith(_FORMS):
-            short = {**each, "loc": (location[0], *location[2:])}
-            is_other = len(location) == 2 and each["type"] in ("list_type", "dict_type")
-            (other_form if is_other else plain).append(short)
-        else:
-            plain.append(each)
-    sent = any(each["loc"][:1] == ("measurements",) for each in plain)
-    return plain if sent else plain + other_form
+async def only_known_parameters(request: Request) -> None:
+    """Refuse query parameters that the route does not have, as a dependency of its router; InvalidFieldsError."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    valid = f"Valid: {', '.join(known)}." if known else "There are none here."
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if unknown:
+        raise InvalidFieldsError(
+            [{"field": name[:100], "detail": f"Extra inputs are not permitted. {valid}"} for name in unknown]
+        )
+
+
+def _location(found: Mapping[str, Any]) -> tuple[object, ...]:
+    """Place of an error in what was sent, without the names of the kinds that pydantic tried there."""
+    location = tuple(found["loc"])
+    location = location[:-1] if location and location[-1] in _KINDS else location
+    measured = len(location) > 1 and location[0] == "measurements" and location[1] in _FORMS
+    return (location[0], *location[2:]) if measured else location
 
 
 def _path(location: Sequence[object]) -> str:
@@ -212,18 +231,36 @@ def _path(location: Sequence[object]) -> str:
 
 
 def _detail(found: Mapping[str, Any]) -> str:
-    said = str(found["msg"]).removeprefix("Value error, ")
+    said = _IN_JSON.get(found["type"], str(found["msg"]).removeprefix("Value error, "))
     value = found.get("input")
     if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
         said = f"{said}; given: {_short(value)}"
-    step = _NEXT_STEPS.get((found["loc"][-1] if found["loc"] else "", found["type"]))
+    step = _NEXT_STEPS.get((str((_location(found) or ("",))[-1]), found["type"]))
     return _printable(f"{said}; {step}" if step else said)
 
 
 def _meant(found: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
-    """The fields that a name nobody knows is nearest to."""
-    known = fields_at(kind, found["loc"]) if kind is not None and found["type"] == "extra_forbidden" else []
+    """The fields nearest to an unknown name."""
+    known = _fields_at(kind, found["loc"]) if kind is not None and found["type"] == "extra_forbidden" else []
     return f". Nearest: {nearest(str(found['loc'][-1])[:100], known)}" if known else ""
+
+
+def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
+    """Fields of the object, within a question, that holds a location's last name; none if it is no such object."""
+    model: type[BaseModel] | None = kind
+    for part in location[:-1]:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(str(part)) if model is not None else None
+        model = None if field is None else next(_models(field.annotation), None)
+    return [] if model is None else list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for each in get_args(annotation):
+        yield from _models(each)
 
 
 def _short(value: object) -> str:

@@ -1,186 +1,400 @@
-"""Bodies of requests as checked questions, each with its CNN as a layer table."""
+"""What may be asked, field by field, every number bounded: the source of the OpenAPI document.
 
-import base64
-import binascii
-import re
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass
-from typing import TypeVar
+Options are those that the core's `Question` and `Plan` declare: a new one is taken here without an edit. Bounds keep
+every product of fields far below the largest float, so that no huge number becomes infinity on the way.
+"""
 
-from fastapi import HTTPException, Request
-from pydantic import ValidationError
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from api.bodies import LARGER_TABLES, read_body
-from api.layer_tables import inline_table, of_size, zoo_table
-from api.problems import InvalidFieldsError
-from api.schemas import (
-    MAX_ONNX_BYTES,
-    CalibrationQuestion,
-    ComparisonQuestion,
-    ExplanationQuestion,
-    OwnCnn,
-    PredictionQuestion,
-)
-from api.store.upload_tables import MAX_ROWS
-from api.workers import onnx_gate, read_apart
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, create_model, model_validator
+
+from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
+from api.store.uploads import MAX_ROWS
+from predictor.answers.question import ANCHOR_FIELDS, Option, OwnMeasurements, Plan, Question, options_of
+from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
+from predictor.catalogue.offers import Offer
+from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import SchemaError
+from predictor.models.served import Model
 
-__all__ = ["MAX_COLUMNS_BYTES", "MAX_FORM_BYTES", "MAX_JSON_BYTES", "Body", "body_of", "question_of"]
+__all__ = [
+    "MAX_BATCHES",
+    "MAX_EXPLAINED_GPUS",
+    "MAX_GPUS",
+    "MAX_ONNX_BYTES",
+    "CalibrationQuestion",
+    "ComparisonQuestion",
+    "ExplanationQuestion",
+    "OwnCnn",
+    "PredictionQuestion",
+    "StoredRows",
+    "core_question",
+    "plan_of",
+]
 
-MAX_JSON_BYTES = 8 * 2**20
-"""Of a question in JSON: ten thousand layers, thousands of measurements, or an ONNX file of 6 MB in base64."""
+MAX_GPUS = 200
+MAX_BATCHES = 200
+MAX_EXPLAINED_GPUS = 8
+MAX_ANCHORS = 200
+MAX_MEASUREMENTS = 5_000
+MAX_ONNX_BYTES = 16 * 2**20
 
-MAX_COLUMNS_BYTES = 16 * 2**20
-"""Of a question in JSON that brings measurements column by column: twenty thousand."""
+_LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
+"""Options of which a question about predictions gives several."""
 
-MAX_FORM_BYTES = MAX_ONNX_BYTES + MAX_JSON_BYTES
-"""Of a form with a question and an ONNX file."""
+_NOT_EXPLAINED = ("validation_samples", "spot")
 
-_MOST_VALUES = 100_000
-_MOST_COMMAS = 1_500_000  # twenty thousand measurements of all columns have 1.2 million
-_AFTER_KEYS = (b'":', b" :", b"\t:", b"\n:", b"\r:")  # a timestamp's colon follows a digit, and is none
-_BY_COLUMNS = re.compile(rb'"measurements"\s{0,9}:\s{0,9}\{')
-_MOST_ERRORS = 100
-_FORMS = {"application/json": MAX_COLUMNS_BYTES, "multipart/form-data": MAX_FORM_BYTES}
-_COLUMNS_OR_STORE = (
-    f"Measurements, up to {MAX_ROWS:,}, take least room as columns: "
-    f'"measurements": {{"gpu": ["NVIDIA L40S", ...], "batch_size": [32, ...], ...}}. {LARGER_TABLES}'
-)
-Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion, OwnCnn)
+_LARGEST = 1e12
+_SMALLEST = 1e-6
 
-
-class _InMemory(MultiPartParser):
-    spool_max_size = MAX_FORM_BYTES + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Body:
-    """A body as sent, a form if it is not JSON."""
-
-    content: bytes
-    is_json: bool
-    request: Request
-
-
-async def body_of(request: Request) -> Body:
-    """Read the body of a question; HTTPException 413, 415 or 400 where it is too large, of another type or damaged."""
-    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
-    if form not in _FORMS:
-        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    content = await read_body(request, _FORMS[form])
-    is_json = form == "application/json"
-    if is_json and len(content) > MAX_JSON_BYTES and not _BY_COLUMNS.search(content):
-        raise HTTPException(
-            413,
-            f"the body is larger than {MAX_JSON_BYTES:,} bytes. Ask in several parts. {_COLUMNS_OR_STORE}",
-        )
-    return Body(content, is_json, request)
+_Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
+_ColumnName = Annotated[str, Field(max_length=100)]
+_Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
+_MeasurementColumns = Annotated[
+    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_ROWS)]], Field(max_length=100)
+]  # cells are checked with their rows: a type for each would name a million wrong ones
 
 
-async def question_of(body: Body, kind: type[Q]) -> tuple[Q, LayerTable]:
-    """The question and its CNN.
+def _form_of(value: object) -> str | None:
+    return "columns" if isinstance(value, dict) else "rows" if isinstance(value, list) else None
+
+
+def _rows_or_columns(max_rows: int) -> Any:
+    """Type of a measurement table as a list of rows, or as columns; errors name the form that was sent alone."""
+    rows = Annotated[list[_Measurement], Field(max_length=max_rows)]
+    kind = Discriminator(
+        _form_of, custom_error_type="measurements_form",
+        custom_error_message="Input should be a valid array of rows or an object of columns",
+    )  # fmt: skip
+    return Annotated[Annotated[rows, Tag("rows")] | Annotated[_MeasurementColumns, Tag("columns")], kind]
+
+
+def _type_of(known: Option) -> Any:
+    """The type of an option's values, None not counted."""
+    if known.kind == "whole":
+        return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
+    if known.kind == "number":
+        low = _SMALLEST if known.default is None else known.low  # one with a default may be 0
+        return Annotated[float, Field(ge=low, le=min(known.high, _LARGEST))]
+    if known.kind == "choice":
+        return Literal[known.choices]
+    if known.kind == "anchors":
+        return Annotated[list[AnchorIn], Field(max_length=MAX_ANCHORS)]
+    return {"word": Name, "flag": bool}[known.kind]
+
+
+def _field_of(known: Option, *, needed: bool = False) -> tuple[Any, Any]:
+    """An option as a field of a model."""
+    kind = _type_of(known)
+    if needed:
+        return kind, Field(description=known.help)
+    usual = f" Null: {known.usual}." if known.usual else ""
+    default = list(known.default) if isinstance(known.default, tuple) else known.default
+    return kind | None if default is None else kind, Field(default, description=known.help + usual)
+
+
+def _with_options(
+    base: type[BaseModel],
+    options: Mapping[str, Option],
+    *,
+    without: Sequence[str] = (),
+    needed: Sequence[str] = (),
+) -> Any:
+    """`base` with a field for each option that a service takes; `measurements` has a type of its own.
+
+    Options that name a file are left out: no file of the service's machine is ever opened for a client.
+    """
+    declared: dict[str, Any] = {
+        each.name: _field_of(each, needed=each.name in needed)
+        for each in options.values()
+        if each.remote and each.kind != "file" and each.name not in without
+    }
+    return create_model(base.__name__.strip("_"), __base__=base, __doc__=base.__doc__, **declared)
+
+
+class _Anchor(BaseModel):
+    """A measurement of this CNN in this mode; give exactly one time."""
+
+    model_config = STRICT
+
+
+if TYPE_CHECKING:
+    AnchorIn = _Anchor
+    _Rows = list[dict[str, Any]] | dict[str, list[Any]]
+    _ManyRows = _Rows
+else:
+    AnchorIn = _with_options(_Anchor, ANCHOR_FIELDS, needed=("gpu", "batch_size"))
+    _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_ROWS)
+
+
+class _GivenCnn(BaseModel):
+    """A CNN that is sent with the question."""
+
+    model_config = STRICT
+
+    most_keys: ClassVar[int] = 150_000
+    """Keys of a body: naming a wrong one takes microseconds, a million would stop the service for seconds."""
+
+    form_without_question: ClassVar[bool] = False
+    """Whether a form with a file says enough."""
+
+    layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
+    onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
+        None,
+        description="An ONNX file in base64, instead of `cnn`; or send it as a file, multipart/form-data.",
+    )
+
+
+class OwnCnn(_GivenCnn):
+    """A CNN of one's own: an ONNX file or a layer table, to be read."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "layer_table": {
+                        "name": "mine",
+                        "image_size": 8,
+                        "layers": [
+                            {
+                                "type": "linear",
+                                "in_channels": 192,
+                                "in_height": 1,
+                                "in_width": 1,
+                                "out_channels": 10,
+                                "out_height": 1,
+                                "out_width": 1,
+                                "parameters": 1930,
+                            }
+                        ],
+                    }
+                },
+            ]
+        }
+    )
+
+    form_without_question: ClassVar[bool] = True
+
+    image_size: ImageSize | None = Field(None, description="Pixels of a side, where a file leaves it open.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "OwnCnn":
+        if self.layer_table is not None and self.onnx is not None:
+            raise ValueError("layer_table and onnx are given. Give one of them.")
+        return self
+
+
+class _CnnQuestion(_GivenCnn):
+    """A question about a CNN, without the options that the core declares."""
+
+    cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
+    batch_sizes: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
+    ]
+    measurements: _Rows = Field(
+        [],
+        description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
+        "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
+        "anchors. `/v1/calibrations` takes stored ones.",
+    )
+
+    if TYPE_CHECKING:  # of the options, those that the service itself reads
+        image_size: int | None
+        data_set: str | None
+        anchors: list[_Anchor]
+
+    @model_validator(mode="after")
+    def _one_cnn(self) -> "_CnnQuestion":
+        given = [name for name in ("cnn", "layer_table", "onnx") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are given. Give one of cnn, layer_table and onnx.")
+        return self
+
+
+if TYPE_CHECKING:
+    _Predicted = _CnnQuestion
+    _Explained = _CnnQuestion
+    _Compared = _CnnQuestion
+else:
+    _Predicted = _with_options(_CnnQuestion, options_of(Question), without=tuple(_LISTED))
+    _Explained = _with_options(_CnnQuestion, options_of(Question), without=_NOT_EXPLAINED)
+    _Compared = _with_options(_CnnQuestion, {**options_of(Question), **options_of(Plan)})
+
+_Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
+if TYPE_CHECKING:
+    _Precision = str
+    _MemoryFormat = str
+else:
+    _Precision, _MemoryFormat = Literal[PRECISIONS], Literal[MEMORY_FORMATS]
+
+
+class PredictionQuestion(_Predicted):
+    """One CNN on many GPUs, at many batch sizes, precisions and memory formats."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"},
+                {
+                    "cnn": "vgg16",
+                    "gpus": ["all"],
+                    "batch_sizes": [64],
+                    "precisions": ["fp32", "amp_bf16"],
+                    "memory_formats": ["nchw", "channels_last"],
+                    "form": "columns",
+                },
+            ]
+        }
+    )
+
+    gpus: _Gpus = Field(
+        description="Names as drivers and people write them; `all` is every GPU that has the precision."
+    )
+    precisions: Annotated[list[_Precision], Field(min_length=1, max_length=len(PRECISIONS))] | None = Field(
+        None, description=f"Null: {options_of(Question)['precision'].usual}."
+    )
+    memory_formats: Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] = (
+        Field([options_of(Question)["memory_format"].default])
+    )
+    form: Literal["rows", "columns"] = Field(
+        "rows", description="Rows, or columns: smaller and faster where there are many."
+    )
+
+
+class ExplanationQuestion(_Explained):
+    """What the time of one CNN in one mode is made of, on one GPU or a few."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cnn": "resnet50",
+                    "gpus": ["H200"],
+                    "batch_sizes": [1, 4, 16, 64, 256],
+                    "data_set": "imagenet",
+                    "precision": "tf32",
+                }
+            ]
+        }
+    )
+
+    gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
+        description="Names as drivers and people write them."
+    )
+
+
+class StoredRows(BaseModel):
+    """Which rows of the measurement store to answer from; all that is given must hold."""
+
+    model_config = STRICT
+
+    gpu: Name = Field(description="As drivers and people write it.")
+    host: Name | None = None
+    source: Name | None = None
+    key: Name | None = Field(None, description="Only what came with the API key of this name.")
+    upload: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = None
+
+
+class CalibrationQuestion(PredictionQuestion):
+    """As for predictions, with measurements to answer from: `measurements`, or `stored` ones."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
+                {
+                    "cnn": "resnet50",
+                    "batch_sizes": [32],
+                    "measurements": [
+                        {
+                            "gpu": "L40S",
+                            "cnn": "resnet50",
+                            "image_size": 224,
+                            "batch_size": 64,
+                            "precision": "fp32",
+                            "iteration_time_ms": 190.5,
+                        }
+                    ],
+                },
+            ]
+        }
+    )
+
+    most_keys: ClassVar[int] = 400_000
+
+    gpus: Annotated[list[Name], Field(max_length=MAX_GPUS)] = Field(
+        [], description="Those of the measurements, if none is given."
+    )
+    measurements: _ManyRows = Field(
+        [],
+        description="Rows or columns of a measurement table (docs/instrument.md), such as a quick profile's.",
+    )
+    stored: StoredRows | None = Field(None, description="Rows of the store, instead of `measurements`.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CalibrationQuestion":
+        if bool(self.measurements) == (self.stored is not None):
+            raise ValueError(
+                "neither or both of measurements and stored are given. "
+                "Send the rows of a profile, or say which stored ones."
+            )
+        return self
+
+
+class ComparisonQuestion(_Compared):
+    """Which GPU to rent for training one CNN."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "cnn": "resnet50",
+                    "batch_sizes": [32, 64, 128],
+                    "data_set": "imagenet",
+                    "epochs": 90,
+                    "budget_usd": 400,
+                }
+            ]
+        }
+    )
+
+    gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
+
+
+def plan_of(asked: ComparisonQuestion) -> Plan:
+    """The training that GPUs are compared for."""
+    return Plan(**{name: getattr(asked, name) for name in options_of(Plan)})
+
+
+def core_question(
+    asked: _CnnQuestion,
+    table: LayerTable,
+    gpus: object,
+    known: OwnMeasurements | None,
+    served: Model,
+    offers: Sequence[Offer],
+) -> Question:
+    """The core's question: this CNN on these GPUs with every option that was asked.
+
+    Parameters
+    ----------
+    known : OwnMeasurements, optional
+        The measurements of the question, fitted on top of the served model.
 
     Raises
     ------
-    HTTPException
-        400 where a form is damaged, 413 where its file is too large.
-    EpochcastError
-        Where the question or its CNN makes no sense.
+    SchemaError, OutOfRangeError
+        If options contradict each other.
     """
-    if body.is_json:
-        question, file, name = _validated(body.content, kind), None, "upload"
-    else:
-        question, file, name = await _from_form(body, kind)
-    return question, await _table(body.request, question, file, name)
-
-
-def _validated(body: bytes, kind: type[Q]) -> Q:
-    keys, lists = sum(map(body.count, _AFTER_KEYS)), body.count(b"[") + body.count(b"{")
-    if keys > kind.most_keys or lists > _MOST_VALUES or body.count(b",") > _MOST_COMMAS:
-        raise SchemaError(
-            f"the question holds more than {kind.most_keys:,} keys, {_MOST_VALUES:,} lists and objects or "
-            f"{_MOST_COMMAS:,} values. "
-            f"Ask in several parts. {_COLUMNS_OR_STORE}"
-        )
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
-
-
-async def _from_form(body: Body, kind: type[Q]) -> tuple[Q, bytes | None, str]:
-    onnx_gate(body.request).check()  # before 24 MiB are taken apart
-
-    async def whole() -> AsyncGenerator[bytes, None]:
-        yield body.content
-
-    parser = _InMemory(body.request.headers, whole(), max_files=1, max_fields=1, max_part_size=MAX_FORM_BYTES)
-    try:
-        form = await parser.parse()
-    except (MultiPartException, KeyError, UnicodeError, ValueError) as error:
-        raise HTTPException(400, f"the form is damaged ({error}). Send question and onnx.") from None
-    file = _field(form, "onnx", UploadFile)
-    text = _field(form, "question", str)
-    if text is None and kind.form_without_question:
-        text = "{}"
-    if text is None:
-        raise SchemaError(
-            "the form has no question. Send it as JSON in the field question, the file as onnx."
-        )
-    question = _validated(text.encode("utf-8", "surrogatepass"), kind)
-    if file is None:
-        return question, None, "upload"
-    return question, await file.read(), file.filename or "upload"
-
-
-F = TypeVar("F", str, UploadFile)
-
-
-def _field(form: FormData, name: str, kind: type[F]) -> F | None:
-    for known in form:
-        if known not in ("question", "onnx"):
-            raise SchemaError(f"the form has a field {known[:80]!r}. Valid: question (JSON), onnx (a file).")
-    value = form.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise SchemaError(f"the form's {name} is no {'file' if kind is UploadFile else 'text'}.")
-    return value
-
-
-async def _table(
-    request: Request,
-    question: PredictionQuestion | ComparisonQuestion | ExplanationQuestion | OwnCnn,
-    file: bytes | None,
-    name: str,
-) -> LayerTable:
-    named = None if isinstance(question, OwnCnn) else (question.cnn, question.data_set)
-    onnx = file if file is not None else question.onnx
-    if sum(value is not None for value in (named and named[0], question.layer_table, onnx)) != 1:
-        ways = "as layer_table or as onnx" if named is None else "as cnn (a name), as layer_table or as onnx"
-        raise SchemaError(f"Give one CNN: {ways}.")
-    if named is not None and named[0] is not None:
-        return zoo_table(named[0], question.image_size, named[1])
-    if question.layer_table is not None:
-        return of_size(inline_table(question.layer_table), question.image_size)
-    content = file if file is not None else _decoded(question.onnx or "")
-    if len(content) > MAX_ONNX_BYTES:
-        raise HTTPException(
-            413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
-        )
-    return await read_apart(request, content, _plain(name), question.image_size)
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise SchemaError("onnx is not base64. Encode the file, or send it as multipart/form-data.") from None
-
-
-def _plain(name: str) -> str:
-    """A file's name without folders, its ending and what is neither letter nor digit."""
-    stem = re.split(r"[/\\]", name)[-1].removesuffix(".onnx")
-    return re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
+    options = {
+        name: getattr(asked, name) for name in options_of(Question) if name in type(asked).model_fields
+    }
+    own = {
+        "image_size": None,  # the table has its own
+        "anchors": [each.model_dump(exclude_none=True) for each in asked.anchors],
+        "measurements": known,
+        "model": served,
+        "offers": offers,
+    }
+    return Question(table, gpus, asked.batch_sizes, **{**options, **own})

@@ -18,7 +18,7 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from waiting import wait_until
+from waiting import wait_until  # noqa: E402 - beside this file
 
 # How long an example takes is the machine's affair.
 hypothesis.settings.register_profile(

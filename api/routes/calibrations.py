@@ -1,7 +1,6 @@
 """`/v1/calibrations`: answers from measurements of a GPU that the served model does not know, such as a quick profile.
 
-Included by the application; calls the predictions' answer with these measurements, in a thread behind the gate. The
-rows come with the question, and then nothing is stored and no key needed, or from the store.
+The rows come with the question, and then nothing is stored and no key needed, or from the store.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from pydantic_core import to_json
 from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
-from api.calibrated import Calibrations
-from api.measured import table_sent
 from api.openapi import question_body
-from api.predicting import measured_answer, parts_of
-from api.questions import body_of, question_of
-from api.routes.measurements import gate_of
-from api.schemas import CalibrationQuestion, StoredRows
-from api.store.intake import rows_of
+from api.parsing import body_of, question_of
+from api.questions import CalibrationQuestion, StoredRows, core_question
+from api.routes.predictions import predicted
+from api.serving import ServingState, serving_of
 from api.store.measurements import find_rows, frame_of
-from api.store.upload_tables import MAX_ROWS
+from api.store.uploads import MAX_ROWS, rows_of, table_sent
+from predictor.answers.question import OwnMeasurements
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
@@ -62,23 +59,29 @@ async def calibrate(request: Request) -> Response:
     correct it.
     """
     question, table = await question_of(await body_of(request), CalibrationQuestion)
-    state = request.app.state
-    if not hasattr(state, "calibrations"):
-        state.calibrations = Calibrations()
-    content = await gate_of(request).run(_answer, question, table, state)
+    content = await serving_of(request).upload_queue.run(_answer, question, table, request.app.state)
     return Response(content, media_type="application/json")
 
 
-def _answer(question: CalibrationQuestion, table: LayerTable, state: Any) -> bytes:
-    model = state.served.current
-    given = _stored(question.stored, state.store) if question.stored else _sent(question.measurements)
-    asked = question.model_copy(update={"gpus": question.gpus or sorted(set(given.frame["gpu"]))})
-    parts = parts_of(asked, state.settings.max_rows)
-    fitted = state.calibrations.fit(given.frame, given.name, model)
+def _answer(asked: CalibrationQuestion, table: LayerTable, state: Any) -> bytes:
+    serving: ServingState = state.serving
+    given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
+    gpus = asked.gpus or sorted(set(given.frame["gpu"]))
+    fitted = _fitted(given, serving)
+    question = core_question(asked, table, gpus, fitted, serving.model.current, serving.offers)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
-    content = measured_answer(asked, table, parts, fitted, state.answering.of(model)) | {"measured": measured}
-    return to_json(content, inf_nan_mode="constants")
+    content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
+    return to_json(content, inf_nan_mode="null")
+
+
+def _fitted(given: _Given, serving: ServingState) -> OwnMeasurements:
+    """The measurements fitted on top of the served model, once for all questions about the same rows."""
+    key = (given.name, serving.model.version)
+    found = serving.fits.get(key)
+    if found is None:
+        found = serving.fits[key] = OwnMeasurements.of(given.frame, serving.model.current)
+    return found
 
 
 def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:

@@ -1,7 +1,4 @@
-"""What can be asked about: GPUs, offers, CNNs, data sets and the models that answer.
-
-Included by the application; calls the core's catalogues. Everything here is read once and kept.
-"""
+"""What a question may name: GPUs, offers, CNNs, data sets; and the model that answers. All of it is read once."""
 
 from functools import cache
 from typing import Annotated, Any
@@ -10,8 +7,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from api.known_names import unknown_parameters
-from api.problems import InvalidFieldsError
+from api.problems import only_known_parameters
+from api.serving import serving_of
 from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
 from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
 from predictor.catalogue.offers import Offer
@@ -19,19 +16,14 @@ from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
-from predictor.models.served import METHODS, Model
+from predictor.models.registry import METHODS
+from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
 
 __all__ = ["router"]
 
 
-async def _only_known_parameters(request: Request) -> None:
-    unknown = unknown_parameters(request)
-    if unknown:
-        raise InvalidFieldsError(unknown)
-
-
-router = APIRouter(prefix="/v1", tags=["catalogue"], dependencies=[Depends(_only_known_parameters)])
+router = APIRouter(prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)])
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 
@@ -91,7 +83,7 @@ async def gpus(
             f"no generation is called {generation!r}. Nearest: {nearest(generation, generations())}; "
             f"known: {', '.join(generations())}."
         )
-    model = request.app.state.served.current
+    model = serving_of(request).model.current
     chosen = [gpu for gpu in all_gpus() if generation is None or gpu.generation == generation.casefold()]
     return [_known_gpu(gpu, model) for gpu in chosen]
 
@@ -99,7 +91,7 @@ async def gpus(
 @router.get("/gpus/{name}", summary="One GPU, by any of its names")
 async def gpu(request: Request, name: str) -> KnownGpu:
     """All that is known of it, with its sources."""
-    return _known_gpu(find_gpu(name[:200]), request.app.state.served.current)
+    return _known_gpu(find_gpu(name[:200]), serving_of(request).model.current)
 
 
 @router.get("/offers", summary="What GPUs cost to rent")
@@ -108,7 +100,7 @@ async def offers(request: Request, gpu: _Name | None = None, historic: bool = Fa
     wanted = None if gpu is None else find_gpu(gpu).name
     chosen = [
         offer
-        for offer in request.app.state.offers
+        for offer in serving_of(request).offers
         if (historic or not offer.historic) and wanted in (None, offer.gpu)
     ]
     return sorted(chosen, key=lambda offer: offer.usd_per_hour)
@@ -144,7 +136,7 @@ async def data_sets() -> list[TrainingSet]:
 @router.get("/models", summary="The models that answer")
 async def models(request: Request) -> list[ModelCard]:
     """The model that answers now, with its accuracy on groups that its fit never saw."""
-    served = request.app.state.served
+    served = serving_of(request).model
     model: Model = served.current
     return [
         ModelCard(

@@ -1,18 +1,17 @@
 """`POST /v1/cnns`: a CNN of one's own as the layer table that every question takes, with its sums. Nothing is stored.
 
-Included by the application; calls the reader of questions and the core's arithmetic. Whoever asks several questions
-about an ONNX file sends it here once, and then its layers.
+A client with several questions about an ONNX file sends it here once, and then its layers.
 """
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
-from api.layer_tables import as_sent
+from api.layer_tables import LayerTableIn, as_sent
 from api.openapi import question_body
-from api.questions import body_of, question_of
-from api.schemas import LayerTableIn, OwnCnn
-from api.workers import run_apart
+from api.parsing import body_of, question_of
+from api.questions import OwnCnn
+from api.serving import serving_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.work import cnn_flops
 
@@ -46,7 +45,7 @@ async def read(request: Request) -> Response:
     A multiply-add counts as two operations; training is the forward pass and both backward passes. Nothing is stored.
     """
     _, table = await question_of(await body_of(request), OwnCnn)
-    return Response(await run_apart(request, _answer, table), media_type="application/json")
+    return Response(await serving_of(request).model_queue.run(_answer, table), media_type="application/json")
 
 
 def _answer(table: LayerTable) -> bytes:
@@ -58,4 +57,4 @@ def _answer(table: LayerTable) -> bytes:
         "training_flops_per_image": cnn_flops(table, 1),
         "layer_table": as_sent(table),
     }
-    return to_json(content, inf_nan_mode="constants")
+    return to_json(content, inf_nan_mode="null")

@@ -1,21 +1,19 @@
-"""`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give.
+"""`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give."""
 
-Included by the application; calls the core's `explain`, whose answers these are, field by field.
-"""
-
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from api.answers import ExplanationAnswer
-from api.kept_answers import NO_OPTIONS, kept_or_answered
-from api.measured import measured
 from api.openapi import question_body
-from api.schemas import MAX_EXPLAINED_GPUS, ExplanationQuestion
+from api.parsing import answered, fitted
+from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
 from predictor.answers.explain import explain
-from predictor.answers.question import gpus_of
-from predictor.answers.scope import coverage_of
+from predictor.answers.question import Question
+from predictor.answers.scope import scope_of
+from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
@@ -40,39 +38,40 @@ async def explanations(request: Request) -> Response:
     Time by class of operators, what bounds the iteration, the law of small batches, where measured algorithms switch,
     and every other precision and memory format that the GPU has. Times are those of `/v1/predictions`.
     """
-    return await kept_or_answered(request, "explanation", ExplanationQuestion, _answer)
+    return await answered(request, ExplanationQuestion, _answer)
 
 
-def _answer(question: ExplanationQuestion, table: LayerTable, model: Model) -> bytes:
-    gpus = gpus_of(question.gpus, question.precision)
-    if len(gpus) > MAX_EXPLAINED_GPUS:
-        raise OutOfRangeError(
-            f"{len(gpus)} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+def _answer(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+    question = core_question(asked, table, asked.gpus, None, model, offers)
+    _check_work(question, table)  # before measurements are fitted
+    question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
+    found, scope = explain(question)
+    covers = [
+        scope_of(
+            question,
+            model,
+            {"precision": [each.precision], "host": [each.host], "trained_on": [each.trained_on]},
         )
-    sizes = set(question.batch_sizes)
-    work = len(table) * len(gpus) * len(sizes)
-    if work > _MOST_WORK:
-        raise OutOfRangeError(
-            f"{len(table):,} layers x {len(gpus)} GPUs x {len(sizes)} batch sizes are {work:,}; at most {_MOST_WORK:,} "
-            "are explained at once. Ask in several parts."
-        )
-    options = question.model_dump(exclude=NO_OPTIONS)
-    found = explain(
-        table,
-        gpus,
-        question.batch_sizes,
-        **options,
-        anchors=[each.model_dump(exclude_none=True) for each in question.anchors],
-        measurements=measured(question.measurements, model),
-        model=model,
-    )
-    covers = [coverage_of(each.host, model=model, trained_on=[each.trained_on], **options) for each in found]
-    together = coverage_of(
-        found[0].host, model=model, trained_on=[each.trained_on for each in found], **options
-    )
+        for each in found
+    ]
     content = {
         "covers": covers,
-        "covers_together": together,
+        "covers_together": scope,
         "explanations": [asdict(each) for each in found],
     }
-    return to_json(content, inf_nan_mode="constants")
+    return to_json(content, inf_nan_mode="null")
+
+
+def _check_work(question: Question, table: LayerTable) -> None:
+    """Refuse what would take more than some seconds."""
+    gpus, sizes = len(question.devices()), len(question.batch_sizes)
+    if gpus > MAX_EXPLAINED_GPUS:
+        raise OutOfRangeError(
+            f"{gpus} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+        )
+    work = len(table) * gpus * sizes
+    if work > _MOST_WORK:
+        raise OutOfRangeError(
+            f"{len(table):,} layers x {gpus} GPUs x {sizes} batch sizes are {work:,}; at most {_MOST_WORK:,} "
+            "are explained at once. Ask in several parts."
+        )

@@ -1,13 +1,11 @@
-"""`/healthz` and `/readyz`: whether the process lives, and whether it can answer.
-
-Included by the application; calls the served model and the store.
-"""
+"""`/healthz` and `/readyz`: whether the process lives, and whether it can answer."""
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from sqlalchemy import Engine, text
 
+from api.serving import serving_of
 from predictor.errors import StoreError
 
 __all__ = ["router"]
@@ -40,7 +38,7 @@ async def healthz() -> Response:
 @router.get("/readyz", summary="Whether it can answer")
 async def readyz(request: Request) -> Ready:
     """Answers 503 while the store cannot be reached; a damaged new model is reported, for the old one answers."""
-    served, store = request.app.state.served, request.app.state.store
+    served, store = serving_of(request).model, request.app.state.store
     if store is not None:
         await run_in_threadpool(_ask, store)
     card = served.current.card

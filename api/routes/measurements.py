@@ -1,41 +1,72 @@
 """`/v1/measurements`: upload what `epochcast profile` measured, and find what others uploaded.
 
-Included by the application; calls the store, in threads. An upload is answered when it is committed, and only then; one
-that is sent again, because its answer was lost, changes nothing.
+An upload is answered when it is committed, and only then; one that is sent again, because its answer was lost, changes
+nothing. A request that writes needs an API key, which is looked up each time, so that a revoked one is refused at once.
 """
 
 import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response, Security
+from fastapi.concurrency import run_in_threadpool
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
-from api.access import Uploader, store_of
 from api.bodies import read_body
-from api.intake_gate import Gate
-from api.store.intake import rows_of
+from api.serving import serving_of
+from api.store.keys import ApiKey, find_key
 from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
-from api.store.upload_tables import Table, csv_table, json_table
-from api.workers import shared_turn
+from api.store.uploads import Table, csv_table, json_table, rows_of
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
 
-__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "gate_of", "router"]
+__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "router"]
 
 MAX_BODY_BYTES = 16 * 2**20
-_SMALL_BYTES = 100_000  # checked in some 0.05 s, for which predictions can wait
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
+_BEARER = HTTPBearer(
+    auto_error=False,
+    description="An API key that `epochcast keys add` made: `Authorization: Bearer epochcast_...`",
+)
+
 router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
+
+
+def _store_of(request: Request) -> Engine:
+    store: Engine | None = request.app.state.store
+    if store is None:
+        raise HTTPException(503, "this service runs without a measurement store. Set EPOCHCAST_STORE.")
+    return store
+
+
+async def _uploader(
+    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
+) -> ApiKey:
+    """Find the key of a request that writes; HTTPException 401 where there is none, 403 where it was revoked."""
+    found = (
+        None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
+    )
+    if found is None:
+        problem = "no API key is given" if given is None else "this API key is not known"
+        raise HTTPException(
+            401,
+            f"{problem}. Send 'Authorization: Bearer KEY'; the operator of the service makes keys: "
+            "`epochcast keys add`.",
+            {"WWW-Authenticate": "Bearer"},
+        )
+    if found.revoked_at is not None:
+        raise HTTPException(403, f"the API key of {found.name!r} was revoked on {found.revoked_at[:10]}.")
+    request.state.api_key = found.name
+    return found
 
 
 class UploadReceipt(BaseModel):
@@ -116,7 +147,7 @@ class Filters(BaseModel):
         }
     },
 )
-async def upload(request: Request, key: Uploader) -> UploadReceipt:
+async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
     """Store rows of the measurement table, CSV or JSON, gzipped if you like; all of them or none.
 
     A row that is there already is not stored again, whoever sent it. Answered when committed.
@@ -124,11 +155,10 @@ async def upload(request: Request, key: Uploader) -> UploadReceipt:
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    gate = gate_of(request)
-    gate.check()  # before 16 MiB are read
+    queue = serving_of(request).upload_queue
+    queue.check()  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
-    turn = shared_turn(request) if len(body) <= _SMALL_BYTES else nullcontext()
-    receipt = await gate.run_in(turn, _store, store_of(request), _FORMS[form], body, key.id)
+    receipt = await queue.run(_store, _store_of(request), _FORMS[form], body, key.id)
     return UploadReceipt(
         upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
     )
@@ -146,11 +176,11 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
     asked = filters.asked()
-    gate = _gate_of(request, "reading_gate")
-    page = await gate.run(find_rows, store_of(request), asked, filters.after, filters.limit)
+    queue = serving_of(request).download_queue
+    page = await queue.run(find_rows, _store_of(request), asked, filters.after, filters.limit)
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await gate.run(write, page.rows, following)
+    content = await queue.run(write, page.rows, following)
     headers = {"Link": f'<{following}>; rel="next"'} if following else {}
     media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
     return Response(content, media_type=media_type, headers=headers)
@@ -158,19 +188,6 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 
 def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> Receipt:
     return store_rows(store, rows_of(form(body))[1], key_id)
-
-
-def gate_of(request: Request) -> Gate:
-    """Give the application's gate before all that checks measurements."""
-    return _gate_of(request, "intake_gate")
-
-
-def _gate_of(request: Request, name: str) -> Gate:
-    state = request.app.state
-    if not hasattr(state, name):
-        setattr(state, name, Gate())
-    gate: Gate = getattr(state, name)
-    return gate
 
 
 def _next(request: Request, page: Page) -> str | None:

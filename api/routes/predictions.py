@@ -1,29 +1,30 @@
-"""`POST /v1/predictions`: how long an epoch takes, what it costs, whether it fits, for many GPUs and batch sizes.
-
-Included by the application; calls the core's `predict`, or, where nobody brought measurements, its columns from kept
-forecasts. Both give the same numbers, field by field.
-"""
+"""`POST /v1/predictions`: how long an epoch takes, what it costs, whether it fits, for many GPUs and batch sizes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from api.answering import Answering, packed
-from api.answers import PredictionAnswer
-from api.measured import measured
+from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.openapi import question_body
-from api.predicting import Part, key_of, known_forecast, made_forecast, measured_answer, parts_of
-from api.questions import body_of, question_of
-from api.schemas import PredictionQuestion
-from api.workers import answer_gate, run_apart
+from api.parsing import answered, fitted
+from api.questions import PredictionQuestion, core_question
+from predictor.answers.predict import COLUMNS, Answer, answer
+from predictor.answers.question import Question, gpus_of
+from predictor.catalogue.devices import Gpu, precisions_of
+from predictor.catalogue.offers import Offer
+from predictor.checks import as_list
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.models.served import Model
 
-__all__ = ["router"]
+__all__ = ["predicted", "router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
-
-_GZIP = b"\x1f\x8b"  # no JSON begins so
 
 
 @router.post(
@@ -38,49 +39,79 @@ async def predictions(request: Request) -> Response:
     The CNN is a name of the zoo, a layer table, or an ONNX file (base64, or as a file in a form). Every combination of
     precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
     """
-    state = request.app.state
-    answering: Answering = state.answering.of(state.served.current)
-    state.answering = answering
-    body = await body_of(request)
-    accepted = request.headers.get("accept-encoding", "")
-    asked = (body.content, "gzip" in accepted)
-    known = answering.answers.find(asked) if body.is_json else None
-    if known is not None:
-        return _response(known)
-    question, table = await question_of(body, PredictionQuestion)
-    answer = packed(await _answer(request, question, table, answering), accepted)
-    if body.is_json:
-        answering.answers.keep(asked, answer, len(body.content) + len(answer))
-    return _response(answer)
+    answer = partial(_answer, max_rows=request.app.state.settings.max_rows)
+    return await answered(request, PredictionQuestion, answer)
 
 
-async def _answer(
-    request: Request, question: PredictionQuestion, table: LayerTable, answering: Answering
+def _answer(
+    asked: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
 ) -> bytes:
-    key, max_rows = key_of(question, table), request.app.state.settings.max_rows
-    forecast = answering.prepared.find(key) if key is not None else None
-    if forecast is None:
-        answer_gate(
-            request
-        ).check()  # where the model is asked too much, other epochs of what is known are still answered
-        parts = parts_of(question, max_rows)
-        if question.anchors or question.measurements:
-            return await run_apart(request, _measured, question, table, parts, answering)
-        forecast = known_forecast(question, table, parts, answering) if key is not None else None
-        if forecast is None:
-            forecast = await run_apart(request, made_forecast, question, table, parts, answering)
-        if key is not None:
-            answering.prepared.keep(key, forecast, forecast.n_bytes)
-    return forecast.answer(question, answering)
+    question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
+    return to_json(predicted(asked, question, max_rows), inf_nan_mode="null")
 
 
-def _measured(
-    question: PredictionQuestion, table: LayerTable, parts: Sequence[Part], answering: Answering
-) -> bytes:
-    own = measured(question.measurements, answering.model)
-    return to_json(measured_answer(question, table, parts, own, answering), inf_nan_mode="constants")
+def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
+    """The answer to a core question in every precision and memory format that was asked.
+
+    Raises
+    ------
+    OutOfRangeError
+        If these are more than `max_rows` rows, or a GPU has none of the precisions.
+    EpochcastError
+        As of `predictor.answers.predict.answer`.
+    """
+    parts, left_out = _parts(asked, question)
+    rows = len(question.batch_sizes) * sum(len(as_list(part.gpus)) for part in parts)
+    if rows > max_rows:
+        raise OutOfRangeError(
+            f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
+        )
+    answers = [answer(part) for part in parts]
+    content = _rows(answers) if asked.form == "rows" else _columns(answers)
+    return {"covers": [each.scope for each in answers], "left_out": left_out, **content}
 
 
-def _response(content: bytes) -> Response:
-    headers = {"Content-Encoding": "gzip"} if content.startswith(_GZIP) else None
-    return Response(content, media_type="application/json", headers=headers)
+def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
+    """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
+    several: list[str | None] = [*dict.fromkeys(asked.precisions)] if asked.precisions else [None]
+    chosen, left_out = _gpus([str(each) for each in as_list(question.gpus)], several)
+    parts = [
+        replace(question, gpus=chosen[precision], precision=precision, memory_format=memory_format)
+        for precision, memory_format in product(several, dict.fromkeys(asked.memory_formats))
+        if chosen[precision]
+    ]
+    return parts, left_out
+
+
+def _gpus(
+    names: list[str], precisions: Sequence[str | None]
+) -> tuple[dict[str | None, list[Gpu]], list[dict[str, str]]]:
+    """The GPUs of each precision; of several, those that a GPU lacks are left out, provided that it has one."""
+    if len(precisions) == 1 or any(name.strip().casefold() == "all" for name in names):
+        return {precision: gpus_of(names, precision) for precision in precisions}, []
+    gpus = gpus_of(names)
+    for gpu in gpus:
+        if not {*precisions_of(gpu)} & {*precisions}:
+            raise OutOfRangeError(
+                f"{gpu.name} has none of {', '.join(map(str, precisions))}. It has: {', '.join(precisions_of(gpu))}."
+            )
+    left_out = [
+        {"gpu": gpu.name, "precision": str(precision), "why": f"the GPU has {', '.join(precisions_of(gpu))}"}
+        for precision, gpu in product(precisions, gpus)
+        if precision not in precisions_of(gpu)
+    ]
+    return {
+        precision: [gpu for gpu in gpus if precision in precisions_of(gpu)] for precision in precisions
+    }, left_out
+
+
+def _rows(answers: Sequence[Answer]) -> dict[str, Any]:
+    return {"rows": [row for each in answers for row in each.records()]}
+
+
+def _columns(answers: Sequence[Answer]) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        name: [value for each in answers for value in each.columns[name]] for name in COLUMNS
+    }
+    columns |= {name: coded(columns[name]) for name in TEXT_COLUMNS}
+    return {"n_rows": sum(map(len, answers)), "columns": columns}

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Engine, Select, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from api.store.engine import reading, writing
-from api.store.intake import Row
 from api.store.keys import now
 from api.store.tables import SEARCHABLE, api_keys, measurements, uploads
+from api.store.uploads import Row
 from predictor.errors import DataError, SchemaError
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +94,8 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
     shared = _Shared(_checked_defaults(defaults))
     header, rows = _read_rows(Path(in_csv))
     answers: list[tuple[object, ...]] = [()] * len(rows)
-    for cells, members in _grouped(header, rows, answers).items():
-        _answer_group(dict(zip(shared.columns, cells, strict=True)), members, answers, shared)
+    for members in _grouped(header, rows, answers):
+        _answer_group(members, answers, shared)
     _write_rows(Path(out_csv), header, rows, answers)
     return sum(1 for each in answers if each[-1])
 
@@ -137,8 +138,12 @@ class _Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Members:
-    """Rows of one group: where they stand, and their own cells: batch size, samples, validation samples."""
+    """Rows of one group: the cells that they share by column, where they stand, and their own cells.
 
+    Their own are batch size, samples and validation samples.
+    """
+
+    shared: dict[str, str]
     positions: list[int] = field(default_factory=list)
     cells: list[tuple[str, str, str]] = field(default_factory=list)
 
@@ -149,37 +154,28 @@ def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(question, name) for name in defaults}
 
 
-def _grouped(
-    header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]
-) -> dict[tuple[str, ...], _Members]:
+def _grouped(header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]) -> list[_Members]:
     """Rows by what they share; a row with too few or too many cells is answered with its error here."""
-    places = [header.index(name) if name in header else -1 for name in _Shared.columns]
-    own = [header.index(name) if name in header else -1 for name in ("batch_size", *_OF_EPOCH)]
-    size_at, samples_at, validation_at = own
+    present = [name for name in _Shared.columns if name in header]
+    shared_cells = itemgetter(*(header.index(name) for name in present))
+    own = [header.index(name) if name in header else len(header) for name in ("batch_size", *_OF_EPOCH)]
+    own_cells = itemgetter(*own)
     width = len(header)
     groups: dict[tuple[str, ...], _Members] = {}
     for position, row in enumerate(rows):
         if len(row) != width:
             answers[position] = _failed(f"the row has {len(row)} cells, the header {width}.")
             continue
-        shared = tuple([row[place] if place >= 0 else "" for place in places])
+        shared = shared_cells(row)
         members = groups.get(shared)
         if members is None:
-            members = groups[shared] = _Members()
+            members = groups[shared] = _Members(dict(zip(present, shared, strict=True)))
         members.positions.append(position)
-        members.cells.append(
-            (
-                row[size_at],
-                row[samples_at] if samples_at >= 0 else "",
-                row[validation_at] if validation_at >= 0 else "",
-            )
-        )
-    return groups
+        members.cells.append(own_cells([*row, ""]))  # a column that the file lacks is an empty cell
+    return list(groups.values())
 
 
-def _answer_group(
-    cells: dict[str, str], members: _Members, answers: list[tuple[object, ...]], shared: _Shared
-) -> None:
+def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: _Shared) -> None:
     """Fill in the answers of rows that share CNN, GPU and mode: one question for all their batch sizes."""
     numbers: dict[tuple[str, str, str], tuple[int, int, int]] = {}
     found: dict[tuple[str, str, str], tuple[object, ...]] = {}
@@ -190,7 +186,7 @@ def _answer_group(
             found[own] = _failed(str(error))
     if numbers:
         try:
-            found |= _answered(cells, numbers, shared)
+            found |= _answered(members.shared, numbers, shared)
         except EpochcastError as error:
             found |= dict.fromkeys(numbers, _failed(str(error)))
     for position, own in zip(members.positions, members.cells, strict=True):
@@ -225,7 +221,7 @@ def _answered(
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*time, epoch if samples else "", words, method, reasons[i], "")
+        own: (*map(repr, time), repr(epoch) if samples else "", words, method, reasons[i], "")
         for own, time, epoch, samples, i in zip(
             numbers, times.T.tolist(), epochs, rows[:, 1].tolist(), at.tolist(), strict=True
         )
@@ -234,13 +230,13 @@ def _answered(
 
 def _question(cells: dict[str, str], batch_sizes: list[int], shared: _Shared) -> Question:
     for name, only in _FIXED.items():
-        if cells[name].strip().casefold() not in ("", only):
+        if cells.get(name, "").strip().casefold() not in ("", only):
             raise OutOfRangeError(
                 f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
             )
     options = options_of(Question)
     given = {name: cells[name] for name in options if cells.get(name, "").strip()}
-    anchor = {name: cells[_ANCHOR + name] for name in ANCHOR_FIELDS if cells[_ANCHOR + name].strip()}
+    anchor = {name: cells[_ANCHOR + name] for name in ANCHOR_FIELDS if cells.get(_ANCHOR + name, "").strip()}
     more = {"anchors": [anchor]} if anchor else {}
     usual = {name: value for name, value in shared.defaults.items() if name not in _OF_EPOCH}
     question = Question(cells["cnn"], cells["gpu"], batch_sizes, **(usual | given | more))

@@ -1,7 +1,8 @@
 """A service in this process, without a store, for tests of everything that needs none."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -24,3 +25,16 @@ def client(settings: Settings) -> Iterator[TestClient]:
     """A client of a running service."""
     with TestClient(create_app(settings)) as found:
         yield found
+
+
+@pytest.fixture
+def another_model(client: TestClient) -> Iterator[Callable[..., None]]:
+    """Serve a model with another card until the test ends."""
+    served = client.app.state.serving.model
+    before = served.current
+
+    def serve(**card: object) -> None:
+        served.serve(replace(before, card=before.card | card))
+
+    yield serve
+    served.serve(before)

@@ -1,41 +1,32 @@
-"""While the model is asked too much: what is known is still answered, what is not is told when to come back."""
+"""While the model is asked too much: kept answers are given, other questions are refused."""
 
 import pytest
 
-from api.intake_gate import Gate
+from api.serving import Queue
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
 
 
-class FullGate(Gate):
-    """Lets nobody in."""
+class FullQueue(Queue):
+    """Refuses every call."""
 
     full = True
 
 
 @pytest.fixture
 def busy(client, monkeypatch):
-    """Let nobody in any more."""
+    """Fill a queue of the service."""
 
-    def now(*gates):
-        for name in gates:
-            monkeypatch.setattr(client.app.state, name, FullGate(), raising=False)
+    def now(name):
+        monkeypatch.setattr(client.app.state.serving, name, FullQueue())
 
     return now
 
 
 def test_an_answer_that_is_kept_is_given(client, busy):
     answer = client.post("/v1/predictions", json=ASKED)
-    busy("answer_gate")
+    busy("model_queue")
     assert client.post("/v1/predictions", json=ASKED).content == answer.content
-
-
-def test_other_epochs_of_what_is_known_are_answered(client, busy):
-    client.post("/v1/predictions", json=ASKED)
-    busy("answer_gate")
-    found = client.post("/v1/predictions", json=ASKED | {"samples": 12_345})
-    assert found.status_code == 200
-    assert found.json()["rows"][0]["epoch_time_s"] > 0
 
 
 @pytest.mark.parametrize(
@@ -48,12 +39,12 @@ def test_other_epochs_of_what_is_known_are_answered(client, busy):
     ],
 )
 def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
-    busy("answer_gate")
+    busy("model_queue")
     answer = client.post(f"/v1/{path}", json=question)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
 
 
 def test_a_file_is_refused_before_it_is_read(client, busy):
-    busy("onnx_gate")
+    busy("onnx_queue")
     files = {"onnx": ("x.onnx", b"no onnx at all")}
     assert client.post("/v1/cnns", files=files).status_code == 503

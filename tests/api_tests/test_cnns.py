@@ -5,8 +5,7 @@ import base64
 import pytest
 from pydantic_core import to_json
 
-from api.layer_tables import as_sent, inline_table
-from api.schemas import LayerTableIn
+from api.layer_tables import LayerTableIn, as_sent, inline_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import from_onnx
 from predictor.operators.work import cnn_flops

@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pytest
 
 from predictor.answers.compare import compare
-from predictor.models.served import Model
+from predictor.answers.question import Plan, Question
 
 ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
 
@@ -24,9 +24,10 @@ ASKED = {"cnn": "resnet50", "batch_sizes": [32, 64], "data_set": "imagenet"}
 def test_answers_are_those_of_the_core(client, options):
     response = client.post("/v1/comparisons", json=ASKED | options)
     assert response.status_code == 200, response.text
-    core = {"data_set": "imagenet"} | options
-    expected = compare("resnet50", [32, 64], **core)
-    assert response.json()["rows"] == json.loads(json.dumps([asdict(row) for row in expected]))
+    plan, rest = Plan.of({"data_set": "imagenet"} | options)
+    expected = compare(Question("resnet50", None, [32, 64], **rest), plan)
+    assert response.json()["rows"] == json.loads(json.dumps([asdict(row) for row in expected.rows]))
+    assert response.json()["covers"] == expected.scope
 
 
 def test_chosen_gpus_alone_are_compared(client):
@@ -47,11 +48,8 @@ def test_wishes_are_bounded(client, change):
     assert found["errors"][0]["field"] == next(iter(change))
 
 
-def test_the_same_comparison_is_the_same_until_another_model_is_served(client, monkeypatch):
+def test_the_same_comparison_is_the_same_until_another_model_is_served(client, another_model):
     first = client.post("/v1/comparisons", json=ASKED)
     assert client.post("/v1/comparisons", json=ASKED).content == first.content
-    other = Model.load()
-    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
-    changed.card = other.card | {"trained_on": "something else"}
-    monkeypatch.setattr(client.app.state.served, "current", changed)
+    another_model(trained_on="something else")
     assert "something else" in client.post("/v1/comparisons", json=ASKED).json()["covers"]

@@ -5,9 +5,9 @@ from dataclasses import asdict
 import pytest
 from pydantic_core import from_json, to_json
 
-from api.schemas import MAX_EXPLAINED_GPUS
+from api.questions import MAX_EXPLAINED_GPUS
 from predictor.answers.explain import explain
-from predictor.models.served import Model
+from predictor.answers.question import Question
 
 ASKED = {"cnn": "resnet50", "gpus": ["H200", "T4"], "batch_sizes": [64, 1], "data_set": "imagenet"}
 
@@ -17,8 +17,10 @@ def ask(client, **change):
 
 
 def test_explanations_are_the_cores(client):
-    found = explain("resnet50", ["H200", "T4"], [1, 64], data_set="imagenet")
-    assert ask(client).json()["explanations"] == from_json(to_json([asdict(each) for each in found]))
+    found, scope = explain(Question("resnet50", ["H200", "T4"], [1, 64], data_set="imagenet"))
+    answer = ask(client).json()
+    assert answer["explanations"] == from_json(to_json([asdict(each) for each in found]))
+    assert answer["covers_together"] == scope
 
 
 def test_each_gpu_has_its_own_paragraph_of_what_is_covered(client):
@@ -78,12 +80,9 @@ def test_what_makes_no_sense_is_refused(client, change, status, detail):
     assert detail in response.json()["detail"]
 
 
-def test_the_same_explanation_is_the_same_until_another_model_is_served(client, monkeypatch):
+def test_the_same_explanation_is_the_same_until_another_model_is_served(client, another_model):
     first = ask(client, gpus=["T4"])
     assert ask(client, gpus=["T4"]).content == first.content
-    other = Model.load()
-    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
-    changed.card = other.card | {"trained_on": "something else"}
-    monkeypatch.setattr(client.app.state.served, "current", changed)
+    another_model(trained_on="something else")
     explained = ask(client, gpus=["T4"]).json()["explanations"]
     assert explained[0]["trained_on"] == "something else"

@@ -8,12 +8,12 @@ import pytest
 from waiting import PATIENCE_S
 
 from api.main import create_app
-from api.questions import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
+from api.parsing import MAX_COLUMNS_BYTES, MAX_JSON_BYTES
 from api.settings import Settings
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 
-QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32]}
+QUESTION = {"cnn": "resnet18", "gpus": ["L40S"], "batch_sizes": [32], "precisions": ["fp32"]}
 PATHS = ("/v1/predictions", "/v1/calibrations")
 STORED = "`POST /v1/calibrations` with `stored` answers"
 
@@ -91,7 +91,7 @@ def test_what_is_no_table_is_told_both_forms(client):
     assert answer.json()["errors"] == [
         {
             "field": "measurements",
-            "detail": "Input should be a valid array; given: 'a.csv', or: Input should be an object; given: 'a.csv'",
+            "detail": "Input should be a valid array of rows or an object of columns; given: 'a.csv'",
         }
     ]
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from api.layer_tables import as_sent, inline_table
-from api.schemas import LayerTableIn
+from api.layer_tables import LayerTableIn, as_sent, inline_table
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi import HTTPException
 
 from api.limits import Limits, watch_lag
-from api.metrics import Metrics
+from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
 

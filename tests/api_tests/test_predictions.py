@@ -8,7 +8,6 @@ import pytest
 
 from predictor.answers.predict import PredictionRow, predict
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.served import Model
 
 ASKED = {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"}
 
@@ -146,15 +145,12 @@ def test_measurements_sent_along_correct_the_answer(client):
     assert answer["rows"][0]["method"] == "anchored"
 
 
-def test_another_model_answers_from_the_moment_it_is_served(client, monkeypatch):
-    served = client.app.state.served
+def test_another_model_answers_from_the_moment_it_is_served(client, another_model):
     before = ask(client)["rows"][0]["trained_on"]
-    other = Model.load()
-    changed = type(other)(**{name: getattr(other, name) for name in type(other).__slots__})
-    changed.card = other.card | {"trained_on": "something else"}
-    monkeypatch.setattr(served, "current", changed)
+    previous = client.app.state.serving.model.current
+    another_model(trained_on="something else")
     assert ask(client)["rows"][0]["trained_on"] == "something else"
-    monkeypatch.undo()
+    client.app.state.serving.model.serve(previous)
     assert ask(client)["rows"][0]["trained_on"] == before
 
 

@@ -1,6 +1,6 @@
 """Token buckets: bursts pass, then so many a second, each for oneself, in bounded memory."""
 
-from api.rates import Rates, address_of
+from api.limits import Rates, address_of
 
 
 class Clock:
@@ -38,7 +38,7 @@ def test_no_rate_is_no_limit():
 
 
 def test_very_many_addresses_take_bounded_memory(monkeypatch):
-    monkeypatch.setattr("api.rates._MOST_BUCKETS", 10)
+    monkeypatch.setattr("api.limits._MOST_BUCKETS", 10)
     rates = Rates(per_s=1.0, burst=1, clock=Clock())
     for i in range(1000):
         rates.wait_s(i)

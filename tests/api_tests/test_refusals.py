@@ -62,7 +62,7 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
         (404, {"gpus": ["V100"]}, "fits several GPUs"),
         (404, {"cnn": "resnet51"}, "no CNN is called 'resnet51'. Nearest: 'resnet50'"),
         (422, {"data_set": "imagnet"}, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
-        (422, {"samples": 5}, "both samples and data_set are given"),
+        (422, {"samples": 5}, "both samples 5 and data set 'imagenet' are given"),
         (422, {"cnn": None}, "Give one CNN"),
         (422, {"onnx": "AAAA"}, "cnn and onnx are given"),
         (422, {"cnn": None, "onnx": "no base64!"}, "onnx is not base64"),
@@ -78,7 +78,7 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
         (422, {"cnn": None, "image_size": 9, "layer_table": {"image_size": 8, "layers": [LAYER]}}, "for 8 pixels"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"index": 3}]}}, "layers[0]: index is 3"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"inputs": [0]}]}}, "inputs names row 0"),
-        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"kind": "relu"}]}}, "kind is what an activation has"),
+        (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"kind": "relu"}]}}, "an activation has a kind"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"parameters": None}]}}, "parameters is missing"),
         (422, {"cnn": None, "layer_table": {"layers": [LAYER | {"in_channels": 0}]}}, "in_channels is 0"),
         (422, {"cnn": None, "layer_table": {"image_size": 8, "layers": [{"type": "pad"}]}}, "has no"),
@@ -151,7 +151,7 @@ def test_a_damaged_form_is_refused(client):
     [
         ({"batch_sizes": []}, "after validation, not 0; give one or several, such as [32, 64]"),
         ({"gpus": []}, "`GET /v1/gpus` lists them"),
-        ({"samples": 5}, "both samples and data_set are given. Give one of them."),
+        ({"samples": 5}, "both samples 5 and data set 'imagenet' are given. Pass one of them."),
         ({"batchsizes": [1]}, "batchsizes: Extra inputs are not permitted. Nearest: 'batch_sizes'"),
         ({"anchor": []}, "anchor: Extra inputs are not permitted. Nearest: 'anchors'"),
     ],
@@ -217,7 +217,7 @@ def test_every_error_of_the_tree_has_a_status():
 
 def test_a_damaged_new_model_is_reported_while_the_old_one_answers(client, monkeypatch):
     assert client.get("/readyz").json()["model_problem"] is None
-    monkeypatch.setattr(client.app.state.served, "problem", "the file is damaged. Refit it.")
+    monkeypatch.setattr(client.app.state.serving.model, "problem", "the file is damaged. Refit it.")
     found = client.get("/readyz")
     assert (found.status_code, found.json()["model_problem"]) == (200, "the file is damaged. Refit it.")
     assert client.get("/healthz").text == "ok\n"

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from waiting import PATIENCE_S
 
-from api.served_model import ServedModel
+from api.serving import ServedModel
 from predictor.errors import ArtifactError
 from predictor.files import data_file
 

@@ -7,13 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from api.web_page import _FOLDER, POLICY
+from api.pages import FOLDERS, POLICY
 from predictor.answers.bounds import BOUNDS, OVERHEAD, operator_classes_of
 from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.models.layer_times.law import CLASSES
 from predictor.models.served import METHODS
 from predictor.operators.kernels import KERNEL_CLASSES
 
+_FOLDER = FOLDERS["web"]
 _MODULES = sorted(_FOLDER.glob("*.js"))
 _VENDORED = sorted((_FOLDER / "vendor").glob("*.js"))
 

@@ -107,7 +107,7 @@ def test_it_is_yaml_without_doubled_keys():
 
 
 def test_the_process_that_reads_onnx_files_sees_nothing_of_them(compose, monkeypatch):
-    from api.onnx_reader import _environment
+    from api.onnx_process import _environment
 
     names = set(compose["services"]["service"]["environment"])
     for name in names:

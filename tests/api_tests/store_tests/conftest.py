@@ -28,9 +28,8 @@ from waiting import PATIENCE_S, wait_until
 from api.main import create_app
 from api.settings import Settings
 from api.store.engine import open_store
-from api.store.intake import Row, rows_of
 from api.store.keys import add_key, find_key
-from api.store.upload_tables import table_of_rows
+from api.store.uploads import Row, rows_of, table_of_rows
 
 UNLIMITED = {"rate_per_s": 0}
 _OPTIONS = ["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=60"]

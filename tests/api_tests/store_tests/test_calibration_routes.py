@@ -6,16 +6,15 @@ import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
-from api.store.intake import rows_of
 from api.store.keys import add_key, find_key
 from api.store.measurements import store_rows
-from api.store.upload_tables import table_of_rows
+from api.store.uploads import rows_of, table_of_rows
 from predictor.answers.predict import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 
 GPU = "NVIDIA L40S"
-QUESTION = {"cnn": "resnet18", "batch_sizes": [32, 64], "data_set": "imagenet"}
+QUESTION = {"cnn": "resnet18", "batch_sizes": [32, 64], "data_set": "imagenet", "precisions": ["fp32"]}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,13 @@ def stored(store, profile, key_id):
 
 def local(profile, **options):
     rows = predict(
-        "resnet18", GPU, [32, 64], data_set="imagenet", measurements=pd.DataFrame(profile), **options
+        "resnet18",
+        GPU,
+        [32, 64],
+        data_set="imagenet",
+        precision="fp32",
+        measurements=pd.DataFrame(profile),
+        **options,
     )
     return [asdict(row) | {"extrapolates": list(row.extrapolates)} for row in rows]
 
@@ -144,5 +149,10 @@ def test_any_precision_and_form_may_be_asked_as_for_predictions(http, profile):
 
 def test_a_cnn_of_ones_own_may_be_asked_about(http, profile):
     layers = http.get("/v1/cnns/vgg11").json()["layers"]
-    asked = {"layer_table": {"name": "vgg11", "layers": layers}, "batch_sizes": [32], "measurements": profile}
+    asked = {
+        "layer_table": {"name": "vgg11", "layers": layers},
+        "batch_sizes": [32],
+        "precisions": ["fp32"],
+        "measurements": profile,
+    }
     assert http.post("/v1/calibrations", json=asked).json()["rows"][0]["method"] == "layer-times"

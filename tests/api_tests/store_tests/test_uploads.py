@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from api.store.intake import rows_of
-from api.store.upload_tables import csv_table, json_table
+from api.store.uploads import csv_table, json_table, rows_of
 from predictor.errors import EpochcastError, SchemaError, UnknownGpuError
 
 HEADER = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"

@@ -1,6 +1,6 @@
 """Reads an uploaded ONNX file in a process of its own, which may use so much memory and time and no more.
 
-`read_onnx` is called by the routes; `python -m api.onnx_reader` is that process: the file on its standard input, the
+`python -m api.onnx_process` is that process: the file on its standard input, the
 layer table as JSON on its standard output. Whatever a hostile file does to the C++ that parses it, the service lives.
 Nothing of the file is executed or unpickled, and no other file is opened.
 """
@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api.layer_tables import inline_table
-from api.schemas import LayerTableIn
+from api.layer_tables import LayerTableIn, inline_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
@@ -44,7 +43,7 @@ def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: floa
     SchemaError, OutOfRangeError
         If the file cannot be read within the limits, or is for images of another size.
     """
-    command = [sys.executable, "-m", "api.onnx_reader", name, str(image_size or 0), str(int(timeout_s) + 1)]
+    command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(int(timeout_s) + 1)]
     try:
         process = subprocess.run(  # noqa: S603 - our own program; the file goes to its standard input
             command, input=content, capture_output=True, timeout=timeout_s, env=_environment(), check=False

@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from api.logs import logging_json
-from api.observed import SECURITY_HEADERS
+from api.observability import SECURITY_HEADERS, logging_json
 
 
 def test_every_answer_has_safe_headers(client):
@@ -69,7 +68,7 @@ def test_a_request_is_one_line_of_json(client, log):
 
 
 def test_a_failure_is_a_problem_with_the_id_under_which_it_is_logged(client, log, monkeypatch):
-    monkeypatch.setattr(client.app.state, "offers", None)
+    monkeypatch.setattr(client.app.state.serving, "offers", None)
     answer = client.get("/v1/offers", headers={"X-Request-ID": "mine"})
     assert answer.status_code == 500
     assert "mine" in answer.json()["detail"]

@@ -1,0 +1,204 @@
+"""Around every request: an id, a line in the log, Prometheus metrics, safe headers, and an answer to every failure.
+
+`Observed` is the outermost layer and pure ASGI, because a layer that wraps requests and answers in objects costs more
+than a prediction.
+"""
+
+import itertools
+import json
+import logging
+import re
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.problems import problem
+
+__all__ = ["SECURITY_HEADERS", "Metrics", "Observed", "logging_json", "router"]
+
+SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Headers of every answer; docs/security.md says what each prevents."""
+
+_POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_LABELS = ("method", "route", "status")
+
+_REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
+_ACCESS = logging.getLogger("epochcast.access")
+_LOG = logging.getLogger("epochcast")
+_LOGGERS = ("epochcast", "uvicorn.error")
+
+router = APIRouter(tags=["health"])
+
+
+class Metrics:
+    """Prometheus metrics of one application.
+
+    Paths are counted by their route, so that the number of series does not grow with what clients send.
+
+    Attributes
+    ----------
+    in_work : int
+        Requests that have begun and not ended.
+    lag_s : float
+        How late the event loop was when it was last measured, seconds.
+    """
+
+    def __init__(self) -> None:
+        self.in_work, self.lag_s = 0, 0.0
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter("epochcast_requests", "Requests answered.", _LABELS, registry=self.registry)
+        self._seconds = Histogram(
+            "epochcast_request_seconds", "Time from a request to its answer.", _LABELS,
+            buckets=_BOUNDS_S, registry=self.registry,
+        )  # fmt: skip
+        in_work = Gauge("epochcast_requests_in_work", "Requests begun and not ended.", registry=self.registry)
+        lag = Gauge("epochcast_loop_lag_seconds", "How late the event loop is.", registry=self.registry)
+        in_work.set_function(lambda: self.in_work)
+        lag.set_function(lambda: self.lag_s)
+        ProcessCollector(registry=self.registry)
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that has ended."""
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(method, route, status).observe(seconds)
+
+
+@router.get(
+    "/metrics",
+    summary="Prometheus metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(request: Request) -> Response:
+    """Requests by route and status, their times, those in work, the process's memory and CPU time."""
+    return Response(generate_latest(request.app.state.metrics.registry), media_type=_CONTENT_TYPE)
+
+
+class Observed:
+    """Wraps the whole application."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+        self._begin, self._count = secrets.token_hex(6), itertools.count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        request_id = self._id(scope)
+        token = _REQUEST_ID.set(request_id)
+        common = (*SECURITY_HEADERS, (b"x-request-id", request_id.encode()))
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = message["headers"] = [*message.get("headers", ()), *common]
+                if not any(name == b"content-security-policy" for name, _ in headers):
+                    headers.append(_POLICY)
+            await send(message)
+
+        self._metrics.in_work += 1
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except Exception:  # noqa: BLE001 - the last resort: a line in the log, and an answer
+            _LOG.exception("the service failed")
+            if not status:
+                answer = problem(
+                    500, f"the service failed. Report it to whoever runs it, with the id {request_id}."
+                )
+                await answer(scope, receive, send_with_headers)
+        finally:
+            self._metrics.in_work -= 1
+            self._note(scope, status or 499, time.perf_counter() - started)
+            _REQUEST_ID.reset(token)
+
+    def _id(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"x-request-id" and _ID.fullmatch(value):
+                return str(value, "ascii")
+        return f"{self._begin}-{next(self._count):x}"
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count the request and, if access is logged, write its line."""
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.add(scope["method"] if route != "other" else "any", route, status, seconds)
+        if _ACCESS.isEnabledFor(logging.INFO):
+            client, key = scope.get("client"), scope.get("state", {}).get("api_key")
+            fields: dict[str, Any] = {
+                "method": scope["method"],
+                "path": scope["path"][:200],
+                "status": status,
+                "ms": round(seconds * 1000, 3),
+                "client": client[0] if client else None,
+            }
+            _ACCESS.info("request", extra={"fields": fields | ({"key": key} if key else {})})
+
+
+class _JsonLine(logging.Formatter):
+    """A record as one JSON object, with the request that it belongs to."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line = {
+            "time": f"{at}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        request_id = _REQUEST_ID.get()
+        if request_id:
+            line["request_id"] = request_id
+        fields = getattr(record, "fields", None)
+        if fields is None:
+            line["message"] = record.getMessage()
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line | (fields or {}), default=str)
+
+
+@contextmanager
+def logging_json(level: str) -> Iterator[None]:
+    """Write the service's logs to standard error as JSON, from `level` up; restore the loggers afterwards."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_JsonLine())
+    before = {name: (logging.getLogger(name).level, logging.getLogger(name).propagate) for name in _LOGGERS}
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level.upper())
+        logger.propagate = False
+    try:
+        yield
+    finally:
+        for name, (old_level, propagate) in before.items():
+            logger = logging.getLogger(name)
+            logger.removeHandler(handler)
+            logger.setLevel(old_level)
+            logger.propagate = propagate

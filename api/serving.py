@@ -1,0 +1,204 @@
+"""What the running service holds: the model, its replacement, the prices, kept answers, and queues before threads.
+
+`epochcast fit --out` replaces the model's file in one step. Its change is noticed between requests, never in
+one, and a request keeps the model that it began with. A file that cannot be read is reported, and the model before it
+goes on answering.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from anyio import CapacityLimiter, fail_after
+from cachetools import LRUCache
+from fastapi import HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+
+from predictor.catalogue.offers import load_offers
+from predictor.errors import ModelError
+from predictor.files import data_file
+from predictor.models.served import Model
+
+if TYPE_CHECKING:
+    from api.settings import Settings
+    from predictor.answers.question import OwnMeasurements
+
+__all__ = ["Queue", "ServedModel", "ServingState", "serving_of"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOG = logging.getLogger("epochcast.model")
+_KEPT_ANSWER_BYTES = 64 * 2**20
+_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8  # one answer does not drive out all others
+_KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
+_Stamp = tuple[int, int, int]
+
+
+class Queue:
+    """Threads for calls that take long: a few run at once, some wait, the others are refused.
+
+    A check of an upload holds Python's interpreter for up to a second. Without a queue, a burst of uploads would
+    starve every prediction.
+
+    Parameters
+    ----------
+    at_once, waiting : int
+        Calls that run, and calls that wait for them.
+    most_wait_s : float
+        A call that has waited this long is refused, too.
+    """
+
+    def __init__(self, at_once: int = 1, waiting: int = 16, most_wait_s: float = math.inf) -> None:
+        self._limiter, self._waiting, self._most_wait_s = CapacityLimiter(at_once), waiting, most_wait_s
+
+    @property
+    def full(self) -> bool:
+        """Whether a call would be refused now."""
+        return (
+            self._limiter.available_tokens <= 0 and self._limiter.statistics().tasks_waiting >= self._waiting
+        )
+
+    def check(self) -> None:
+        """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
+        if self.full:
+            raise _come_back()
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
+        self.check()
+        try:
+            with fail_after(self._most_wait_s):
+                await self._limiter.acquire()
+        except TimeoutError:
+            raise _come_back() from None
+        try:
+            return await run_in_threadpool(call, *args, **kwargs)
+        finally:
+            self._limiter.release()
+
+
+def _kept_size(answer: bytes) -> int:
+    """Bytes that a kept answer takes, with its key and its place."""
+    return len(answer) + 300
+
+
+def _come_back() -> HTTPException:
+    return HTTPException(
+        503, "too many requests wait for their turn. Send it again in a few seconds.", {"Retry-After": "5"}
+    )
+
+
+class ServedModel:
+    """A model file and what was last read from it.
+
+    Parameters
+    ----------
+    path : path, optional
+        The default that comes with epochcast, if not given.
+
+    Attributes
+    ----------
+    current : Model
+        The model that answers; take it once per request.
+    version : int
+        Another one for each model read.
+    problem : str or None
+        Why the file as it is now is not served.
+
+    Raises
+    ------
+    ArtifactError
+        If there is no model to begin with.
+    """
+
+    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+        self.path = Path(path) if path is not None else data_file("models/default.json")
+        self.problem: str | None = None
+        self._stamp = self._file_stamp()
+        self.current, self.version = Model.load(self.path), 0
+
+    def reload_if_changed(self) -> bool:
+        """Read the file if it has changed; whether another model answers now.
+
+        A file that is missing or damaged raises nothing and becomes `problem`.
+        """
+        stamp = self._file_stamp()
+        if stamp == self._stamp:
+            return False
+        try:
+            model = Model.load(self.path)
+        except ModelError as error:
+            self._stamp, self.problem = stamp, str(error)
+            _LOG.error("the new model is not served: %s", error)
+            return False
+        self._stamp, self.problem = stamp, None
+        self.serve(model)
+        _LOG.info("serving another model: %s", model.card.get("trained_on"))
+        return True
+
+    def serve(self, model: Model) -> None:
+        """Answer with another model from the next request on."""
+        self.current = model
+        self.version += 1
+
+    async def watch(self, every_s: float = 1.0) -> None:
+        """Check the file again and again, in a thread, until cancelled."""
+        while True:
+            await asyncio.sleep(every_s)
+            await asyncio.to_thread(self.reload_if_changed)
+
+    def _file_stamp(self) -> _Stamp | None:
+        """What changes when the file is replaced, even within one tick of the clock."""
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+class ServingState:
+    """Everything that requests share, apart from the store.
+
+    Attributes
+    ----------
+    answers : LRUCache
+        Whole answers in JSON by the hash of their path, question and model. Used by the event loop alone.
+    fits : LRUCache
+        Models that know the operators of someone's own measurements, by the rows and the model's version: fitting takes
+        longer than the questions that follow. Used by one thread at a time, behind `upload_queue`.
+    model_queue, onnx_queue, upload_queue, download_queue : Queue
+        Before the model, the reader of ONNX files, the check of measurements, and reading the store.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.model = ServedModel(settings.model)
+        self.offers = load_offers(settings.offers)
+        self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
+        self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
+        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=settings.max_lag_s)
+        self.onnx_queue = Queue(at_once=2)
+        self.upload_queue = Queue()
+        self.download_queue = Queue()
+
+    def key_of(self, path: str, question: bytes) -> bytes:
+        """Key of the answer that the model served now gives to a question, as it was sent to a path."""
+        return sha256(f"{self.model.version} {path} ".encode() + question).digest()
+
+    def keep(self, key: bytes, answer: bytes) -> None:
+        """Keep an answer, unless it is so large that many others would have to go."""
+        if len(answer) <= _LARGEST_KEPT:
+            self.answers[key] = answer
+
+
+def serving_of(request: Request) -> ServingState:
+    """Give the application's shared state."""
+    state: ServingState = request.app.state.serving
+    return state

@@ -1,0 +1,68 @@
+"""Every option of the core's question can be asked of the service, and reaches the core."""
+
+import pytest
+
+from api import questions
+from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
+from predictor.answers.question import Option, Plan, Question, options_of
+from predictor.cnns.zoo import zoo_cnn
+
+LISTS = {"precision": "precisions", "memory_format": "memory_formats"}
+GIVEN = {"cnn": "lenet5", "gpus": ["T4"], "batch_sizes": [8]}
+
+
+def another(option: Option) -> object:
+    """A value that is not the default."""
+    if option.kind == "choice":
+        return next(word for word in option.choices if word != option.default)
+    return {"whole": 7, "number": 7.0, "flag": True, "word": "word"}[option.kind]
+
+
+def asked_of_a_service():
+    return [each for each in options_of(Question).values() if each.remote and each.name not in LISTS]
+
+
+def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
+    everywhere = {each.name for each in asked_of_a_service()}
+    lacking = {
+        "predictions": (everywhere | {*LISTS.values()}) - {*PredictionQuestion.model_fields},
+        "comparisons": (everywhere | {*LISTS} | {*options_of(Plan)}) - {*ComparisonQuestion.model_fields},
+        "explanations": (everywhere | {*LISTS}) - {*ExplanationQuestion.model_fields},
+    }
+    assert lacking == {
+        "predictions": set(),
+        "comparisons": set(),
+        "explanations": {"validation_samples", "spot"},  # which change no explanation
+    }
+
+
+def test_every_option_reaches_the_core():
+    lost = []
+    for option in asked_of_a_service():
+        if option.kind in ("file", "anchors") or option.name == "image_size":  # the table's own
+            continue
+        samples = {"samples": 5} if option.name == "validation_samples" else {}
+        asked = PredictionQuestion.model_validate(GIVEN | samples | {option.name: another(option)})
+        core = questions.core_question(asked, zoo_cnn("lenet5"), asked.gpus, None, None, ())
+        if getattr(core, option.name) != another(option):
+            lost.append(option.name)
+    assert lost == []
+
+
+def test_every_wish_reaches_the_core():
+    wishes = {name: another(option) for name, option in options_of(Plan).items()}
+    plan = questions.plan_of(ComparisonQuestion.model_validate(GIVEN | wishes))
+    assert {name: getattr(plan, name) for name in wishes} == wishes
+
+
+def test_files_of_the_services_machine_cannot_be_asked_for():
+    for name in ("model", "offers"):
+        for kind in (PredictionQuestion, ComparisonQuestion, ExplanationQuestion):
+            assert name not in kind.model_fields
+
+
+@pytest.mark.parametrize("name", ["precisions", "memory_formats"])
+def test_what_is_left_out_is_what_the_core_takes_by_default(name):
+    asked = PredictionQuestion.model_validate(GIVEN)
+    usual = options_of(Question)[name.removesuffix("s")].default
+    assert getattr(asked, name) == (None if usual is None else [usual])
