@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from api.layer_fits import check_fits
 from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -96,7 +95,10 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
     table = LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
-    check_fits(table)
+    complaint = table_complaint(table)
+    if complaint is not None:
+        position, column, why = complaint
+        raise SchemaError(f"layer_table.layers[{position}].{column}: {why}")
     return table
 
 

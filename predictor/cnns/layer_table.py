@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import ceil
+from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = [
     "LayerTable",
     "layer_complaint",
     "read_layer_table_csv",
+    "table_complaint",
     "write_layer_table_csv",
 ]
 
@@ -286,8 +288,8 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     DataError
         If the file cannot be read.
     SchemaError
-        If a column is missing or unknown, a value is no number or no known word, or the columns of a row
-        contradict each other; the message gives the line.
+        If a column is missing or unknown, a value is no number or no known word, or the columns of a row or of a row
+        and the one that it reads contradict each other; the message gives the line or row.
     """
     path = Path(path)
     try:
@@ -299,7 +301,12 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
         raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from error
     if not layers:
         raise SchemaError(f"{path} has a header but no layers. Give one row per layer.")
-    return LayerTable(cnn or path.stem, _image_size(layers, path), layers, source="csv")
+    table = LayerTable(cnn or path.stem, _image_size(layers, path), layers, source="csv")
+    complaint = table_complaint(table)
+    if complaint is not None:
+        position, column, why = complaint
+        raise SchemaError(f"{path}, row {position + 1}, column {column}: {why}")
+    return table
 
 
 def _text(value: object) -> str:
@@ -418,3 +425,59 @@ def _image_size(layers: tuple[Layer, ...], path: Path) -> int:
     if size is None:
         raise SchemaError(f"{path}: the first layer's in_height is empty, so the image size is unknown.")
     return size
+
+
+_SIDES = ("channels", "height", "width")
+_RESHAPES = ("other", "permute", "pad")  # may give another shape than their columns say
+
+
+def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
+    """Find the first layer that cannot follow from the one it reads: its position, its column, and why.
+
+    An edited table, or one made at another image size, would otherwise be answered with the time of a CNN that cannot
+    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join. A part of a
+    tensor may be read where something else reads the tensor, too (a split), and the same numbers in another shape
+    (a view). Rows are numbered by their position, as in a table that was sent or read from a file.
+    """
+    inputs = [
+        (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
+    ]
+    readers = Counter(each for read in inputs for each in read)
+    for position, (layer, read) in enumerate(zip(table, inputs, strict=True)):
+        if len(read) != 1:
+            continue
+        found = (
+            _image_complaint(layer, table.image_size)
+            if read[0] == IMAGE
+            else _pair_complaint(table.layers[read[0]], layer, readers[read[0]])
+        )
+        if found is not None:
+            return (position, *found)
+    return None
+
+
+def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
+    if layer.in_height in (None, 1, image_size):  # 1: an image is made from a vector
+        return None
+    return (
+        "in_height",
+        f"it is {layer.in_height}, but the layer reads the image, and image_size is {image_size}. "
+        f"Give the table made at {image_size} pixels, or image_size {layer.in_height}.",
+    )
+
+
+def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str] | None:
+    given = tuple(getattr(before, f"out_{side}") for side in _SIDES)
+    taken = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
+    wrong = [i for i in range(3) if None not in (given[i], taken[i]) and given[i] != taken[i]]
+    is_view = None not in (*given, *taken) and prod(given) == prod(taken)
+    if not wrong or before.type in _RESHAPES or is_view:
+        return None
+    if wrong == [0] and readers > 1 and given[0] % taken[0] == 0:
+        return None
+    side = _SIDES[wrong[0]]
+    return (
+        f"in_{side}",
+        f"{layer.type} {layer.name!r} reads {taken[wrong[0]]}, but row {before.index}, {before.type} {before.name!r}, "
+        f"gives {given[wrong[0]]} as out_{side}. Correct one of them, or say in inputs which rows it reads.",
+    )

@@ -1,6 +1,7 @@
 """`POST /v1/cnns`: a file becomes the layer table that questions take, which gets the file's answers."""
 
 import base64
+import json
 
 import pytest
 from pydantic_core import to_json
@@ -8,6 +9,7 @@ from pydantic_core import to_json
 from api.layer_tables import LayerTableIn, as_sent, inline_table
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import from_onnx
+from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.operators.work import cnn_flops
 
 onnx = pytest.importorskip("onnx")
@@ -107,3 +109,23 @@ def test_a_table_read_stays_a_table_of_the_core():
     again = inline_table(LayerTableIn.model_validate_json(to_json(as_sent(table))))
     assert isinstance(again, LayerTable)
     assert again.layers == table.layers
+
+
+def test_layers_that_cannot_follow_one_another_are_refused_by_their_field(client):
+    layers = [
+        {"type": "conv2d", "in_channels": 3, "out_channels": 128, "parameters": 0},
+        {"type": "conv2d", "in_channels": 64, "out_channels": 64, "parameters": 0},
+    ]
+    question = {"gpus": ["T4"], "batch_sizes": [32], "layer_table": {"image_size": 8, "layers": layers}}
+    answer = client.post("/v1/predictions", json=question)
+    assert answer.status_code == 422
+    assert "layer_table.layers[1].in_channels: conv2d '' reads 64, but row 0" in answer.json()["detail"]
+
+
+def test_every_cnn_of_the_zoo_is_taken_as_it_is_shown():
+    shown = {name: zoo_cnn(name) for name in ZOO}
+    read = {
+        name: inline_table(LayerTableIn.model_validate_json(json.dumps(as_sent(table))))
+        for name, table in shown.items()
+    }
+    assert [name for name in ZOO if read[name].layers != shown[name].layers] == []
