@@ -459,6 +459,9 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
 def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
     if layer.in_height in (None, 1, image_size):  # 1: an image is made from a vector
         return None
+    sizes = [getattr(layer, f"in_{side}") for side in _SIDES]
+    if None not in sizes and layer.repeats * prod(sizes) in (image_size**2, 3 * image_size**2):
+        return None  # a view of a grey or coloured image, such as its tiles
     return (
         "in_height",
         f"it is {layer.in_height}, but the layer reads the image, and image_size is {image_size}. "
@@ -470,7 +473,8 @@ def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str
     given = tuple(getattr(before, f"out_{side}") for side in _SIDES)
     taken = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
     wrong = [i for i in range(3) if None not in (given[i], taken[i]) and given[i] != taken[i]]
-    is_view = None not in (*given, *taken) and prod(given) == prod(taken)
+    known = None not in (*given, *taken)
+    is_view = known and before.repeats * prod(given) == layer.repeats * prod(taken)
     if not wrong or before.type in _RESHAPES or is_view:
         return None
     if wrong == [0] and readers > 1 and given[0] % taken[0] == 0:
