@@ -29,8 +29,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
-from predictor.models.layer_times.law import CLASSES, LayerSums, layer_sums
-from predictor.models.layer_times.library import NEAR, LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
+from predictor.models.layer_times.library import NEAR, DeviceMode, OperatorLibrary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,14 +111,14 @@ def _alone_ms(library: OperatorLibrary, table: LayerTable) -> dict[float, float]
     return dict(zip(library.batch_sizes.tolist(), alone.tolist(), strict=True))
 
 
-def _worst(sums: LayerSums, *, strange: bool) -> float:
+def _worst(sums: OperatorTotals, *, strange: bool) -> float:
     """The largest share, over batch sizes, of the time of operators that were not measured themselves."""
     shares = [share for kind, share in sums.shares.items() if (kind == NEAR) != strange]
     return float(max(np.sum(shares, axis=0))) if shares else 0.0
 
 
 def measured_bounds(
-    table: LayerTable | None, mode: LibraryMode, sizes: Array, busy: Array, classes: dict[str, Array]
+    table: LayerTable | None, mode: DeviceMode, sizes: Array, busy: Array, classes: dict[str, Array]
 ) -> dict[str, Array]:
     """GPU time by what bounds it: by the classes' times, else by the arithmetic of the layers alone, scaled."""
     if table is None:
@@ -210,7 +210,7 @@ def _joined(tables: object) -> pd.DataFrame:
     return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
 
-def _libraries(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
+def _libraries(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     if not (frame["kind"] == "operator").any():
         return {}
     from predictor.models.layer_times.estimator import libraries_of
@@ -263,7 +263,7 @@ def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd
 
 
 def _series(
-    rows: pd.DataFrame, libraries: dict[LibraryMode, OperatorLibrary], samples: int | None, noise: str = ""
+    rows: pd.DataFrame, libraries: dict[DeviceMode, OperatorLibrary], samples: int | None, noise: str = ""
 ) -> Explanation:
     """The explanation of one CNN on one device in one mode, other modes left out."""
     first, by_size = rows.iloc[0], rows.groupby("batch_size")
@@ -271,7 +271,7 @@ def _series(
     sizes = np.array(times.index, dtype=int)
     wall, busy, host = (times[name].to_numpy(dtype=float) for name in _TIMES)
     gpu, framework, precision, memory_format = (str(first[name]) for name in ("gpu", "framework", *_MODE))
-    mode = LibraryMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
+    mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
     known = measured_classes(table, libraries.get(mode), sizes, busy)
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes)

@@ -24,7 +24,7 @@ from predictor.models.served import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.law import LayerLaw
+    from predictor.models.layer_times.law import ClassWeights
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
@@ -94,7 +94,7 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     return [LayerModel(library, _with_noise(laws[mode], operators)) for mode, library in libraries.items()]
 
 
-def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
+def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
     """The law, with the number of disturbed measurements in the description of its data."""
     disturbed = disturbed_rows(operators)
     if not disturbed:

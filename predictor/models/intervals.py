@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import OutOfRangeError
-from predictor.models.residuals import PARTS, Sites, covariances, krige
+from predictor.models.residuals import PARTS, Locations, covariances, gp_posterior
 
 __all__ = ["Calibration", "calibrate", "fit_variances", "interval_factor", "sites_of"]
 
@@ -44,7 +44,7 @@ class _Likelihood:
 
 
 def fit_variances(
-    sites: Sites, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
+    sites: Locations, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
 ) -> dict[str, float]:
     """Variance of each named component, by maximum likelihood.
 
@@ -118,14 +118,14 @@ class Calibration:
         return float(np.interp(coverage, list(levels), list(levels.values())))
 
 
-def sites_of(X: pd.DataFrame) -> Sites:
+def sites_of(X: pd.DataFrame) -> Locations:
     """Rows of a feature table as sites of residuals."""
     modes = [
         X[c].astype(object).fillna("").astype(str)
         for c in ("framework", "precision", "xla", "memory_format")
         if c in X
     ]
-    return Sites(
+    return Locations(
         [find_gpu(name) for name in X["gpu"]],
         [str(name) for name in X["cnn"]],
         [int(size) for size in X["image_size"]],
@@ -135,7 +135,7 @@ def sites_of(X: pd.DataFrame) -> Sites:
 
 
 def calibrate(
-    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Sites | None = None
+    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Locations | None = None
 ) -> Calibration:
     """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits.
 
@@ -167,10 +167,10 @@ class _HeldOut:
     kept_residual: Array
     residual: Array
 
-    def scores(self, sites: Sites, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
+    def scores(self, sites: Locations, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
         known = self.kept if anchored else self.kept[:0]
         residual = self.kept_residual if anchored else self.kept_residual[:0]
-        mean, variance = krige(sites.take(known), residual, sites.take(self.held_out), variances)
+        mean, variance = gp_posterior(sites.take(known), residual, sites.take(self.held_out), variances)
         return self.residual - mean, variance
 
 
@@ -180,7 +180,7 @@ def _held_out(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np
     return _HeldOut(kept, group, residual[kept], residual[group])
 
 
-def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
+def _parts(kind: str, sites: Locations) -> tuple[str, ...]:
     """Components of the residuals of new GPUs, or of new CNNs.
 
     On a new GPU the `work` component is dropped: iterations with similar work err alike on every GPU, so the error

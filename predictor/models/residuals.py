@@ -16,12 +16,12 @@ from predictor.models.forecast import Anchor, Reason
 __all__ = [
     "PARTS",
     "RUN_NOISE",
-    "Sites",
+    "Locations",
     "covariances",
     "far_anchors",
+    "gp_posterior",
     "is_of",
     "is_outlier",
-    "krige",
     "kriged",
     "layer_variances",
     "prior_variance",
@@ -44,7 +44,7 @@ _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sites:
+class Locations:
     """Where residuals are known or asked for; all of length n. `mode` is any text that differs between modes.
 
     `work`, of shape (n, k) where given, says what kinds of work an iteration is made of, so that a distance of 1 is
@@ -61,9 +61,9 @@ class Sites:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    def take(self, positions: NDArray[np.intp]) -> Sites:
+    def take(self, positions: NDArray[np.intp]) -> Locations:
         """The sites at some positions."""
-        return Sites(
+        return Locations(
             [self.gpus[i] for i in positions],
             [self.cnns[i] for i in positions],
             [self.image_sizes[i] for i in positions],
@@ -73,7 +73,7 @@ class Sites:
         )
 
 
-def covariances(a: Sites, b: Sites) -> dict[str, Array]:
+def covariances(a: Locations, b: Locations) -> dict[str, Array]:
     """Correlation of each part (but noise) between two sets of sites, each of shape (len(a), len(b))."""
     same_gpu = _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
     mode = np.where(_equal(a.modes, b.modes) > 0, 1.0, _OTHER_MODE)
@@ -98,10 +98,10 @@ def covariances(a: Sites, b: Sites) -> dict[str, Array]:
     return parts
 
 
-def krige(
-    known: Sites,
+def gp_posterior(
+    known: Locations,
     residual: Array,
-    asked: Sites,
+    asked: Locations,
     variances: Mapping[str, float],
     *,
     trusted: bool = False,
@@ -110,10 +110,10 @@ def krige(
 
     Parameters
     ----------
-    known : Sites of length n
+    known : Locations of length n
     residual : ndarray, shape (n,)
         ln(measured / model) at the known sites.
-    asked : Sites of length m
+    asked : Locations of length m
     variances : mapping of part to variance
         Parts left out count as zero; `noise` belongs to known and asked measurements alike.
     trusted : bool
@@ -156,7 +156,7 @@ def is_outlier(residual: float, variances: Mapping[str, float]) -> bool:
     return abs(residual) > _OUTLIER * float(np.sqrt(prior_variance(variances)))
 
 
-def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
+def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
     parts = covariances(a, b)
     total: Array = sum(
         (variances.get(name, 0.0) * part for name, part in parts.items()), np.zeros((len(a), len(b)))
@@ -164,7 +164,7 @@ def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
     return total
 
 
-def _same_site(a: Sites, b: Sites) -> Array:
+def _same_site(a: Locations, b: Locations) -> Array:
     """1 where all that tells two measurements apart is equal, else 0."""
     same: Array = (
         _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
@@ -239,14 +239,14 @@ def kriged(
     `residual` is ln(measured / model) at the anchors; at an anchor the answer is the anchor.
     """
 
-    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Sites:
+    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Locations:
         n = len(gpus)
-        return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
+        return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
-    return krige(known, residual, asked, variances, trusted=True)
+    return gp_posterior(known, residual, asked, variances, trusted=True)
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:

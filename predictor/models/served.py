@@ -33,7 +33,7 @@ from predictor.models.residuals import far_anchors, is_of, kriged, prior_varianc
 from predictor.models.roofline.terms import (
     Coefficients,
     IterationParts,
-    Situation,
+    KernelContext,
     Term,
     iteration_parts,
     join_host,
@@ -273,7 +273,7 @@ class Model:
     ) -> tuple[IterationParts, Array, Array]:
         """GPU times, (n_devices, n_batches); host times, (n_batches,); whole iterations, (n_devices, n_batches)."""
         situations = [
-            Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+            KernelContext(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
             for gpu, mode in devices
         ]
         parts = iteration_parts(self.coefficients, kernels, situations, batches)

@@ -23,8 +23,8 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
-from predictor.models.layer_times.law import LayerLaw
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import Operator
 
 __all__ = ["LayerModel", "LayerModels", "library_mode"]
@@ -41,7 +41,7 @@ class LayerModel:
     """One library with its law."""
 
     library: OperatorLibrary
-    law: LayerLaw
+    law: ClassWeights
 
     def save(self, folder: Path) -> Path:
         """Write the file of this GPU and mode; whoever reads it meanwhile sees the old one or this one."""
@@ -93,14 +93,14 @@ class LayerModels:
     """Layer models by GPU and mode: those given, then those of a folder."""
 
     folder: Path | None = None
-    given: dict[LibraryMode, LayerModel] = field(default_factory=dict)
+    given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, model_file: Path) -> LayerModels:
         """Those that belong to a model file."""
         return cls(_folder_of(model_file))
 
-    def find(self, mode: LibraryMode) -> LayerModel | None:
+    def find(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode; None if nobody measured its operators."""
         if mode in self.given:
             return self.given[mode]
@@ -109,7 +109,7 @@ class LayerModels:
             return None
         return _load(str(path), path.stat().st_mtime_ns)
 
-    def nearest_law(self, mode: LibraryMode) -> LayerLaw | None:
+    def nearest_law(self, mode: DeviceMode) -> ClassWeights | None:
         """The law of this mode, else one borrowed from the mode most like it; None if there is none.
 
         Only modes of the same framework are like it, and CPUs are not like GPUs. How an operator alone differs from
@@ -158,12 +158,12 @@ class LayerModels:
         )
 
 
-def library_mode(gpu: Gpu, mode: Mode) -> LibraryMode:
+def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
     """Which library a question needs."""
-    return LibraryMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
+    return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 
-def _alike(one: LibraryMode, other: LibraryMode) -> bool:
+def _alike(one: DeviceMode, other: DeviceMode) -> bool:
     return one.framework == other.framework and is_cpu(one.gpu) == is_cpu(other.gpu)
 
 
@@ -171,7 +171,7 @@ def _folder_of(model_file: Path) -> Path:
     return model_file.with_name(f"{model_file.stem}_operators")
 
 
-def _file_name(mode: LibraryMode) -> str:
+def _file_name(mode: DeviceMode) -> str:
     words = [*mode[:4], *(["autotune"] if mode.autotune else [])]
     return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
 
@@ -203,9 +203,9 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
     expected = found["expected"]
     if expected is not None:
         expected = np.array(expected, dtype=float).reshape(log_ms.shape)
-    mode = LibraryMode(**found["mode"])
+    mode = DeviceMode(**found["mode"])
     library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
-    return LayerModel(library, LayerLaw.from_json(found["law"]))
+    return LayerModel(library, ClassWeights.from_json(found["law"]))
 
 
 def _check_columns(columns: list[list[Any]]) -> None:

@@ -20,12 +20,12 @@ from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest
 from predictor.models.layer_times.law import (
     CLASSES,
     SIZES,
-    LayerLaw,
-    LayerSums,
+    ClassWeights,
+    OperatorTotals,
     counted_operators,
     layer_sums,
 )
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 
@@ -74,7 +74,7 @@ class LayerRows:
 class _Design:
     """Class sums of all rows, (n_rows, n_columns), beside the measured times; `cnn` names each row's CNN.
 
-    `host_parts` (n_rows, 2, 3) is `LayerSums.host_parts`, with sums of gradients among other operators and apart;
+    `host_parts` (n_rows, 2, 3) is `OperatorTotals.host_parts`, with sums of gradients among other operators and apart;
     `unmeasured` is the share of a row's time that comes from interpolated operators.
     """
 
@@ -90,20 +90,20 @@ class _Design:
 
 
 def fit_laws(
-    libraries: Mapping[LibraryMode, OperatorLibrary],
-    rows: Mapping[LibraryMode, LayerRows],
-    known: Mapping[LibraryMode, LayerLaw],
+    libraries: Mapping[DeviceMode, OperatorLibrary],
+    rows: Mapping[DeviceMode, LayerRows],
+    known: Mapping[DeviceMode, ClassWeights],
     pull: float,
     *,
     calibrate: bool,
-) -> dict[LibraryMode, LayerLaw]:
+) -> dict[DeviceMode, ClassWeights]:
     """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
 
     A mode without targets gets its prior.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
-    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull) if designs else LayerLaw()
-    laws: dict[LibraryMode, LayerLaw] = {}
+    together = _fitted(_joined(list(designs.values())), ClassWeights(), pull) if designs else ClassWeights()
+    laws: dict[DeviceMode, ClassWeights] = {}
     for mode, library in libraries.items():
         prior = known.get(mode, together)
         if mode not in designs or not designs[mode].gpu_ms.size:
@@ -128,12 +128,12 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
 
 
 @lru_cache(maxsize=2048)
-def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> LayerSums:
+def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> OperatorTotals:
     """`layer_sums`, cached: leaving CNNs out in turn needs the same sums again and again."""
     return layer_sums(library, table, np.array(batch_sizes))
 
 
-def _columns(sums: LayerSums) -> Array:
+def _columns(sums: OperatorTotals) -> Array:
     extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
     joined: Array = np.concatenate([sums.class_ms, sums.size_ms, extra]).T
     return joined
@@ -143,7 +143,7 @@ def _joined(designs: list[_Design]) -> _Design:
     return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
 
 
-def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
+def _fitted(design: _Design, prior: ClassWeights, pull: float) -> ClassWeights:
     if not design.gpu_ms.size:
         return prior
     of_size = np.full(_N_SIZES, _OF_SIZE)
@@ -186,7 +186,7 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     return np.asarray(solved, dtype=float)
 
 
-def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
+def _with_host(prior: ClassWeights, design: _Design) -> ClassWeights:
     """Fit the weight of the operators' host times, the host time per operator and per iteration.
 
     Notes
@@ -240,8 +240,13 @@ def _host_weights(design: _Design, *, apart: bool) -> Array:
 
 
 def _calibrated(
-    law: LayerLaw, design: _Design, library: OperatorLibrary, rows: LayerRows, prior: LayerLaw, pull: float
-) -> LayerLaw:
+    law: ClassWeights,
+    design: _Design,
+    library: OperatorLibrary,
+    rows: LayerRows,
+    prior: ClassWeights,
+    pull: float,
+) -> ClassWeights:
     """Half widths from leaving each CNN out in turn: once with, and once without the operators that it alone has."""
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:

@@ -23,7 +23,7 @@ from predictor.operators.work import (
     operator_class,
 )
 
-__all__ = ["CLASSES", "SIZED", "SIZES", "LayerLaw", "LayerSums", "counted_operators", "layer_sums"]
+__all__ = ["CLASSES", "SIZED", "SIZES", "ClassWeights", "OperatorTotals", "counted_operators", "layer_sums"]
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ _UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerSums:
+class OperatorTotals:
     """Times of one CNN's operators, added up; arrays over batch sizes.
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes counts to both, by how
@@ -105,7 +105,7 @@ class LayerSums:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerLaw:
+class ClassWeights:
     """Weights of one mode: GPU time = sum of weight x time + `operator_ms` x operators + `iteration_ms`.
 
     An operator's weight is that of its class, in `weights`, plus that of its size, in `size_weights` at `SIZES`.
@@ -133,31 +133,31 @@ class LayerLaw:
     gradients_apart: bool = False
     size_weights: tuple[float, ...] = (0.0,) * (len(SIZES) - 1)
 
-    def gpu_ms(self, sums: LayerSums) -> Array:
+    def gpu_ms(self, sums: OperatorTotals) -> Array:
         """Time that the GPU is busy in one iteration."""
         weighted = sum(self._weighted(sums), np.zeros(sums.sized_ms.shape[2]))
         busy: Array = weighted + self.operator_ms * sums.n_operators + self.iteration_ms
         return busy
 
-    def class_ms(self, sums: LayerSums) -> dict[str, Array]:
+    def class_ms(self, sums: OperatorTotals) -> dict[str, Array]:
         """The same, split by class."""
         split = zip(CLASSES, self._weighted(sums), strict=True)
         return {name: ms for name, ms in split if ms.any()}
 
-    def host_ms(self, sums: LayerSums) -> float:
+    def host_ms(self, sums: OperatorTotals) -> float:
         """Time that the host needs to enqueue one iteration; NaN if the library has no host times."""
         own_ms, apart_ms, n = sums.host_parts(apart=self.gradients_apart)
         own = self.host_weight * own_ms if self.host_weight else 0.0
         return own + apart_ms + self.host_operator_ms * n + self.host_iteration_ms
 
-    def _weighted(self, sums: LayerSums) -> Array:
+    def _weighted(self, sums: OperatorTotals) -> Array:
         """Times of the classes in an iteration, (len(CLASSES), n_batches)."""
         weights = np.array([self.weights.get(name, 1.0) for name in CLASSES])
         factors = weights[:, None] + SIZED[:, None] * np.array([*self.size_weights, 0.0])
         weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
         return weighted
 
-    def half_width(self, sums: LayerSums, host_share: Array | float = 0.0) -> Array:
+    def half_width(self, sums: OperatorTotals, host_share: Array | float = 0.0) -> Array:
         """Half width of the interval of ln time, wider by the share of GPU time that was not measured.
 
         `host_share` is how much of a change of the host's time changes the iteration: 0 where the GPU is busy.
@@ -167,7 +167,7 @@ class LayerLaw:
         width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
 
-    def borrowed(self, lender: str) -> LayerLaw:
+    def borrowed(self, lender: str) -> ClassWeights:
         """These weights for another mode or GPU, where they are less sure; `lender` says whose they are."""
         near, far = (math.hypot(spread, _BORROWED) for spread in (self.spread, self.spread_near))
         return replace(
@@ -179,7 +179,7 @@ class LayerLaw:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> LayerLaw:
+    def from_json(cls, found: Mapping[str, Any]) -> ClassWeights:
         """Back from plain numbers and text; ValueError or TypeError where something else is among them."""
         law = cls(**{**found, "size_weights": tuple(found.get("size_weights", cls().size_weights))})
         numbers = [*law.weights.values(), *law.size_weights]
@@ -191,7 +191,7 @@ class LayerLaw:
         return law
 
 
-def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> LayerSums:
+def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
     """Add up a CNN's operators by class.
 
     Raises
@@ -207,7 +207,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     np.add.at(sized, class_of, weighted[:, :, None] * _size_shares(library, operators, batch_sizes))
     total = weighted.sum(axis=0)
     gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
-    return LayerSums(
+    return OperatorTotals(
         sized.transpose(0, 2, 1),
         float(counts @ times.host_ms),
         float(counts.sum()),

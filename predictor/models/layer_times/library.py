@@ -37,7 +37,7 @@ __all__ = [
     "NEAR",
     "OPERATOR_KEYS",
     "UNKNOWN",
-    "LibraryMode",
+    "DeviceMode",
     "OperatorLibrary",
     "OperatorTimes",
 ]
@@ -66,7 +66,7 @@ OPERATOR_KEYS = (
 """Columns that distinguish operators; `cnn` holds the operator's name, which has its shape."""
 
 
-class LibraryMode(NamedTuple):
+class DeviceMode(NamedTuple):
     """GPU and mode of a library; without `capture`, since an operator's own time does not depend on it."""
 
     gpu: str
@@ -100,7 +100,7 @@ class OperatorLibrary:
     `host` is the machine that launched them all; None where it is unknown, or there were several.
     """
 
-    mode: LibraryMode
+    mode: DeviceMode
     operators: tuple[Operator, ...]
     batch_sizes: Array
     log_ms: Array
@@ -111,7 +111,7 @@ class OperatorLibrary:
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
 
     @classmethod
-    def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
+    def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
         """Library of rows of a measurement table, all of this mode; repeated operators are averaged.
 
         Raises
@@ -136,7 +136,7 @@ class OperatorLibrary:
 
     @classmethod
     def of_times(
-        cls, mode: LibraryMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
+        cls, mode: DeviceMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
     ) -> OperatorLibrary:
         """Library of operators, each measured once or more; `times` has batch size, GPU ms and host ms of each.
 

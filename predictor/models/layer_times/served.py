@@ -16,7 +16,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel
-from predictor.models.layer_times.law import LayerSums, layer_sums
+from predictor.models.layer_times.law import OperatorTotals, layer_sums
 from predictor.models.layer_times.library import FARAWAY, UNKNOWN
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
@@ -33,7 +33,7 @@ _MOST_STRANGE = 0.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    sums: LayerSums
+    sums: OperatorTotals
     gpu_ms: Array
     host_ms: Array
     total_ms: Array
@@ -41,7 +41,7 @@ class _Parts:
     gpu_half_width: Array
 
 
-def too_little_measured(sums: LayerSums) -> Reason | None:
+def too_little_measured(sums: OperatorTotals) -> Reason | None:
     """Why specifications answer a CNN although operators were measured on the GPU; None if layer times answer.
 
     The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
@@ -62,7 +62,7 @@ def forecast_by_layers(
     gpu: Gpu,
     mode: Mode,
     batch_sizes: Sequence[int] | ArrayLike,
-    sums: LayerSums,
+    sums: OperatorTotals,
     anchors: Sequence[Anchor] = (),
     host: str | None = None,
     host_ms: float | None = None,
@@ -71,7 +71,7 @@ def forecast_by_layers(
 
     Parameters
     ----------
-    sums : LayerSums
+    sums : OperatorTotals
         Of the CNN's operators at these batch sizes.
     anchors : sequence of Anchor
         Those measured on this GPU correct the answer; others say nothing about it.
@@ -114,7 +114,7 @@ def forecast_by_layers(
     )
 
 
-def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None) -> _Parts:
+def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None) -> _Parts:
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
@@ -129,7 +129,7 @@ def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None
     return _Parts(sums, busy, hosts, join_host(busy, hosts), width, gpu_width)
 
 
-def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
+def _reasons(sums: OperatorTotals, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
     common = [Reason("cnn", text) for text in table.warnings]
     if mode.optimizer != _OPTIMIZER:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))

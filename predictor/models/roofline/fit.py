@@ -18,7 +18,7 @@ from predictor.errors import OutOfRangeError
 from predictor.measurements.features import KERNEL_TIME_PREFIX
 from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
-from predictor.models.roofline.terms import Situation, Term, expected_of, join_host, tags_of, terms_of
+from predictor.models.roofline.terms import KernelContext, Term, expected_of, join_host, tags_of, terms_of
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of, kernels_of_operator
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Design:
 
     @classmethod
     def of(
-        cls, kernels: Sequence[Kernels], situations: Sequence[Situation], batch_sizes: Sequence[int]
+        cls, kernels: Sequence[Kernels], situations: Sequence[KernelContext], batch_sizes: Sequence[int]
     ) -> Design:
         """Lay out rows; the three sequences have one entry per row."""
         design = cls(n_rows=len(kernels))
-        alike: dict[Situation, list[int]] = defaultdict(list)
+        alike: dict[KernelContext, list[int]] = defaultdict(list)
         for row, situation in enumerate(situations):
             alike[situation].append(row)
         blocks: list[_Block] = []
@@ -102,7 +102,7 @@ _Block = tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]
 def _blocks(
     design: Design,
     kernels: Sequence[Kernels],
-    situation: Situation,
+    situation: KernelContext,
     rows: Sequence[int],
     batch_sizes: Sequence[int],
     offset: int,
@@ -394,7 +394,7 @@ class Rows:
     """Whole iterations, one entry per row of the feature table that they came from."""
 
     kernels: list[Kernels]
-    situations: list[Situation]
+    situations: list[KernelContext]
     batch_sizes: list[int]
     hosts: list[str]
     fed: Array
@@ -432,7 +432,7 @@ def rows_of(X: pd.DataFrame) -> Rows:
     return Rows(kernels, situations, batches, hosts, is_set(X, "copies_input").astype(float))
 
 
-def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, Situation, int, str]:
+def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, KernelContext, int, str]:
     table = row["layer_table"]
     if table is None:
         raise OutOfRangeError(
@@ -440,7 +440,7 @@ def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, Situation, int, str]
             "Give its layers as a CSV file, or leave the row out."
         )
     gpu = find_gpu(row["gpu"])
-    situation = Situation(
+    situation = KernelContext(
         gpu,
         str(row["precision"]),
         _word(row, "framework", "pytorch"),
@@ -472,7 +472,10 @@ def operator_times(X: pd.DataFrame, weight: float) -> KernelTimes | None:
     records = chosen.to_dict("records")
     design = Design.of(
         [kernels_of_operator(_layer(row), str(row["pass"])) for row in records],
-        [Situation(find_gpu(r["gpu"]), str(r["precision"]), "", origin=str(r["source"])) for r in records],
+        [
+            KernelContext(find_gpu(r["gpu"]), str(r["precision"]), "", origin=str(r["source"]))
+            for r in records
+        ],
         [int(row["batch_size"]) for row in records],
     )
     log_ms = np.log(chosen["iteration_time_ms"].to_numpy(dtype=float))

@@ -21,7 +21,7 @@ from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 __all__ = [
     "Coefficients",
     "IterationParts",
-    "Situation",
+    "KernelContext",
     "Term",
     "expected_of",
     "iteration_parts",
@@ -69,7 +69,7 @@ _EXPECTED = {"issue_bound": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class KernelContext:
     """All that decides the kernels' times besides the CNN and the batch size.
 
     `origin` is the source of single layers timed alone, whose instrument differs from a training loop's; their
@@ -84,7 +84,7 @@ class Situation:
     origin: str = ""
 
 
-def tags_of(situation: Situation) -> list[str]:
+def tags_of(situation: KernelContext) -> list[str]:
     """Tags under which coefficients may differ from the general law."""
     tags = [
         f"gpu:{design_of(situation.gpu)}",
@@ -142,7 +142,7 @@ class Coefficients:
             for place in _places_of(name, feature):
                 row[place] += value
 
-    def weights(self, situations: Sequence[Situation]) -> dict[str, Array]:
+    def weights(self, situations: Sequence[KernelContext]) -> dict[str, Array]:
         """Weight of each feature of each kernel class, shape (n_situations, n_features)."""
         found = np.zeros((len(situations), len(_PLACES)))
         for row, situation in zip(found, situations, strict=True):
@@ -184,7 +184,7 @@ class IterationParts:
 
 
 def iteration_parts(
-    coefficients: Coefficients, kernels: Kernels, situations: Sequence[Situation], batch_sizes: Array
+    coefficients: Coefficients, kernels: Kernels, situations: Sequence[KernelContext], batch_sizes: Array
 ) -> IterationParts:
     """Time the device is busy in one iteration, in several situations at once.
 
@@ -192,7 +192,7 @@ def iteration_parts(
     ----------
     coefficients : Coefficients
     kernels : Kernels
-    situations : sequence of Situation
+    situations : sequence of KernelContext
     batch_sizes : ndarray, shape (n_batches,)
     """
     rates = _rates_of_all(situations)
@@ -211,7 +211,7 @@ def iteration_parts(
     return IterationParts(device_ms, class_ms, float(kernels.count.sum()))
 
 
-def _rates_of_all(situations: Sequence[Situation]) -> Rates:
+def _rates_of_all(situations: Sequence[KernelContext]) -> Rates:
     """Rates of all situations, each an array of shape (n_situations, 1, 1)."""
     rates = [rates_of(each.gpu, each.precision) for each in situations]
     columns: dict[str, Any] = {
