@@ -82,10 +82,11 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 @dataclass(slots=True)
 class Calibration:
-    """Variances of residual components and interval factors, by what is new to the fit.
+    """Variances of residual components and interval factors, for a GPU and for a CNN outside the training data.
 
-    `variances` maps ``gpu`` (the GPU is new) and ``cnn`` (the CNN is new) to variances by component; `factors` maps the
-    same, with ``anchored-`` in front where measurements of the CNN correct the prediction, to factors by coverage.
+    `variances` maps ``gpu`` (GPU outside the data) and ``cnn`` (CNN outside the data) to variances by component.
+    `factors` maps these keys, and ``anchored-gpu`` and ``anchored-cnn`` for predictions corrected by anchors, to
+    factors by coverage.
     """
 
     gpus: tuple[str, ...] = ()
@@ -119,7 +120,7 @@ class Calibration:
 
 
 def sites_of(X: pd.DataFrame) -> Locations:
-    """Rows of a feature table as sites of residuals."""
+    """Locations of the residuals of a feature table's rows."""
     modes = [
         X[c].astype(object).fillna("").astype(str)
         for c in ("framework", "precision", "xla", "memory_format")
@@ -137,9 +138,10 @@ def sites_of(X: pd.DataFrame) -> Locations:
 def calibrate(
     X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Locations | None = None
 ) -> Calibration:
-    """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits.
+    """Fit variances and factors by cross-validation: leave groups of CNNs, then of chips, out of `X` in turn.
 
-    `sites` are those of the rows of X, `sites_of(X)` by default.
+    `X` holds whole CNNs alone; `predict` refits without a group. `sites` are the locations of its rows, by default
+    `sites_of(X)`.
     """
     everywhere = sites_of(X) if sites is None else sites
     chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
@@ -192,7 +194,7 @@ def _parts(kind: str, sites: Locations) -> tuple[str, ...]:
 
 
 def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
-    """Deal the labels into at most four groups; none if there is only one label, which cannot be left out."""
+    """Split the labels at random into at most four groups; none if there is only one label."""
     names = np.random.default_rng(seed).permutation(sorted(set(labels)))
     if len(names) < 2:
         return []
@@ -202,7 +204,7 @@ def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
 
 
 def _completed(found: Calibration) -> Calibration:
-    """With one GPU alone, take the figures of new CNNs for new GPUs, and the reverse with one CNN alone."""
+    """With one GPU in the data, use the figures for new CNNs for new GPUs too; with one CNN, the reverse."""
     for missing, other in (("gpu", "cnn"), ("cnn", "gpu")):
         if missing not in found.variances and other in found.variances:
             found.variances[missing] = found.variances[other]

@@ -43,15 +43,15 @@ class LayerTimes(FeatureTablePredictor):
     Parameters
     ----------
     answers : str
-        ``iteration_time_ms``, or ``gpu_time_ms``: what y holds, and what `predict` gives.
+        ``iteration_time_ms`` or ``gpu_time_ms``: the quantity in y and of `predict`.
     pull : float
-        Strength of the pull of each mode's weights to those of all modes together, and of these to 1.
+        Ridge strength: pulls each mode's weights towards those of all modes together, and these towards 1.
     trees : bool
         Whether to grow trees for shapes that were not measured; without them the neighbours' mean is taken.
     calibrate : bool
-        Whether to learn intervals, which refits the weights once per CNN.
+        Whether to fit intervals, which refits the weights once per CNN.
     random_state : int
-        Deals operators into the groups that trees are grown without, and draws each tree's features.
+        Random seed of each tree's features.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class LayerTimes(FeatureTablePredictor):
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
-        """Build libraries of the operator rows, and fit weights on the whole CNNs; y as `answers` says.
+        """Build libraries of the operator rows, and fit weights on the whole CNNs; y holds the quantity `answers`.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class LayerTimes(FeatureTablePredictor):
         frame: pd.DataFrame | None,
         known: Mapping[DeviceMode, ClassWeights],
     ) -> tuple[dict[DeviceMode, OperatorLibrary], dict[DeviceMode, ClassWeights]]:
-        """Grow trees for libraries, and fit their laws on whole CNNs of a feature table; `known` laws are priors."""
+        """Grow trees for libraries, and fit their weights on whole CNNs; `known` weights are priors."""
         rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
@@ -122,8 +122,8 @@ class LayerTimes(FeatureTablePredictor):
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
 
-        `anchors` are rows of the same CNNs, and their times: they correct the sums at and near their batch sizes, on
-        the same GPU in the same mode.
+        `anchors` are rows of the same CNNs and their times in ms; they correct predictions at and near their batch
+        sizes, on the same GPU in the same mode.
 
         Raises
         ------
@@ -154,7 +154,7 @@ class LayerTimes(FeatureTablePredictor):
         }
 
     def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:
-        """Whole CNNs of one mode with known layers; host times of machines other than the library's are left out."""
+        """Whole CNNs of one mode with layer tables; host times of machines other than the library's become NaN."""
         whole = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
         chosen = whole[np.array([each == mode for each in modes_of(whole)], dtype=bool)]
         busy = _numbers(chosen, "gpu_time_ms")
@@ -262,7 +262,7 @@ def _of_the_same_kernels(
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
-    """Operator of every row, each read once however often it was measured."""
+    """Operator of every row; equal rows share one object."""
     keys = [column for column in OPERATOR_KEYS if column in rows]
     number = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     distinct, first = np.unique(number, return_index=True)
@@ -273,7 +273,7 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
 
 
 def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
-    """Library mode of every row; where a table lacks a column or value, the default."""
+    """GPU and mode of every row; missing columns and values get the defaults."""
     usual = DeviceMode("")
     columns: list[list[Any]] = [frame["gpu"].astype(str).tolist()]
     for name in ("framework", "precision", "memory_format"):
@@ -287,7 +287,7 @@ def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
 
 
 def _series_of(frame: pd.DataFrame) -> list[tuple[DeviceMode, object, object, object]]:
-    """Series of every row, which its anchors must share: mode, CNN, image size and capture."""
+    """Series of every row: mode, CNN, image size and capture. Anchors correct their own series alone."""
     captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
     return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
 
@@ -295,7 +295,7 @@ def _series_of(frame: pd.DataFrame) -> list[tuple[DeviceMode, object, object, ob
 def _between(
     known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
 ) -> tuple[Floats, Floats]:
-    """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
+    """Mean and variance of ln(truth / prediction) at the batch sizes of one series, given its anchors."""
     gpu = device_of(str(known["gpu"].iloc[0]))
     anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
     variances = layer_variances(deviation**2, roughness)
@@ -319,7 +319,7 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
 def _table_of(row: Mapping[Any, Any]) -> object:
     if row["layer_table"] is None or row["layer_table"] != row["layer_table"]:
         raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, from which its operators are known. "
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its operators are unknown. "
             "Give its layers as a CSV file, or leave the row out."
         )
     return row["layer_table"]

@@ -1,7 +1,7 @@
-"""Operator libraries with their laws in files: what lets serving answer from measured layers at once.
+"""Operator libraries and their fitted weights in files, for predictions without the measurement table.
 
-A model file `NAME.json` has them beside it, in the folder `NAME_operators`, one compressed JSON per GPU and
-mode, read when first asked for.
+They lie beside a model file `NAME.json`, in the folder `NAME_operators`: one compressed JSON per GPU and mode, read
+when first needed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ __all__ = ["LayerModel", "LayerModels", "library_mode"]
 FORMAT_VERSION = 1
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
-_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # measured alone: once
+_STORED = tuple(
+    entry for entry in fields(Operator) if entry.name != "repeats"
+)  # an operator measured alone runs once
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerModel:
-    """One library with its law."""
+    """One operator library with its fitted weights."""
 
     library: OperatorLibrary
     law: ClassWeights
 
     def save(self, folder: Path) -> Path:
-        """Write the file of this GPU and mode; whoever reads it meanwhile sees the old one or this one."""
+        """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one."""
         expected = self.library.expected
         written = {
             "format_version": FORMAT_VERSION,
@@ -67,7 +69,7 @@ class LayerModel:
 
     @classmethod
     def load(cls, path: Path) -> LayerModel:
-        """Read such a file.
+        """Read the file of one GPU and mode.
 
         Raises
         ------
@@ -90,18 +92,18 @@ class LayerModel:
 
 @dataclass(slots=True, eq=False)
 class LayerModels:
-    """Layer models by GPU and mode: those given, then those of a folder."""
+    """Layer models by GPU and mode: those in `given` first, then those in `folder`."""
 
     folder: Path | None = None
     given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, model_file: Path) -> LayerModels:
-        """Those that belong to a model file."""
+        """The layer models in the folder beside a model file."""
         return cls(_folder_of(model_file))
 
     def find(self, mode: DeviceMode) -> LayerModel | None:
-        """The layer model of this GPU and mode; None if nobody measured its operators."""
+        """The layer model of this GPU and mode; None if its operators were not measured."""
         if mode in self.given:
             return self.given[mode]
         path = self.folder / _file_name(mode) if self.folder is not None else None
@@ -110,11 +112,11 @@ class LayerModels:
         return _load(str(path), path.stat().st_mtime_ns)
 
     def nearest_law(self, mode: DeviceMode) -> ClassWeights | None:
-        """The law of this mode, else one borrowed from the mode most like it; None if there is none.
+        """The weights of this mode, else those of the most similar mode; None if there is none.
 
-        Only modes of the same framework are like it, and CPUs are not like GPUs. How an operator alone differs from
-        one in a CNN is the framework's doing more than the GPU's: weights of another precision and memory format
-        came nearer to whole CNNs on an H200 than weights of 1 did.
+        Only modes of the same framework qualify, and CPUs and GPUs never share weights. The framework decides more
+        than the GPU how an operator in a CNN differs from one alone: on an H200, weights of another precision and
+        memory format predicted whole CNNs better than weights of 1.
         """
         found = self.find(mode)
         if found is not None:
@@ -128,11 +130,11 @@ class LayerModels:
         return model.law.borrowed(" ".join(model.library.mode[:4]))
 
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
-        """Those, and these before them."""
+        """These layer models with `models` added, which take precedence."""
         return LayerModels(self.folder, self.given | {model.library.mode: model for model in models})
 
     def save(self, model_file: Path) -> list[Path]:
-        """Write all of them into the folder of a model file; where they lie there already, those that were given."""
+        """Write all into the folder beside a model file; files already there are left as they are, but for `given`."""
         folder = _folder_of(model_file)
         given = {_file_name(mode) for mode in self.given}
         others = [path for path in self._files() if path.name not in given and path.parent != folder]
@@ -148,7 +150,7 @@ class LayerModels:
         return [folder / path.name for path in others] + [model.save(folder) for model in self.given.values()]
 
     def modes(self) -> list[str]:
-        """File names, without endings, of what there is: for messages."""
+        """File names without endings, for messages."""
         names = {_file_name(mode) for mode in self.given} | {path.name for path in self._files()}
         return sorted(name.removesuffix(".json.gz") for name in names)
 
@@ -159,7 +161,7 @@ class LayerModels:
 
 
 def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
-    """Which library a question needs."""
+    """GPU and mode of the library that a prediction needs."""
     return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 

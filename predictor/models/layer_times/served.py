@@ -1,4 +1,4 @@
-"""A forecast of iterations from measured layers, corrected by measurements of the CNN itself where there are any."""
+"""Forecasts iterations from measured operators, corrected by measurements of the CNN itself if given."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _MOST_STRANGE = 0.15
-"""Share of the time in operators unlike any measured, beyond which specifications answer."""
+"""Share of the time in operators unlike any measured, above which the roofline model is used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,9 +42,9 @@ class _Parts:
 
 
 def too_little_measured(sums: OperatorTotals) -> Reason | None:
-    """Why specifications answer a CNN although operators were measured on the GPU; None if layer times answer.
+    """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
-    The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
+    The largest share over batch sizes decides for all of them: one curve never mixes two methods.
     """
     strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
     if strange > _MOST_STRANGE:
@@ -72,16 +72,16 @@ def forecast_by_layers(
     Parameters
     ----------
     sums : OperatorTotals
-        Of the CNN's operators at these batch sizes.
+        Totals of the CNN's operators at these batch sizes.
     anchors : sequence of Anchor
-        Those measured on this GPU correct the answer; others say nothing about it.
+        Those measured on this GPU correct the forecast; others are ignored.
     host, host_ms : str, float, optional
-        Another host than the library's, and the time that it needs to enqueue an iteration.
+        A host other than the library's, and its time to enqueue an iteration.
 
     Raises
     ------
     OutOfRangeError
-        If nobody knows the host's time, which an eager iteration may wait for, or an anchor is of another image size.
+        If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
     """
     batches = np.asarray(batch_sizes, dtype=float)
     parts = _parts(model, sums, mode, host_ms)
@@ -91,12 +91,12 @@ def forecast_by_layers(
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
-        found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
+        found = max(expected, float(np.mean(residual**2)))  # so that the forecast meets the anchors
         mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
         width = gpu_width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
-    corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+    corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
     return IterationForecast(
         middle,
