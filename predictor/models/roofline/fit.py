@@ -135,7 +135,7 @@ _START_FEED_MS = (0.05, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """Strength of the ridge penalty per hundred rows, by kind of term: a level, a law, or a deviation of a tag."""
+    """Ridge strength per hundred rows, by kind of term: a level, a slope, or a deviation under a tag."""
 
     level: float = 0.001
     law: float = 0.1
@@ -224,7 +224,7 @@ class RooflineObjective:
         kernel_times: Sequence[KernelTimes] = (),
         ridge: Ridge | None = None,
     ) -> RooflineObjective:
-        """Lay out a fit; `kernel_times` may share the design or bring their own."""
+        """Build the objective's matrices; `kernel_times` may share the design or have their own."""
         ridge = ridge or Ridge()
         designs = [design, *(times.design for times in kernel_times if times.design is not design)]
         terms = sorted(set().union(*(each.entries for each in designs)))
@@ -249,7 +249,7 @@ class RooflineObjective:
     def without(
         self, rows: NDArray[np.bool_], kernel_times: Sequence[NDArray[np.bool_]]
     ) -> RooflineObjective:
-        """The same with some rows, and some of each of the kernel times, at weight zero."""
+        """The objective with weight zero for some rows and some of each of the kernel times."""
         lighter = [
             replace(times, weight=np.where(gone, 0.0, times.weight))
             for times, gone in zip(self.kernel_times, kernel_times, strict=True)
@@ -299,7 +299,7 @@ class RooflineObjective:
         )
 
     def _has_weight(self) -> NDArray[np.bool_]:
-        """Whether any row or kernel time of weight has the term."""
+        """Whether any row or kernel time with a weight above zero has the term."""
         found = np.asarray(abs(self.transposed[0]) @ (self.sums.T @ self.weight)) > 0
         for number, times in enumerate(self.kernel_times):
             found |= np.asarray(abs(self.transposed[number + 1]) @ (times.groups.T @ times.weight)) > 0
@@ -436,7 +436,7 @@ def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, KernelContext, int, 
     table = row["layer_table"]
     if table is None:
         raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, which its kernels follow from. "
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its kernels are unknown. "
             "Give its layers as a CSV file, or leave the row out."
         )
     gpu = find_gpu(row["gpu"])
@@ -465,7 +465,7 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def operator_times(X: pd.DataFrame, weight: float) -> KernelTimes | None:
-    """Single layers timed alone, pass by pass; whole training steps are left out: they update their inputs, too."""
+    """Times of single passes of single layers. Whole training steps are left out: they update their inputs, too."""
     chosen = single_passes(X)
     if chosen.empty:
         return None

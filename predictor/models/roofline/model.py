@@ -44,7 +44,7 @@ class Roofline(FeatureTablePredictor):
     ridge : Ridge, optional
         Strength of the ridge penalty, by kind of coefficient.
     operator_weight : float
-        Weight of one single layer timed alone, a whole iteration being 1.
+        Weight of a single layer timed alone, relative to a whole iteration.
     profile_weight : float
         Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
     device_weight : float
@@ -53,11 +53,11 @@ class Roofline(FeatureTablePredictor):
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
     max_iterations : int
-        Of the optimiser (L-BFGS).
+        Iteration limit of the optimiser (L-BFGS).
     calibrate : bool
         Whether to calibrate intervals, which refits the model eight times, starting from the fitted coefficients.
     random_state : int
-        Deals CNNs and chips into the groups that calibration leaves out.
+        Random seed of the groups of CNNs and chips that calibration leaves out.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Roofline(FeatureTablePredictor):
         return {"|".join(term): value for term, value in self.fitted_.terms.items()}
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Rows of single layers, and rows of whole CNNs whose layers are known."""
+        """Rows of single layers, and rows of whole CNNs with a layer table."""
         operator = (
             (frame["kind"] == "operator").to_numpy() if "kind" in frame else np.zeros(len(frame), dtype=bool)
         )
@@ -168,7 +168,7 @@ class Roofline(FeatureTablePredictor):
         return sites_of(X)
 
     def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
-        """Keep nothing of the training rows; `anchored` keeps their residuals."""
+        """Do nothing; `anchored` keeps the training rows' residuals here."""
 
     def _deviations(self, X: pd.DataFrame, variance: Floats | None, coverage: float) -> Floats:
         """Half widths of the intervals of ln time, from `variance` or else the prior variance."""
