@@ -98,7 +98,7 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
 
 
 def _limit(cpu_s: int) -> None:
-    """Bound memory, time and files of this process, where the system knows how."""
+    """Bound memory, time and files of this process, if the operating system can."""
     try:
         import resource
     except ImportError:  # Windows

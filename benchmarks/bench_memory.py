@@ -1,7 +1,7 @@
 """How far estimated peak memory lies from the peaks that PyTorch reached on our H200.
 
 Run it as `python benchmarks/bench_memory.py`. A peak is what PyTorch's allocator held at most, so the CUDA context is
-left out of the estimate here. Only CNNs above half a GiB are judged: nobody rents a GPU by the memory of a smaller one.
+left out of the estimate here. Only CNNs above half a GiB are compared: smaller ones fit on every GPU.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Makes the pictures of the web page in docs/images: `python docs/screenshots.py`, where Chromium is installed.
 
-Called by whoever changed the page; starts a service of its own and stops it. Pictures are made at one pixel per dot and
+Run it after a change of the page. It starts a service and stops it. Pictures are made at one pixel per dot and
 of the top of the page, so that they stay small; `--out` writes them elsewhere.
 """
 

@@ -350,7 +350,7 @@ def explanations(
     Raises
     ------
     SchemaError
-        If a CNN has no GPU, an option has no effect, or a service is asked about a table.
+        If a CNN has no GPU, an option has no effect, or a measurement table is sent to a service.
     """
     from predictor.answers.explain_measured import is_measurement_table
     from predictor.checks import as_list

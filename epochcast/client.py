@@ -137,7 +137,7 @@ class Client:
         return found, "\n".join(scopes)
 
     def gpus(self) -> "pd.DataFrame":
-        """Every GPU that the service knows: its specifications, its precisions, and whether it was measured."""
+        """Every GPU of the service: its specifications, its precisions, and whether it was measured."""
         import pandas as pd
 
         found = self._ask("/v1/gpus")
@@ -148,7 +148,7 @@ class Client:
         return self._table("/v1/offers")
 
     def cnns(self) -> "pd.DataFrame":
-        """The CNNs that the service knows by name."""
+        """The service's CNNs by name."""
         return self._table("/v1/cnns")
 
     def upload(self, measurements: "pd.DataFrame | str | PathLike[str]") -> UploadReceipt:
@@ -195,7 +195,7 @@ class Client:
         return pd.DataFrame(self._ask(path))
 
     def _explained_gpus(self, question: Question) -> list[str]:
-        """GPUs as asked for; `all` are those that the service knows to have the precision."""
+        """GPUs as asked for; `all` are the service's GPUs that have the precision."""
         names = _names(question.gpus)
         if not any(name.strip().casefold() == "all" for name in names):
             return names

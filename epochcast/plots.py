@@ -26,7 +26,7 @@ _BLUE, _ORANGE, _GREEN, _GREY = (
     "#d55e00",
     "#009e73",
     "#a0a0a0",
-)  # told apart by the colour-blind, too
+)  # distinguishable for colour-blind readers
 _SERIES = (_BLUE, _ORANGE, _GREEN, "#cc79a7", "#56b4e9", "#e69f00")
 _UNITS = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
 _DPI = 96

@@ -1,6 +1,6 @@
 """The types of operators: one entry for each, with its work, its memory and its names in each framework.
 
-A new type is one entry of `OPERATOR_TYPES`, and a function in each backend of `proxy_cnns` that is to measure it.
+To add a type: one entry of `OPERATOR_TYPES`, and a function in each backend of `proxy_cnns` that measures it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Product = Literal["convolution", "transposed", "linear", "matmul", "attention"]
 
 
 class Traffic(NamedTuple):
-    """How often one pass of a layer reads and writes what is as large as its input, output and weights."""
+    """Reads and writes of one pass of a layer, in multiples of the size of its input, output and weights."""
 
     read_input: float = 0
     read_output: float = 0
@@ -51,7 +51,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorType:
-    """What is known of one type of operator.
+    """One type of operator.
 
     Parameters
     ----------
@@ -61,22 +61,22 @@ class OperatorType:
         Class of the fitted roofline that its kernels belong to; empty where it has none.
     work : Work
     work_with_weights : Work, optional
-        Where the type may train numbers and then works differently.
+        Work with trainable numbers, if it differs.
     element_passes : (float, float)
-        Reads and writes of a whole iteration, in passes over (input, output), as kernels count them: textbook
-        algorithms, which the fit corrects by what a framework does better or worse.
+        Reads and writes of a whole iteration, in passes over (input, output), of textbook algorithms; the
+        fit corrects for each framework's implementation.
     product : str, optional
         Shape of its matrix products; None where it does a few operations per number.
     weights : {"filters", "scale_and_shift"}, optional
-        What it trains, if anything: weights and perhaps a bias, or two numbers for each channel.
+        Trainable numbers: filters and perhaps a bias, or two numbers per channel.
     is_layer : bool
         False for the loss and the optimizer, which are no rows of a layer table.
     keeps_input, keeps_output : bool
-        Whether backward needs what it read, what it wrote (of an activation, its kind says).
+        Whether the backward pass needs its input, its output (for an activation, its kind decides).
     kept_bytes_per_output : float
-        Bytes kept besides: the indices of max pooling (8), the mask of dropout (1).
+        Further bytes kept per output: indices of max pooling (8), mask of dropout (1).
     amp_output : {"narrow", "wide", "input"}
-        Type of its output under automatic mixed precision: 16 bits, 32 bits, or as its input. One that is wide keeps a
+        Type of its output under automatic mixed precision: 16 bits, 32 bits, or that of its input. A wide type keeps a
         32-bit copy of its input.
     same_shape : bool
         Whether its output has the shape of its input.
@@ -124,7 +124,7 @@ class OperatorType:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """What is known of one kind of activation: `in_place` where CNNs usually run it so, `wide` under AMP."""
+    """One kind of activation: `in_place` if CNNs usually run it in place, `wide` if float32 under AMP."""
 
     in_place: bool = False
     keeps_output: bool = False  # in place or not; the others keep what they read (in place, a copy of it)
@@ -452,7 +452,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
 """Every type of operator. The order of the first 18 is that of fitted trees' features and of classes' weights."""
 
 LAYER_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_layer)
-"""What a row of a layer table may be."""
+"""Types of rows of a layer table."""
 
 ACTIVATION_KINDS = tuple(ACTIVATIONS)
 """Kinds of a row of type ``activation``."""
@@ -460,10 +460,10 @@ ACTIVATION_KINDS = tuple(ACTIVATIONS)
 OPERATOR_CLASSES = {
     name: entry.operator_class for name, entry in OPERATOR_TYPES.items() if entry.operator_class is not None
 }
-"""Type of an operator -> the class that it is summed in; depthwise convolutions are a class of their own."""
+"""Type of an operator -> its class; depthwise convolutions are a separate class."""
 
 MEASURED_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_measured) - {"other"}
-"""Types whose times are known; ``other`` holds operators of any work."""
+"""Types with a time model; ``other`` holds operators of unknown work."""
 
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""

@@ -5,8 +5,8 @@ Convolutions get most of a library because their efficiency changes with every s
 cuDNN takes). The time of the other operators follows their bytes, so a ladder of sizes is enough.
 
 A library has two parts: designed shapes, which no CNN of the zoo has, and the convolutions of a few common CNNs, for
-whose shapes cuDNN has kernels of their own. So a library knows as much about a CNN of the zoo that is not among these
-few as about a user's own.
+whose shapes cuDNN has kernels of their own. So a library covers any other CNN of the zoo as well as
+a user's own.
 """
 
 from __future__ import annotations

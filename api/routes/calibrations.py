@@ -55,8 +55,8 @@ async def calibrate(request: Request) -> Response:
     """Predict any CNN from measured operators (`epochcast profile --preset quick`), at once.
 
     A question as for `/v1/predictions` with up to 20,000 rows of `measurements`, or with `stored`, which finds them in
-    the store. Operators of the GPU and mode asked about are what the answer adds up; measurements of the CNN itself
-    correct it.
+    the store. The prediction sums the measured operators of the question's GPU and mode; measurements of the CNN
+    itself correct it.
     """
     question, table = await question_of(await body_of(request), CalibrationQuestion)
     content = await serving_of(request).upload_queue.run(_answer, question, table, request.app.state)

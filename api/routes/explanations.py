@@ -67,7 +67,7 @@ def _check_work(question: Question, table: LayerTable) -> None:
     gpus, sizes = len(question.devices()), len(question.batch_sizes)
     if gpus > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
-            f"{gpus} GPUs are asked about; at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+            f"{gpus} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
     work = len(table) * gpus * sizes
     if work > _MOST_WORK:

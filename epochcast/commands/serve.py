@@ -1,4 +1,4 @@
-"""`epochcast serve`: the service, on this machine alone unless told otherwise."""
+"""`epochcast serve`: the service, on this machine alone by default."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 __all__ = ["serve_command"]
 
-_KEEP_ALIVE_S = 75  # proxies keep connections for 60 s: whoever closes first must not be the one who is asked
+_KEEP_ALIVE_S = 75  # longer than the 60 s of proxies: the server must not be first to close a connection
 
 
 def serve_command(

@@ -155,7 +155,7 @@ def small_batch_law(
     bound: Sequence[str],
     k_s_of: Callable[[float], float] | None = None,
 ) -> SmallBatchLaw | None:
-    """Fit the law t = K / batch to iteration times at ascending batch sizes; None if it fails at the first doubling.
+    """Fit the law t = K / batch to iteration times at ascending batch sizes; None if it breaks below twice the first.
 
     Parameters
     ----------

@@ -112,7 +112,7 @@ def _alone_ms(library: OperatorLibrary, table: LayerTable) -> dict[float, float]
 
 
 def _worst(sums: OperatorTotals, *, strange: bool) -> float:
-    """Largest share over batch sizes of the time in interpolated (or, if `strange`, far-extrapolated) operators."""
+    """Largest share over batch sizes of the time in interpolated (or, if `strange`, extrapolated) operators."""
     shares = [share for kind, share in sums.shares.items() if (kind == NEAR) != strange]
     return float(max(np.sum(shares, axis=0))) if shares else 0.0
 

@@ -26,7 +26,7 @@ Pair = int | tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
-    """What one row writes and others read; `index` is that row, or IMAGE for the CNN's input. Per image."""
+    """Output of one row, per image; `index` is that row, or IMAGE for the CNN's input."""
 
     index: int
     channels: int
@@ -66,7 +66,7 @@ class NetBuilder:
     """Rows of one CNN at one image size, appended in the order in which they run.
 
     Every operator takes the feature map it reads and the row's name, and returns the feature map it writes.
-    An OutOfRangeError says that the image is too small to leave anything.
+    OutOfRangeError if the image is too small for an output of at least one pixel.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class NetBuilder:
     in_channels : int
         Channels of the CNN's input.
     source : str
-        Who describes it; the zoo's own are ``zoo``.
+        Source of the table; ``zoo`` for CNNs of the zoo.
 
     Attributes
     ----------
@@ -271,7 +271,7 @@ def make_divisible(channels: float, divisor: int = 8) -> int:
 def squeeze_excitation(
     net: NetBuilder, x: FeatureMap, name: str, squeezed: int, activation: str = "relu", gate: str = "sigmoid"
 ) -> FeatureMap:
-    """Rescale channels by what a two-layer bottleneck makes of their means (Hu et al., arXiv:1709.01507)."""
+    """Rescale channels by a two-layer bottleneck of their means (Hu et al., arXiv:1709.01507)."""
     factors = net.adaptive_avg_pool(x, f"{name}.avgpool")
     factors = net.conv(factors, f"{name}.fc1", squeezed, 1)
     factors = net.activation(factors, f"{name}.{activation}", activation)

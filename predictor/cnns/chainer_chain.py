@@ -32,8 +32,8 @@ def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, An
     function : chainer.FunctionNode
         Having run forward.
     inputs : sequence
-        What it read, as the recorder knows it. A function of no known class keeps its own name, which the
-        recorder takes for an operator of unknown cost.
+        Its inputs, as recorded. A function of an unknown class keeps its own name, which the recorder counts as an
+        operator of unknown cost.
     """
     name = type(getattr(function, "function", function)).__name__
     if name in _VIEWS:
@@ -125,7 +125,7 @@ _RULES: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
     "Dropout": _dropout,
     "Transpose": _transpose,
 }
-"""Classes of functions whose attributes say what they do."""
+"""Classes of functions whose operator depends on their attributes."""
 
 _OPERATORS = {
     **{name: entry.torch[0] for entry in OPERATOR_TYPES.values() for name in entry.chainer},
@@ -133,16 +133,16 @@ _OPERATORS = {
     "Mul": "mul",
     "MulConstant": "mul",
 }
-"""Classes of functions that are one of PyTorch's operators whatever their attributes."""
+"""Classes of functions that are always the same PyTorch operator."""
 
 
-_TOO_SMALL = "should be positive"  # what Chainer says of an output size
+_TOO_SMALL = "should be positive"  # in Chainer's error about an output size
 
 
 def from_chainer(
     chain: chainer.Chain, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
 ) -> LayerTable:
-    """Layer table of what a training forward pass of `chain` runs.
+    """Layer table of a training forward pass of `chain`.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def from_chainer(
         chainer.Variable(np.zeros((n, in_channels, image_size, image_size), np.float32))
         for n in (batch, batch + 1)
     )
-    ran, _result = _run(copy, image, chainer, name)  # Chainer forgets what is not held
+    ran, _result = _run(copy, image, chainer, name)  # the result keeps Chainer's graph alive
     again, _larger_result = _run(copy, larger, chainer, name)
     recorder = _record(ran, again, copy, image, batch, name)
     return LayerTable(name, image_size, tuple(recorder.rows), "chainer", tuple(recorder.warnings()))
@@ -197,7 +197,7 @@ class _Ran:
 
 @dataclass(eq=False, slots=True)
 class _Tensor:
-    """Shape of a variable, which is all that the recorder reads."""
+    """Shape of a variable, for the recorder."""
 
     shape: tuple[int, ...]
     ndim: int = field(init=False)
@@ -206,7 +206,7 @@ class _Tensor:
         self.ndim = len(self.shape)
 
     def is_contiguous(self) -> bool:
-        """Say that it lies in memory as it is read: Chainer's functions see to that."""
+        """Return True: Chainer's functions make their inputs contiguous."""
         return True
 
 
@@ -259,7 +259,7 @@ def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, A
 
 @contextmanager
 def _kept_random_state() -> Iterator[None]:
-    """Leave numpy's global random numbers, which Chainer's dropout and initializers draw, as they were."""
+    """Restore numpy's global random state, which Chainer's dropout and initializers use."""
     state = np.random.get_state()  # noqa: NPY002  # the generator that Chainer uses
     try:
         yield
@@ -293,7 +293,7 @@ def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: i
 
 def _record_one(one: _Ran, other: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
     function = one.function
-    if function.inputs is None:  # nothing that it reads comes from the image or a parameter
+    if function.inputs is None:  # no input comes from the image or a parameter
         return
     inputs = [_tensor(node, tensors) for node in function.inputs]
     outputs = [_tensor(node, tensors) for node in _outputs(function)]

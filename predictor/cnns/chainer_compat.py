@@ -1,9 +1,9 @@
-"""Lets Chainer 7.8.1 be imported beside a current numpy and setuptools; numpy is left as it was.
+"""Imports Chainer 7.8.1 with a current numpy and setuptools, without changing numpy.
 
-To be called before the first ``import chainer``. Two things are in the way: Chainer's environment check imports
-packages that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for names that numpy
-dropped: ``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of ``resize_images`` for
-``numpy.float``. Each gets a view of numpy of its own that has them.
+To be called before the first ``import chainer``, which fails for two reasons: Chainer's environment check imports
+removed packages (``pkg_resources``, ``numpy.distutils``), and two of its functions use names that numpy removed:
+``as_strided`` uses ``numpy.sctypes`` at import and at run time, a helper of ``resize_images`` uses ``numpy.float``.
+Both get a proxy of numpy that has these names.
 """
 
 import importlib
@@ -40,11 +40,11 @@ def install() -> ModuleType:
     if "chainer" in sys.modules:
         return sys.modules["chainer"]
     check = ModuleType("chainer._environment_check")
-    check.check = lambda: None  # type: ignore[attr-defined]  # all that Chainer asks of it
+    check.check = lambda: None  # type: ignore[attr-defined]  # the only attribute that Chainer uses
     sys.modules[check.__name__] = check
     try:
         with _lent_sctypes(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no GPU, no iDeep, old syntax: not the user's to repair
+            warnings.simplefilter("ignore")  # no GPU, no iDeep, old syntax: the user cannot fix these
             chainer = importlib.import_module("chainer")
     except ImportError as error:
         del sys.modules[check.__name__]
@@ -68,7 +68,7 @@ class _NumpyAnd(ModuleType):
 
 
 def _give_dropped_names() -> None:
-    """Let the functions that ask for dropped names find them when they run.
+    """Give the functions that use removed names a numpy that has them.
 
     Of `resize_images` the helper alone, because the rest of that module compares modules with numpy itself.
     """

@@ -108,7 +108,7 @@ _DIMENSIONS = ("height", "width")
 
 
 def layer_complaint(layer: Layer) -> str | None:
-    """Say what is inconsistent about a layer, in words for an error message; None if nothing is.
+    """Describe the first inconsistency of a layer for an error message; None if there is none.
 
     Unknown (None) columns are not checked. An asymmetric padding is written rounded up, so the output size
     may be that of one padded pixel less; a pooling may round its output size up, or be adaptive.
@@ -428,13 +428,13 @@ def _image_size(layers: tuple[Layer, ...], path: Path) -> int:
 
 
 _SIDES = ("channels", "height", "width")
-_RESHAPES = ("other", "permute", "pad")  # may give another shape than their columns say
+_RESHAPES = ("other", "permute", "pad")  # their output shape may differ from their columns
 
 
 def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
-    """Find the first layer that cannot follow from the one it reads: its position, its column, and why.
+    """Find the first layer whose input shape contradicts the layer that it reads: position, column, and reason.
 
-    An edited table, or one made at another image size, would otherwise be answered with the time of a CNN that cannot
+    Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
     exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join. A part of a
     tensor may be read where something else reads the tensor, too (a split), and the same numbers in another shape
     (a view). Rows are numbered by their position, as in a table that was sent or read from a file.

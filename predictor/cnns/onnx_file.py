@@ -32,10 +32,10 @@ Translation = tuple[str, dict[str, Any]]
 """PyTorch's operator and its arguments by name."""
 
 CREATIONS = {"ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike", "Shape", "Size"}
-"""Operators that read a value for its shape alone."""
+"""Operators that read only the shape of a value."""
 
 VIEWS = {"Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze"}
-"""Operators that move no number."""
+"""Operators that move no data."""
 
 
 def _convolution(node: Node) -> Translation:
@@ -124,7 +124,7 @@ def _mul(node: Node) -> Translation:
 
 
 def _dropout(node: Node) -> Translation:
-    """Take a dropout as running, even where the file is for inference: training runs it."""
+    """Count a dropout as running even in an inference export, since training runs it."""
     ratio = node.number(1, "ratio")
     return "dropout", {**_tensors(node, "input"), "p": 0.5 if ratio is None else ratio}
 
@@ -169,11 +169,11 @@ TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
 
 
 Fused = tuple[str, dict[str, Any], list[Node]]
-"""PyTorch's operator, its arguments, and the nodes that it stands for, the last one writing its result."""
+"""PyTorch's operator, its arguments, and the nodes that it replaces; the last one writes its result."""
 
 
 def fused(graph: Graph, node: Node, recorder: Recorder) -> Fused | None:
-    """Return the operator that begins at `node` in several nodes, or None if the node stands for itself."""
+    """Return the operator that an exporter wrote as several nodes from `node` on; None if there is none."""
     if not node.inputs or not recorder.is_map(node.inputs[0]):
         return None
     match = _MATCHES.get(node.operator)
@@ -242,16 +242,16 @@ INFERENCE_EXPORT = (
     "inference export, batch norms are missing; export for training: torch.onnx.export(module.train(), image, path, "
     "training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)"
 )
-"""The warning of a table whose file seems to have been exported for inference, with what to do about it."""
+"""Warning for a file that seems to be an inference export, with the remedy."""
 
 FUSED_EXPORT = (
     "the exporter has folded batch norms into convolutions; export without that: "
     "torch.onnx.export(module.train(), (image,), path, optimize=False)"
 )
-"""The warning of a table whose file says so itself: PyTorch's default exporter does it, for training, too."""
+"""Warning for a file whose metadata record the folding: PyTorch's default exporter folds even for training."""
 
 _FUSED_BATCH_NORM = "FuseBatchNorm"
-_FOLDED = "onnx::Conv_"  # PyTorch's exporter so names what it computed; parameters keep their names
+_FOLDED = "onnx::Conv_"  # PyTorch's exporter gives this name to computed weights; parameters keep theirs
 _NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
 
 
@@ -272,8 +272,8 @@ def from_onnx(
     Returns
     -------
     LayerTable
-        With the warning `FUSED_EXPORT` where the exporter says that it has folded batch norms into convolutions, or
-        `INFERENCE_EXPORT` where that seems so; both say how to export instead.
+        With the warning `FUSED_EXPORT` if the exporter recorded that it folded batch norms into convolutions, or
+        `INFERENCE_EXPORT` if that is likely; both include the remedy.
 
     Raises
     ------
@@ -344,7 +344,7 @@ def _record_alone(node: Node, recorder: Recorder, others: Shapes | None) -> None
 
 
 def _selects(node: Node) -> bool:
-    """Whether a Gather takes one position of a dimension, which moves no number."""
+    """Whether a Gather takes one position of a dimension, which moves no data."""
     index = node.inputs[1] if node.operator == "Gather" else None
     return index is not None and index.constant is not None and index.ndim == 0
 
@@ -361,7 +361,7 @@ def _run(
     is_view: bool,
     others: Shapes | None,
 ) -> None:
-    """Record an operator, provided that the shapes of all feature maps that it reads and writes are known."""
+    """Record an operator; SchemaError if it reads a feature map and the shape of its result is unknown."""
     outputs = list(outputs)
     if any(recorder.is_map(value) for value in _values(arguments.values())):
         for value in outputs[:1]:
@@ -399,11 +399,11 @@ def _warnings(graph: Graph, recorder: Recorder) -> tuple[str, ...]:
 
 
 def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:
-    """Whether batch norms seem to be folded away.
+    """Whether batch norms were probably folded into convolutions.
 
-    Weights that PyTorch named after the operator say yes: they are no parameter's, but a product of two. A sign of
-    training (a batch norm or dropout in training mode, a random operator) or another kind of normalization says no;
-    ten convolutions, a quarter of them with a bias over a feature map, say yes.
+    Yes if weights have names that PyTorch gives to computed products. No with a sign of training (a batch norm or
+    dropout in training mode, a random operator) or another kind of normalization. Else yes with ten or more
+    convolutions, a quarter of them with a bias over a feature map.
     """
     convolutions = [node for node in graph.nodes if node.operator == "Conv"]
     if any(value and value.name.startswith(_FOLDED) for node in convolutions for value in node.inputs[1:]):

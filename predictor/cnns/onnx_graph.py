@@ -22,12 +22,14 @@ _MOST_NUMBERS = 1024  # in a constant that is kept: enough for shapes and bounds
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16: what weights are made of
 _SHAPELESS = ("GroupNormalization",)  # onnx infers no shape for these, whose output has that of their input
 _OPEN_BATCH = 2  # batch size where the file leaves it open
-_FUSED_RULES = "pkg.onnxscript.rewriter.rule_name"  # where PyTorch's exporter notes what it fused into a node
+_FUSED_RULES = (
+    "pkg.onnxscript.rewriter.rule_name"  # metadata key of the rules by which PyTorch's exporter fused nodes
+)
 
 
 @dataclass(eq=False, slots=True)
 class Value:
-    """What flows between nodes: a shape and, for small constants, the numbers."""
+    """A tensor between nodes: its shape and, for small constants, its numbers."""
 
     name: str
     shape: tuple[int, ...] | None = None
@@ -115,7 +117,7 @@ def _onnx() -> Any:
 
 
 def _inlined(model: Any) -> Any:
-    """Replace calls of the file's own functions by what they do."""
+    """Replace calls of the file's own functions by their bodies."""
     if not model.functions:
         return model
     from onnx.inliner import inline_local_functions
@@ -185,7 +187,7 @@ def _fix_image(graph: Any, image_size: int | None, path: Any, batch: int) -> tup
 
 
 def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
-    """Infer shapes and compute the constants that they depend on, in turns, until both stand still."""
+    """Alternate shape inference and constant folding until neither changes."""
     for _ in range(_MOST_ROUNDS):
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
@@ -197,7 +199,7 @@ def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
 
 
 def _give_shapes(graph: Any, onnx: Any) -> bool:
-    """Give outputs their input's shape where onnx infers none though the operator keeps it; whether any got one."""
+    """Copy the input's shape to outputs of shape-preserving operators that onnx does not infer; True if any changed."""
     shapes = {info.name: info for info in (*graph.input, *graph.value_info)}
     found = [
         onnx.helper.make_tensor_value_info(node.output[0], source.type.tensor_type.elem_type, _shape(source))
@@ -217,7 +219,7 @@ def _is_channels_last(dims: Any) -> bool:
 
 
 def _drop_weights(graph: Any, onnx: Any) -> dict[str, Value]:
-    """Turn weights into inputs of their shape; small constants stay. What lies elsewhere is never opened."""
+    """Replace weights by inputs of their shape; small constants stay. External data files are never opened."""
     values, kept = {}, []
     declared = {value.name for value in graph.input}
     for tensor in graph.initializer:
@@ -266,9 +268,9 @@ def _constant(
     opsets: dict[str, int],
     onnx: Any,
 ) -> Any:
-    """Result of a node whose inputs are known, or whose input's shape is all that it needs; None where it is large.
+    """Result of a node whose inputs, or whose input's shape, are known; None if it is large.
 
-    A result's size is known before it is computed: from shape inference, which has seen the node.
+    Shape inference gives the result's size before it is computed.
     """
     import numpy as np
     from onnx.reference import ReferenceEvaluator

@@ -1,7 +1,7 @@
-"""Proxy layers: what the founding study calls a convolution, how often each occurs, how long each took.
+"""Proxy CNNs of the founding study: their names, their counts in a CNN, their epoch times.
 
 A proxy is a CNN with a single convolution. Its name, `H_CIN_COUT`, is also the name of that convolution's
-shape, so that counting shapes in a target CNN says which proxies stand for it.
+shape, so counts of shapes in a target CNN are counts of proxies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From the stream of calls that a framework makes to the rows of a layer table.
+"""Translates a framework's recorded operators to rows of a layer table.
 
-PyTorch, ONNX and Chainer are translated to one vocabulary of calls; `RULES` says what row each of them becomes.
+PyTorch, ONNX and Chainer are translated to one set of operators; `RULES` maps each of them to its row.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ RANDOM = {
     *("bernoulli", "exponential", "normal", "poisson", "rand", "rand_like"),
     *("randint", "randint_like", "randn", "randn_like", "random", "uniform"),
 }
-"""Operators whose result is noise, by which dropout and stochastic depth are known."""
+"""Operators whose result is random; they identify dropout and stochastic depth."""
 
 CREATIONS = {
     *("empty_like", "full_like", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_zeros"),
     *("ones_like", "rand_like", "randint_like", "randn_like", "zeros_like"),
 }
-"""Operators that take a tensor for its shape and type alone."""
+"""Operators that read only the shape and type of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One execution of an operator: its arguments by name, the sizes that matter, what it reads."""
+    """One execution of an operator: its arguments by name, its sizes and its inputs."""
 
     operator: str
     arguments: dict[str, Any]
@@ -217,11 +217,13 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         ("dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout
     ),
 }
-"""What row each of PyTorch's operators becomes; those named here are not taken apart."""
+"""Row of each of PyTorch's operators; operators named here are not decomposed."""
 
 
 _CHANNELS_FIRST = ("convolution", "batch_norm", "group_norm")
-_VIEWS = frozenset(("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # not said to be
+_VIEWS = frozenset(
+    ("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze")
+)  # unmarked in PyTorch
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,10 +246,10 @@ class _Map:
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects rows; `path` is the module that runs at the moment, as the source says.
+    """Collects rows; `path` is the module that is running.
 
-    With `other_batch_size`, each result comes with its shape in a second run at that batch size: what differs
-    between the two grows with the mini-batch.
+    With `other_batch_size`, each result comes with its shape in a second run at that batch size: dimensions
+    that differ grow with the mini-batch.
     """
 
     batch_size: int
@@ -266,12 +268,12 @@ class Recorder:
     _alive: list[Any] = field(default_factory=list)  # keeps ids unique; tensors on meta hold no memory
 
     def image(self, tensor: Any, channel_dim: int = 1) -> None:
-        """Take `tensor` for the CNN's input; its channels lie in dimension 1, or -1 for channels last."""
+        """Declare `tensor` the CNN's input; its channels are dimension 1, or -1 for channels last."""
         self._keep(tensor)
         self._maps[id(tensor)] = _Map(IMAGE, channel_dim)
 
     def parameter(self, tensor: Any) -> None:
-        """Take `tensor` for trainable numbers, counted in the first row that reads them."""
+        """Declare `tensor` trainable; its numbers count in the first row that reads them."""
         self._keep(tensor)
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
@@ -289,7 +291,7 @@ class Recorder:
         return sum(size for key, size in every.items() if key not in self._counted)
 
     def warnings(self) -> list[str]:
-        """What the rows leave uncertain, in words for an answer."""
+        """Warnings about the rows, for an answer's reasons for caution."""
         found = []
         if self.unknown:
             found.append("operators of unknown cost: " + ", ".join(sorted(self.unknown)))
@@ -306,7 +308,7 @@ class Recorder:
         is_view: bool,
         other_shapes: Sequence[tuple[int, ...] | None] | None = None,
     ) -> None:
-        """Take note of one operator that has run.
+        """Record one operator that has run.
 
         Parameters
         ----------
@@ -314,7 +316,7 @@ class Recorder:
             PyTorch's name without the underscore of in-place forms, such as ``convolution``; any other name
             makes a row of type `other`.
         arguments : dict
-            By the names of PyTorch's signature, those that the operator's rule asks for and all tensors.
+            By the names of PyTorch's signature: those that the operator's rule reads, and all tensors.
         result : tensor or tensors
         is_view : bool
             Whether the result shares its memory with an argument.
@@ -353,7 +355,7 @@ class Recorder:
     def _batches(
         self, operator: str, outputs: list[Any], other_shapes: Sequence[tuple[int, ...] | None] | None
     ) -> dict[int, _Batch]:
-        """Where each result holds the mini-batch; results that do not grow with it are left out."""
+        """Batch dimension of each result; results that do not grow with the mini-batch are left out."""
         found = {}
         others = [None] * len(outputs) if other_shapes is None else other_shapes
         for tensor, other in zip(outputs, others, strict=True):
@@ -379,7 +381,7 @@ class Recorder:
         )
 
     def _probable_batch(self, shape: tuple[int, ...]) -> _Batch | None:
-        """Where a file of one fixed batch size seems to hold it: the first dimension that it divides."""
+        """Batch dimension in a file of one fixed batch size: the first dimension divisible by it."""
         exact = [i for i, size in enumerate(shape) if size == self.batch_size]
         divided = [i for i, size in enumerate(shape) if size and size % self.batch_size == 0]
         if not divided:
@@ -388,7 +390,7 @@ class Recorder:
         return _Batch(dim, shape[dim] // self.batch_size)
 
     def _pass_on(self, operator: str, inputs: list[Any], outputs: list[Any]) -> None:
-        """Follow what is no feature map: noise, and tensors made of parameters."""
+        """Track results that are not feature maps: random numbers, and tensors computed from parameters alone."""
         owned = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
         noisy = operator in RANDOM or any(id(tensor) in self._noise for tensor in inputs)
         for tensor in outputs:
@@ -405,7 +407,7 @@ class Recorder:
         outputs: list[Any],
         batches: dict[int, _Batch],
     ) -> None:
-        """Follow a view: a permutation or a flattening has a row, any other costs nothing."""
+        """Track a view: permutations and flattenings get a row, other views cost nothing."""
         was, out = self._maps[id(source)], outputs[0]
         batch = batches[id(out)]
         channel_dim, permuted = was.channel_dim, was.permuted
@@ -426,7 +428,7 @@ class Recorder:
             self._maps[id(tensor)] = _Map(was.row, channel_dim, permuted, batches[id(tensor)])
 
     def _clone(self, source: Any, out: Any, batch: _Batch) -> None:
-        """Follow a copy: of a permuted view it is the permutation, already counted; else it has a row."""
+        """Track a copy: the copy of a permuted view is the permutation already counted, any other gets a row."""
         was = self._maps[id(source)]
         moves = not source.is_contiguous() or not out.is_contiguous()
         if was.permuted:
@@ -481,7 +483,7 @@ class Recorder:
         return index
 
     def _parameters(self, inputs: list[Any]) -> int:
-        """Trainable numbers that these tensors are made of and that no earlier row has counted."""
+        """Trainable numbers behind these tensors that no earlier row has counted."""
         found = {k: v for tensor in inputs for k, v in self._owners.get(id(tensor), {}).items()}
         new = found.keys() - self._counted
         self._counted |= new
@@ -498,10 +500,10 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What an operator reads or writes: a tensor, where its channels lie, and its mini-batch.
+    """A tensor that an operator reads or writes, with its channel and batch dimensions.
 
-    Of a tensor with more than two dimensions of positions, the first ones are taken for parts of its channels, as in a
-    channel shuffle; `exact`: channels are one dimension by the operator's definition, such as a convolution's.
+    With more than two position dimensions, the first ones count as parts of the channels, as in a channel shuffle.
+    `exact`: channels are one dimension by the operator's definition, such as a convolution's.
     """
 
     tensor: Any
@@ -542,7 +544,7 @@ def _shapes(type_: str, source: _End, out: _End) -> Columns:
 
 
 def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:
-    """Where an operator finds the channels and where it leaves them."""
+    """Channel dimension of an operator's input and of its output."""
     if operator == "linear":
         return -1, -1
     if operator in _CHANNELS_FIRST or "pool" in operator:

@@ -1,7 +1,6 @@
-"""Where CNNs come from: zoo names, layer table CSVs, ONNX files, PyTorch modules and Chainer chains.
+"""Resolves zoo names, layer table CSVs, ONNX files, PyTorch modules and Chainer chains to layer tables.
 
-`resolve_cnn` is what the rest calls; it calls the one source that fits, imported when it is needed, so that a
-question about a zoo CNN loads no framework.
+Each reader is imported when first needed: a question about a zoo CNN loads no framework.
 """
 
 from collections.abc import Callable
@@ -29,7 +28,7 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     Raises
     ------
     UnknownCnnError
-        If it is no name of the zoo and no CNN.
+        If it is neither a name of the zoo nor a CNN.
     OutOfRangeError
         If the CNN does not allow this image size, or its table is for another.
     SchemaError

@@ -1,8 +1,8 @@
-"""A PyTorch module as a layer table: run without data at two batch sizes, its operators taken where they happen.
+"""Reads a PyTorch module into a layer table, by forward passes at two batch sizes whose operators are recorded.
 
-The module is copied to PyTorch's *meta* device, which computes shapes alone, so that a CNN of any size takes
-milliseconds and no memory. Operators are intercepted at dispatch, below modules and functions, so functional
-ones count, too. What differs between the two runs grows with the mini-batch.
+The module is copied to PyTorch's *meta* device, which computes shapes alone: a CNN of any size takes milliseconds and
+no memory. Operators are intercepted at dispatch, which includes functional ones. Dimensions that differ between the
+two runs grow with the mini-batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOO_SMALL = (
 def from_torch(
     module: torch.nn.Module, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
 ) -> LayerTable:
-    """Layer table of what a training forward pass of `module` runs.
+    """Layer table of a training forward pass of `module`.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def _torch() -> Any:
 
 
 def _unwrapped(module: Any) -> Any:
-    """Take the CNN out of what spreads (DataParallel) or compiles (OptimizedModule) it."""
+    """Unwrap a DataParallel or OptimizedModule."""
     if type(module).__name__ in ("DataParallel", "DistributedDataParallel"):
         return module.module
     return getattr(module, "_orig_mod", module)
 
 
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
-    """Refuse lazy modules that have not run on an image, whose shapes are not known yet; SchemaError."""
+    """SchemaError for lazy modules that have not run yet, whose shapes are unknown."""
     is_lazy = _torch().nn.parameter.is_lazy
     layers = [
         path
@@ -114,7 +114,7 @@ def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size
     ]
     if layers:
         raise SchemaError(
-            f"{name} has lazy layers that have seen no image, so that their shapes are unknown: {', '.join(layers[:3])}"
+            f"{name} has lazy layers that have not run yet, so their shapes are unknown: {', '.join(layers[:3])}"
             f"{', ...' if len(layers) > 3 else ''}. Run it once before giving it: "
             f"model(torch.zeros(2, {in_channels}, {image_size}, {image_size}))."
         )
@@ -152,7 +152,7 @@ class _Ran:
 
 
 def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> None:
-    """Note which module runs, so that rows carry the names that the user gave."""
+    """Track the running module, whose name the rows get."""
     for path, child in module.named_modules():
         here = (path, not any(True for _ in child.children()))
         child.register_forward_pre_hook(lambda *_, here=here: running.append(here))
@@ -240,7 +240,7 @@ def _is_product_with_weights(operator: str, arguments: dict[str, Any], recorder:
 
 
 def _all_on_meta(args: Any, torch: Any) -> Any:
-    """Move CPU tensors, the constants that a forward makes, beside the meta tensors that they meet."""
+    """Move CPU tensors, the constants that a forward pass makes, to the meta device."""
     flat, spec = torch.utils._pytree.tree_flatten(args)
     devices = {value.device.type for value in flat if isinstance(value, torch.Tensor) and value.ndim}
     if devices <= {"meta"} or "meta" not in devices:

@@ -33,8 +33,8 @@ __all__ = ["ZOO", "ZooCnn", "minimum_image_size", "usual_image_size", "zoo_cnn",
 class ZooCnn:
     """How to write one CNN's layer table. Image sizes in pixels (square images); `maximum` None: no limit.
 
-    The minimum is what the architecture leaves something of; batch norm on a single pixel also needs
-    mini-batches of two images or more.
+    The minimum leaves at least one pixel at every layer; batch norm on a single pixel also needs mini-batches of two
+    images or more.
     """
 
     build: Callable[[NetBuilder], None]
@@ -155,7 +155,7 @@ def zoo_names() -> list[str]:
 
 
 def zoo_cnn(name: str, image_size: int | None = None) -> LayerTable:
-    """Layer table of a CNN of the zoo; asking twice returns the same object.
+    """Layer table of a CNN of the zoo; cached.
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ def is_of(anchor: Anchor, gpu: Gpu) -> bool:
 def layer_variances(total: float, roughness: float) -> dict[str, float]:
     """Split the residual variance `total` of layer-times into parts.
 
-    `roughness`, the standard deviation from one batch size to the next, is a lower bound of the noise.
+    `roughness`, the standard deviation from one batch size to the next, sets the least noise variance.
     """
     variances = {part: share * total for part, share in _LAYER_PARTS.items()}
     return variances | {"noise": max(variances["noise"], roughness**2)}

@@ -1,1 +1,1 @@
-"""What one layer has to do: operators, their work, kernels and memory."""
+"""Operators of a CNN: their work, kernels and memory."""

@@ -1,7 +1,7 @@
-"""The kernels of one training iteration: what the GPU runs for a CNN, as arrays over distinct kernels.
+"""The GPU kernels of one training iteration, as arrays over distinct kernels.
 
-Made from a layer table, before any GPU or batch size is known; read by `predictor.models.roofline`, which turns
-them into times. Equal layers are counted, not repeated, so that a CNN has tens of kernels instead of hundreds.
+Computed from a layer table, independent of GPU and batch size; `predictor.models.roofline` predicts their times. Equal
+kernels are stored once with a count: a CNN has tens of rows instead of hundreds.
 """
 
 from collections import Counter
@@ -81,9 +81,9 @@ class Kernels:
     """Distinct kernels of one CNN; arrays of shape (n_kernels,).
 
     `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
-    does not. `gemm_m`, `gemm_n`, `gemm_k` are the matrix product that a convolution pass amounts to for one image.
-    `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` what the
-    optimizer updates, `operators` the number of layers that the host enqueues.
+    does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a convolution pass over one image.
+    `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` the
+    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues.
     """
 
     kernel_class: NDArray[np.int64]
@@ -124,7 +124,7 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
 
 @lru_cache(maxsize=65536)
 def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
-    """Kernels of one layer timed alone; `pass_` is a word of the measurement tables, such as ``backward_weight``.
+    """Kernels of one layer timed alone; `pass_` is a pass of the measurement tables, such as ``backward_weight``.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
 
 
 def _matmul_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
-    """One product forward, one for each factor's gradient; the second factor is no weight but grows with the batch."""
+    """One product forward, one per factor's gradient; both factors are feature maps, which grow with the batch."""
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
     x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
     positions = y / co

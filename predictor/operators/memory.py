@@ -1,18 +1,18 @@
 """Peak GPU memory of one training iteration, from the layer table.
 
-The backward pass is gone through layer by layer: what is alive at each is added up, and the largest sum is
-the peak. What is counted, after PyTorch's own rules (``tools/autograd/derivatives.yaml`` of PyTorch 2 says
-what each operator saves for its backward pass, the documentation of `torch.amp` what stays fp32):
+The peak is the largest sum of live tensors over the layers of the backward pass. Counted are, by PyTorch's rules
+(``tools/autograd/derivatives.yaml`` of PyTorch 2 lists the tensors that each operator saves for its backward pass, the
+documentation of `torch.amp` the operators that stay in fp32):
 
-- weights, the optimizer's state (momentum 1 x, Adam 2 x the weights), and the weight gradients of layers gone through;
-- AMP's 16-bit copies of weights that are needed still;
-- activations that layers not gone through yet have kept; a tensor that several operators keep is counted once;
+- weights, the optimizer's state (momentum 1 x, Adam 2 x the weights), and the weight gradients computed so far;
+- AMP's 16-bit copies of the weights of layers still to come;
+- activations kept by layers still to come; a tensor kept by several operators counts once;
 - gradients of activations from their last reader to the layer that wrote them;
 - a workspace as large as a convolution's input and output, while it runs;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
-`benchmarks/bench_memory.py` compares it with measured peaks; cuBLAS's 64 MiB is the only constant taken from them. Not
-predicted is the algorithm that cuDNN picks: some take gigabytes.
+`benchmarks/bench_memory.py` compares the estimate with measured peaks; cuBLAS's 64 MiB is the only constant fitted to
+them. The workspace of the algorithm that cuDNN selects is not predicted: some take gigabytes.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 MEASURED_FRAMEWORKS = ("pytorch",)
-"""Frameworks whose measured peaks the estimate was compared with."""
+"""Frameworks for which the estimate was compared with measured peaks."""
 
 CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
@@ -45,7 +45,7 @@ CONTEXT_GIB = 0.5
 _GIB = 2**30
 _FP32_BYTES = 4.0
 _CUBLAS_BYTES = 64 * 2**20
-"""Scratch memory of cuBLAS in PyTorch's own pool, on an H200: the least that LeNet-5 takes."""
+"""Scratch memory of cuBLAS in PyTorch's memory pool on an H200, from the measured peak of LeNet-5."""
 
 _OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 
@@ -55,7 +55,7 @@ Bytes = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Parts of the peak in bytes, as they are when it is reached; `peak_gib` is their sum in GiB (2^30 bytes)."""
+    """Bytes of each part at the peak; `peak_gib` is their sum in GiB (2^30 bytes)."""
 
     weights: float
     gradients: float
@@ -67,13 +67,13 @@ class MemoryEstimate:
 
     @property
     def peak_gib(self) -> float:
-        """Everything together, in GiB."""
+        """Sum of all parts, in GiB."""
         parts = (self.weights, self.gradients, self.optimizer_state, self.activations)
         return (sum(parts) + self.activation_gradients + self.workspace + self.context) / _GIB
 
 
 def memory_estimate_validated(framework: str) -> bool:
-    """Whether the estimate was compared with peaks that this framework reached."""
+    """Whether the estimate was compared with measured peaks of this framework."""
     return framework in MEASURED_FRAMEWORKS
 
 
@@ -86,7 +86,7 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
     batch_size : int
         Images per mini-batch, >= 1.
     mode : Mode, optional
-        Its precision and optimizer count; the default is fp32 with momentum.
+        Only its precision and optimizer are used; the default is fp32 with momentum.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def peak_memory(table: LayerTable, batch_size: int, mode: Mode | None = None) ->
 
 
 def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode | None = None) -> list[float]:
-    """`peak_memory_gib` at each of many batch sizes; the layers are gone through once."""
+    """`peak_memory_gib` at each of many batch sizes, in one pass over the layers."""
     law = _law(table, mode or Mode())
     steps = law.fixed + np.asarray(batch_sizes, dtype=float)[:, None] * law.per_image
     always = law.weights + law.optimizer_state + _CUBLAS_BYTES
@@ -133,7 +133,7 @@ def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None
 class _Law:
     """Bytes while the backward pass is at each layer, and during the update, which is the last step.
 
-    `gradients` and `copies` have shape (n_steps,), whatever the batch; `images` holds bytes per image of kept
+    `gradients` and `copies` (n_steps,) do not depend on the batch size; `images` holds bytes per image of kept
     activations, their gradients and the workspace, each (n_steps,).
     """
 
@@ -225,7 +225,7 @@ def _kept_tensors(table: LayerTable) -> dict[int, int]:
 
 
 def _keeps(layer: Layer) -> tuple[bool, bool]:
-    """Whether backward needs what a layer read, and what it wrote; an activation needs one of the two."""
+    """Whether the backward pass needs a layer's input, and its output; an activation needs one of the two."""
     entry = OPERATOR_TYPES[layer.type]
     if layer.type != "activation":
         return entry.keeps_input, entry.keeps_output
@@ -234,7 +234,7 @@ def _keeps(layer: Layer) -> tuple[bool, bool]:
 
 
 def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
-    """Say what the layer reads; where the table does not, the layer before it."""
+    """Indices of the layers that a layer reads; the layer before it if unknown."""
     known = table.layers[position].inputs
     if known is not None:
         return known

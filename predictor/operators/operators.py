@@ -1,8 +1,8 @@
-"""The operators of a CNN: its layers one by one, as a training iteration runs them; equal layers are one operator.
+"""The operators of a CNN: its layers as a training iteration runs them; equal layers are one operator.
 
-What `proxy_cnns` measures alone and `layer-times` adds up again, so both must mean the same. Made from a layer
-table. An operator holds all that decides its time besides batch size and mode: its shape, whether it runs in place,
-whether its input needs a gradient, and whether automatic mixed precision hands it a float32 input.
+`proxy_cnns` measures operators alone and `layer-times` sums their times, so both use this definition. Computed from a
+layer table. An operator holds every input of its time besides batch size and mode: its shape, whether it runs in
+place, whether its input needs a gradient, and whether its input is float32 under automatic mixed precision.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Operator:
     """One layer alone; shapes per image, None where the type has no such column.
 
     `type` is a layer type, ``optimizer`` (the update of `n_tensors` tensors, `parameters` numbers in all) or
-    ``loss`` (cross-entropy over `in_channels` classes). `n_tensors` counts what a concat joins. `passes` is
-    ``forward_backward``, or ``forward`` for what runs during the backward pass: an ``add`` that sums the
+    ``loss`` (cross-entropy over `in_channels` classes). `n_tensors` counts the inputs of a concat. `passes` is
+    ``forward_backward``, or ``forward`` for an operator that runs only in the backward pass: an ``add`` that sums the
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
     mixed precision the input arrives in float32. `repeats` is as of `Layer`.
@@ -114,7 +114,7 @@ def operators_of(table: LayerTable) -> Counter[Operator]:
     """Operators of one training iteration of a CNN, with how often each runs.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
-    A layer whose inputs are unknown is taken to read the layer before it.
+    A layer with unknown inputs is assumed to read the layer before it.
     """
     counted: Counter[Operator] = Counter(layer_operators(table).values())
     counted.update(_gradient_operators(table))
@@ -166,7 +166,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 
 
 def operator_row(operator: Operator) -> dict[str, Any]:
-    """Columns of the measurement table that say which operator was measured; what it has not is left out."""
+    """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
     if operator.repeats == 1:
         del row["repeats"]
@@ -181,7 +181,7 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
     Raises
     ------
     SchemaError
-        If the row is of no operator.
+        If the row is not an operator's.
     """
     if row.get("kind") != "operator" or not row.get("type"):
         raise SchemaError(
@@ -215,7 +215,7 @@ def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wi
 
 
 def _wide_output(layer: Layer, wide_input: bool) -> bool:
-    """PyTorch's autocast: matrix products give the narrow type, norms but batch norm, and softmax, float32."""
+    """Whether the output is float32 under PyTorch's autocast: products narrow it, softmax and most norms widen it."""
     entry = OPERATOR_TYPES[layer.type]
     if entry.amp_output != "input":
         return entry.amp_output == "wide"
@@ -226,7 +226,7 @@ def _wide_output(layer: Layer, wide_input: bool) -> bool:
 
 
 def _gradient_operators(table: LayerTable) -> Counter[Operator]:
-    """What the backward pass adds: gradients of a tensor that several layers read are summed, of a split one joined."""
+    """Operators of the backward pass alone: sums of gradients of tensors read twice, joins of those of split ones."""
     found: Counter[Operator] = Counter()
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
@@ -275,7 +275,7 @@ def is_depthwise(layer: Layer | Operator) -> bool:
 
 
 def parameter_tensors(layer: Layer | Operator) -> int:
-    """Tensors that a layer trains: weight, and bias where there is one; a norm's scale and shift."""
+    """Number of trainable tensors: weight, and bias if any; a norm's scale and shift."""
     if not layer.parameters:
         return 0
     return 1 + (OPERATOR_TYPES[layer.type].weights == "scale_and_shift" or has_bias(layer))

@@ -1,4 +1,4 @@
-"""FLOPs, bytes and least times of layers and operators: the arithmetic that every predictor starts from."""
+"""FLOPs, bytes and roofline times of layers and operators."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float 
 
     Notes
     -----
-    Left out as small: the masks of dropout, the indices of max pooling, biases' gradients read apart, and the
-    per-channel factors of a squeeze-and-excitation.
+    Negligible and left out: dropout masks, max pooling indices, separate reads for bias gradients, and the per-channel
+    factors of a squeeze-and-excitation.
     """
     read = layer_bytes_read(layer, pass_, batch_size, element_bytes)
     return read + layer_bytes_written(layer, pass_, batch_size, element_bytes)
@@ -241,7 +241,7 @@ def _elements(layer: Layer) -> _Elements:
 
 
 def _second_input(layer: Layer) -> float:
-    """Numbers, in each repeat, of what a product of maps reads besides its first factor."""
+    """Numbers per repeat in the second factor of a product of maps."""
     product = OPERATOR_TYPES[layer.type].product
     if product == "matmul":
         return _product(layer, "in_channels", "out_channels") / _product(layer, "groups")
@@ -295,37 +295,37 @@ SHAPE_COLUMNS = (
 )
 """Columns of `shape_columns`."""
 
-_CPU_RATES = Rates(1e8, 1e8, 2e7, 4, False)  # 0.1 TFLOP/s and 20 GB/s: a scale, which cancels out
+_CPU_RATES = Rates(1e8, 1e8, 2e7, 4, False)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
 _LOSS_PASSES = 8.0
 
 
 def operator_class(operator: Operator) -> str:
-    """Class of operators whose times are added up with one weight."""
+    """Class of an operator: times of one class are summed with one weight."""
     if is_depthwise(operator):
         return "depthwise"
     return OPERATOR_CLASSES[operator.type]
 
 
 def device_rates(gpu: str, precision: str) -> Rates:
-    """Rates of a GPU of the catalogue; of a CPU (``cpu:<model>``), which has none, those of a usual one."""
+    """Peak rates of a GPU of the catalogue; for a CPU (``cpu:<model>``), those of a typical one."""
     return _CPU_RATES if is_cpu(gpu) else rates_of(find_gpu(gpu), precision)
 
 
 def device_sm_count(gpu: str) -> int | None:
-    """Multiprocessors of a GPU of the catalogue; None of a CPU."""
+    """Number of multiprocessors of a GPU of the catalogue; None for a CPU."""
     return None if is_cpu(gpu) else find_gpu(gpu).sm_count
 
 
 def device_cache_bytes(gpu: str) -> float | None:
-    """L2 cache of a GPU of the catalogue; None of a CPU, and where it is not known."""
+    """L2 cache of a GPU of the catalogue, in bytes; None for a CPU, or if unknown."""
     size = None if is_cpu(gpu) else find_gpu(gpu).l2_mib
     return None if size is None else size * 2**20
 
 
 def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
-    """Bytes that operators read and write at least, forward and backward; shape (n_operators, n_batches)."""
+    """Least bytes read and written by operators, forward and backward; shape (n_operators, n_batches)."""
     return _moved(_operator_work(operators), batch_sizes, rates)
 
 
@@ -343,7 +343,7 @@ def _moved(work: Array, batch_sizes: Array, rates: Rates) -> Array:
 
 
 def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
-    """Least time of operators at full rates, plus a launch per pass, in ms; shape (n_operators, n_batches).
+    """Roofline time of operators, with a launch per pass, in ms; shape (n_operators, n_batches).
 
     Raises
     ------
@@ -362,7 +362,7 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
 def unmeasured_share(
     table: LayerTable, batch_sizes: Array, rates: Rates, measured_types: Collection[str] = MEASURED_TYPES
 ) -> Array:
-    """Share of a CNN's least time that layers of types never measured take; shape (n_batches,).
+    """Share of a CNN's roofline time in layers of types never measured; shape (n_batches,).
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ def unmeasured_share(
     batch_sizes : ndarray, shape (n_batches,)
     rates : Rates
     measured_types : collection of str
-        The others are taken for unmeasured.
+        All other types count as unmeasured.
 
     Raises
     ------
@@ -386,16 +386,16 @@ def unmeasured_share(
 
 
 def shape_columns(operators: Sequence[Operator]) -> Array:
-    """What decides how near an operator comes to its roofline; shape (n_operators, len(SHAPE_COLUMNS)).
+    """Features of an operator's shape; shape (n_operators, len(SHAPE_COLUMNS)).
 
-    Sizes are base-2 logarithms, so that a difference of 1 means twice as many; flags are 0 or 1.
+    Sizes are base-2 logarithms: a difference of 1 is a factor of 2. Flags are 0 or 1.
     """
     return np.array([_shape(operator) for operator in operators], dtype=float).reshape(-1, len(SHAPE_COLUMNS))
 
 
 @lru_cache(maxsize=65536)
 def operator_work(operator: Operator) -> tuple[float, float, float, float, float, float]:
-    """FLOPs and elements per image, elements and bytes whatever the batch, wide elements per image, launches."""
+    """FLOPs and elements per image, elements and bytes per iteration, wide elements per image, launches."""
     if operator.type == "optimizer":
         return 0.0, 0.0, 0.0, _MOMENTUM_TRAFFIC * _FP32_BYTES * operator.parameters, 0.0, 1.0
     if operator.type == "loss":
@@ -425,7 +425,7 @@ def _shape(operator: Operator) -> tuple[float, ...]:
         sizes = {"in_channels": operator.parameters, "n_tensors": operator.n_tensors}
         return tuple(_log2(sizes.get(name, 1)) for name in SHAPE_COLUMNS)
     if not operator.in_channels:
-        raise SchemaError(f"{operator.name} has no in_channels, without which its time is unknown.")
+        raise SchemaError(f"{operator.name} has no in_channels, so its time cannot be computed.")
     groups = operator.groups or 1
     ins, outs = operator.in_channels, operator.out_channels or operator.in_channels
     side_in = (operator.in_height or 1) * (operator.in_width or 1)

@@ -23,7 +23,7 @@ _CNNS = {"resnet50_v1.5": "resnet50"}
 
 
 def _columns(rows: pd.DataFrame) -> dict[str, Any]:
-    """The three projects are told apart by `source`; `notes` keeps what else they say."""
+    """`source` distinguishes the three projects; `notes` keeps their other columns."""
     tuned = rows["notes"].str.contains("cudnn.benchmark=1", regex=False)
     return {
         "source": rows["source"].map(_SOURCES).fillna(rows["source"]),

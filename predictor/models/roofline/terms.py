@@ -90,9 +90,7 @@ def tags_of(situation: KernelContext) -> list[str]:
         f"gpu:{design_of(situation.gpu)}",
         f"generation:{situation.gpu.generation}",
     ]
-    if (
-        situation.gpu.generation == "kepler"
-    ):  # too different from the rest to influence the general coefficients
+    if situation.gpu.generation == "kepler":  # too different to influence the general coefficients
         tags.append("kepler:yes")
     if situation.framework:
         tags.append(f"framework:{situation.framework}")
@@ -167,7 +165,7 @@ _COLUMNS_OF = {
 
 
 def _places_of(name: str, feature: str) -> list[int]:
-    """Rows of the kernel classes that a term applies to: its own, or every class of a family."""
+    """Positions of the features that a term applies to: of one kernel class, or of every class of a family."""
     names = [each for each in KERNEL_CLASSES if name in (each, f"family:{FAMILY_OF[each]}")]
     return [_PLACES[each, feature] for each in names if (each, feature) in _PLACES]
 
