@@ -58,7 +58,7 @@ class CnnLayers(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """A model that answers: what it was fitted on, how far it errs on what it never saw, what it knows."""
+    """A model: its training data, its errors on held-out data, and the modes and GPUs that it covers."""
 
     name: str
     trained_on: str

@@ -249,7 +249,7 @@ def _question(cells: dict[str, str], batch_sizes: list[int], shared: _Shared) ->
 
 
 def _with_table(question: Question, shared: _Shared) -> Question:
-    """The question with its layer table in place of the name, so that a table is looked up once for all its rows."""
+    """The question with its layer table in place of the name, which saves a look-up per row."""
     cnn = str(question.cnn)
     return replace(question, cnn=shared.table(cnn, question.image_size_of(cnn)), image_size=None)
 

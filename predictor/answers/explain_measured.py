@@ -179,7 +179,7 @@ def explain_measurements(
     -------
     list of Explanation
         By CNN, image size, device and mode; `method` is ``measured``. Where a batch size was measured repeatedly, the
-        median counts. `classes` are the times of the table's operators, scaled so that they add up to the GPU's time.
+        median counts. `classes` are the times of the table's operators, scaled to sum to the GPU time.
 
     Raises
     ------

@@ -148,7 +148,7 @@ def proxy_table(name: str) -> LayerTable:
 
     Notes
     -----
-    The convolution has no bias and pads half its kernel, so that stride 1 keeps the image's size. Pooling is
+    The convolution has no bias and pads half its kernel: stride 1 keeps the image's size. Pooling is
     2 x 2, left out where a single row or column is left.
 
     Examples

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class UnfittedError(NotFittedError, SklearnNotFittedError):
-    """Both `NotFittedError` of this project and scikit-learn's, so that either `except` clause catches it."""
+    """Subclass of this project's and of scikit-learn's `NotFittedError`: either `except` clause catches it."""
 
 
 class FeatureTablePredictor(RegressorMixin, BaseEstimator):

@@ -159,8 +159,8 @@ class Line(FeatureTablePredictor):
 
     Notes
     -----
-    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error, so that small batches
-    count as much as large ones.
+    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error: small batches weigh
+    as much as large ones.
     """
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> Line:

@@ -32,9 +32,7 @@ __all__ = ["LayerModel", "LayerModels", "library_mode"]
 FORMAT_VERSION = 1
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
-_STORED = tuple(
-    entry for entry in fields(Operator) if entry.name != "repeats"
-)  # an operator measured alone runs once
+_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 

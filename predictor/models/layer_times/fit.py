@@ -46,7 +46,7 @@ _LEAST_CNNS = 3  # needed for intervals by leaving each CNN out in turn
 # Prior standard deviations: class weights have mean 1 and deviation 1, all others mean 0.
 _OPERATOR_MS, _ITERATION_MS = 0.002, 0.1
 _OF_SIZE = 2.0
-_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # their sum is above 0, so that no operator's time is negative
+_LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # their sum is above 0: no operator's time becomes negative
 _N_SIZES = len(SIZES) - 1
 _N_COLUMNS = len(CLASSES) + _N_SIZES + 2
 

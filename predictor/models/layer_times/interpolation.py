@@ -180,7 +180,7 @@ FAR = 2.0
 
 _POWER = 2.0
 _REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
-_CLOSEST = 0.05  # distances below it count alike, so that rounding does not decide the weights
+_CLOSEST = 0.05  # lower bound of distances: keeps rounding errors out of the weights
 _OTHER_KIND = 1.5  # distance between two kinds of activation
 _SCALES = {  # distance of a doubling of a size, or of a flag
     "in_channels": 1.0,

@@ -148,7 +148,9 @@ class OperatorLibrary:
         kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
         measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
         if not measured:
-            raise SchemaError(f"there are no operators of {mode}. Measure some with `epochcast profile`.")
+            raise SchemaError(
+                f"there are no operators of {', '.join(map(str, mode))}. Measure some with `epochcast profile`."
+            )
         operators = tuple(sorted(set(measured), key=_name_and_kind))
         place = {operator: i for i, operator in enumerate(operators)}
         row = np.array([place[operator] for operator in measured])

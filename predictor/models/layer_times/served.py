@@ -91,7 +91,7 @@ def forecast_by_layers(
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
-        found = max(expected, float(np.mean(residual**2)))  # so that the forecast meets the anchors
+        found = max(expected, float(np.mean(residual**2)))  # the forecast has to meet the anchors
         mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
         width = gpu_width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))

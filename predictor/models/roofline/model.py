@@ -208,7 +208,7 @@ def _times(fitted: Fitted, rows: Rows) -> Floats:
     return iteration_times(fitted, rows.layout(), design.sums() @ np.exp(exponent + design.log_base))
 
 
-_SMALL_MS = 0.3  # added to each family's time, so that negligible families do not count as different
+_SMALL_MS = 0.3  # added to each family's time: negligible families must not add to the distance
 _APART_BY_TIME, _APART_BY_SIZE = 2.0, 1.0  # length scales, in ln of time and of size
 
 Anchors = tuple[pd.DataFrame, ArrayLike]

@@ -14,7 +14,7 @@ GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
 
 @pytest.fixture
 def rank(fake_model, prices):
-    """compare of ResNet-18 at batch 64 on three GPUs, unless told otherwise."""
+    """compare of ResNet-18 at batch 64 on three GPUs, by default."""
 
     def ranked(gpus=GPUS, batch_sizes=64, **question):
         options = {"samples": 10**6, "offers": prices, "model": fake_model, **question}

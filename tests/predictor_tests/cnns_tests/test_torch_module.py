@@ -264,7 +264,7 @@ def test_lazy_modules_are_asked_to_see_an_image_first(torch: ModuleType) -> None
     nn = torch.nn
     module = nn.Sequential(nn.LazyConv2d(8, 3), nn.Flatten(), nn.LazyLinear(10))
     with pytest.raises(
-        SchemaError, match=r"lazy layers that have seen no image.*: 0, 2. Run it once .*2, 3, 16, 16"
+        SchemaError, match=r"lazy layers that have not run yet.*: 0, 2. Run it once .*2, 3, 16, 16"
     ):
         from_torch(module, 16)
     module(torch.zeros(2, 3, 16, 16))
