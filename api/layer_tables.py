@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import (
-    ACTIVATION_KINDS,
-    LAYER_TYPES,
-    Layer,
-    LayerTable,
-    layer_complaint,
-    table_complaint,
-)
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
 from predictor.errors import SchemaError
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
 __all__ = ["MAX_LAYERS", "STRICT", "ImageSize", "LayerIn", "LayerTableIn", "Name", "as_sent", "inline_table"]
 
@@ -27,7 +21,6 @@ STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 ImageSize = Annotated[int, Field(ge=1, le=MAX_IMAGE_SIZE)]
 
-_WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
 _SPECIAL: dict[str, Any] = {
     "index": (
         Annotated[int, Field(ge=0, lt=MAX_LAYERS)] | None,
@@ -126,7 +119,7 @@ def _layer(given: LayerIn, position: int) -> Layer:
         raise SchemaError(f"{where}: inputs names row {max(given.inputs)}, which does not run before it.")
     if (given.kind is not None) != (given.type == "activation"):
         raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {given.type}.")
-    if given.parameters is None and given.type in _WITH_PARAMETERS:
+    if given.parameters is None and OPERATOR_TYPES[given.type].weights:
         raise SchemaError(f"{where}: parameters is missing. Give how many the {given.type} trains, or 0.")
     layer = Layer(
         index=position,

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator
 
 __all__ = ["adaptive_pool", "conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
@@ -88,7 +89,7 @@ def adaptive_pool(channels: int, side: int, out: int) -> Operator:
 
 def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
     """Operator whose output has the shape of its input: norms, activations, sums, products, concats."""
-    parameters = 2 * channels if type_ in ("batch_norm", "layer_norm") else 0
+    parameters = 2 * channels if OPERATOR_TYPES[type_].weights == "scale_and_shift" else 0
     shapes = _map("in", channels, side) | _map("out", channels, side)
     return replace(Operator(type_, **shapes, parameters=parameters), **more)
 

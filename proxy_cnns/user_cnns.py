@@ -171,5 +171,6 @@ def _cnn_and_size(text: str) -> tuple[str, int | None]:
 
 
 def distinct_operators(tables: Sequence[LayerTable]) -> tuple[Operator, ...]:
-    """Operators of all these CNNs, each once."""
-    return tuple(dict.fromkeys(operator for table in tables for operator in operators_of(table)))
+    """Operators of all these CNNs, each once; one that runs on several maps of an image is measured on one."""
+    found = (replace(operator, repeats=1) for table in tables for operator in operators_of(table))
+    return tuple(dict.fromkeys(found))

@@ -28,7 +28,9 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
             "minimum_image_size": minimum_image_size(name),
             "layers": len(table := zoo_cnn(name)),
             "parameters": table.parameters,
+            "forward_flops_per_image": cnn_flops(table, 1, ("forward",)),
             "training_flops_per_image": cnn_flops(table, 1),
+            "layer_table_digest": table.digest,
         }
         for name in zoo_names()
     ]

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Gpu, Rates, is_cpu, rates_of
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.layer_times.library import OperatorLibrary
+from predictor.operators.kernels import OPERATOR_CLASS_OF_KERNELS
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_class, operator_work
 
@@ -41,21 +42,6 @@ layers are unknown), `unknown` where the GPU's time was not measured apart."""
 OVERHEAD = "overhead"
 """The class of what no operator accounts for: time per operator and per iteration."""
 
-_CLASS_OF_KERNELS = {
-    "conv_forward": "convolution",
-    "conv_backward_input": "convolution",
-    "conv_backward_weight": "convolution",
-    "depthwise_forward": "depthwise",
-    "depthwise_backward_input": "depthwise",
-    "depthwise_backward_weight": "depthwise",
-    "matmul": "linear",
-    "activation_after_bias": "activation",
-    "max_pool": "pooling",
-    "avg_pool": "pooling",
-    "fan_out": "add",
-    "pad": "permute",
-    "other": "permute",
-}
 _MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
 _FP32_BYTES = 4.0
 _BUSY = 1.15  # an iteration's time over its GPU time, up to which the GPU waits for nobody
@@ -65,7 +51,7 @@ def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
     """Times by class of operators from those by class of kernels, or as they are; the longest first."""
     found: dict[str, Array] = {}
     for name, ms in class_ms.items():
-        known = _CLASS_OF_KERNELS.get(name, name)
+        known = OPERATOR_CLASS_OF_KERNELS.get(name, name)
         found[known] = found[known] + ms if known in found else np.asarray(ms, dtype=float)
     return dict(sorted(found.items(), key=lambda each: -float(each[1].sum())))
 

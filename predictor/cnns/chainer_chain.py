@@ -1,4 +1,4 @@
-"""Reads a Chainer chain into a layer table, by one forward pass whose function calls are recorded."""
+"""Reads a Chainer chain into a layer table, by forward passes at two batch sizes whose function calls are recorded."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from predictor.cnns.chainer_compat import install
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.recorder import Recorder
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import chainer
@@ -37,10 +38,10 @@ def operator_of(function: Any, inputs: Sequence[Any]) -> tuple[str, dict[str, An
     name = type(getattr(function, "function", function)).__name__
     if name in _VIEWS:
         return "view", {"self": inputs[0]}, True
-    if name not in _TRANSLATIONS:
-        return name, {"inputs": list(inputs)}, False
-    operator, arguments = _TRANSLATIONS[name](function, inputs)
-    return operator, arguments, operator == "permute"
+    if name in _RULES:
+        operator, arguments = _RULES[name](function, inputs)
+        return operator, arguments, operator == "permute"
+    return _OPERATORS.get(name, name), {"inputs": list(inputs)}, False
 
 
 _VIEWS = {"Broadcast", "BroadcastTo", "ExpandDims", "GetItem", "Reshape", "SplitAxis", "Squeeze"}
@@ -48,13 +49,6 @@ _VIEWS = {"Broadcast", "BroadcastTo", "ExpandDims", "GetItem", "Reshape", "Split
 
 def _named(names: Sequence[str], inputs: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, inputs, strict=False))
-
-
-def _plain(operator: str, *names: str) -> Callable[[Any, Sequence[Any]], Translation]:
-    def translate(_function: Any, inputs: Sequence[Any]) -> Translation:
-        return operator, _named(names or ("self", "other"), inputs)
-
-    return translate
 
 
 def _convolution(function: Any, inputs: Sequence[Any]) -> Translation:
@@ -68,11 +62,21 @@ def _convolution(function: Any, inputs: Sequence[Any]) -> Translation:
     }
 
 
+def _convolution_nd(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "convolution", {
+        **_named(("input", "weight", "bias"), inputs),
+        "stride": function.stride,
+        "padding": function.pad,
+        "dilation": function.dilate,
+        "transposed": False,
+        "groups": function.groups,
+    }
+
+
 def _pool(operator: str) -> Callable[[Any, Sequence[Any]], Translation]:
     def translate(function: Any, inputs: Sequence[Any]) -> Translation:
         window = {"kernel_size": function.ksize, "stride": function.stride, "padding": function.pad}
-        known = operator if len(function.ksize) == 2 else type(function).__name__
-        return known, {**_named(("self",), inputs), **window}
+        return operator.format(len(function.ksize)), {**_named(("self",), inputs), **window}
 
     return translate
 
@@ -81,11 +85,16 @@ def _clipped_relu(function: Any, inputs: Sequence[Any]) -> Translation:
     return "clamp", {**_named(("self",), inputs), "min": 0, "max": function.cap}
 
 
-def _many(operator: str) -> Callable[[Any, Sequence[Any]], Translation]:
-    def translate(_function: Any, inputs: Sequence[Any]) -> Translation:
-        return operator, {"tensors": list(inputs)}
+def _clip(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "clamp", {**_named(("self",), inputs), "min": function.x_min, "max": function.x_max}
 
-    return translate
+
+def _batch_norm(_function: Any, inputs: Sequence[Any]) -> Translation:
+    return "batch_norm", _named(("input", "weight", "bias"), inputs)  # those behind are no parameters
+
+
+def _matmul(function: Any, inputs: Sequence[Any]) -> Translation:
+    return "matmul", {**_named(("self", "other"), inputs), "transposed_first": function.transa}
 
 
 def _dropout(function: Any, inputs: Sequence[Any]) -> Translation:
@@ -101,40 +110,30 @@ def _transpose(function: Any, inputs: Sequence[Any]) -> Translation:
     return "permute", {**_named(("self",), inputs), "dims": list(dims)}
 
 
-_TRANSLATIONS: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
+_RULES: dict[str, Callable[[Any, Sequence[Any]], Translation]] = {
     "Convolution2DFunction": _convolution,
+    "ConvolutionND": _convolution_nd,
     "Deconvolution2DFunction": _convolution,
-    "LinearFunction": _plain("linear", "input", "weight", "bias"),
-    "BatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
-    "FixedBatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
-    "LayerNormalization": _plain("layer_norm", "input", "weight", "bias"),
-    "GroupNormalization": _plain("group_norm", "input", "weight", "bias"),
-    "ReLU": _plain("relu", "self"),
-    "LeakyReLU": _plain("leaky_relu", "self"),
+    "FixedBatchNormalization": _batch_norm,
     "ClippedReLU": _clipped_relu,
-    "Sigmoid": _plain("sigmoid", "self"),
-    "HardSigmoid": _plain("hardsigmoid", "self"),
-    "Tanh": _plain("tanh", "self"),
-    "Swish": _plain("silu", "self", "beta"),
-    "Softmax": _plain("softmax", "self"),
-    "LogSoftmax": _plain("log_softmax", "self"),
-    "MaxPoolingND": _pool("max_pool2d"),
-    "AveragePoolingND": _pool("avg_pool2d"),
+    "Clip": _clip,
+    "MaxPoolingND": _pool("max_pool{}d"),
+    "AveragePoolingND": _pool("avg_pool{}d"),
+    "MatMul": _matmul,
     "Mean": _mean,
     "Sum": _mean,
-    "Add": _plain("add"),
-    "AddConstant": _plain("add"),
-    "MultiAdd": _many("add"),
-    "Sub": _plain("sub"),
-    "SubFromConstant": _plain("sub"),
-    "Mul": _plain("mul"),
-    "MulConstant": _plain("mul"),
-    "Div": _plain("div"),
-    "Concat": _many("cat"),
     "Dropout": _dropout,
-    "Pad": _plain("constant_pad_nd", "self"),
     "Transpose": _transpose,
 }
+"""Classes of functions whose attributes say what they do."""
+
+_OPERATORS = {
+    **{name: entry.torch[0] for entry in OPERATOR_TYPES.values() for name in entry.chainer},
+    **{name: entry.torch[0] for entry in ACTIVATIONS.values() for name in entry.chainer},
+    "Mul": "mul",
+    "MulConstant": "mul",
+}
+"""Classes of functions that are one of PyTorch's operators whatever their attributes."""
 
 
 _TOO_SMALL = "should be positive"  # what Chainer says of an output size
@@ -156,7 +155,7 @@ def from_chainer(
     in_channels : int
         Channels of the images.
     batch : int
-        Images of the trial run, >= 2; the table does not depend on it.
+        Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
 
     Raises
     ------
@@ -165,7 +164,7 @@ def from_chainer(
     OutOfRangeError
         If the image is too small for the chain.
     SchemaError
-        If it is no chain, or does not run on one batch of such images.
+        If it is no chain, does not run on a batch of such images, or runs other functions on a larger one.
     """
     chainer = install()
     if isinstance(chain, chainer.links.Classifier):
@@ -177,12 +176,14 @@ def from_chainer(
     name = cnn or type(chain).__name__
     copy = deepcopy(chain)
     copy.to_device("@numpy")
-    image = chainer.Variable(np.zeros((batch, in_channels, image_size, image_size), np.float32))
-    ran, _result = _run(copy, image, chainer, name)  # what nobody holds, Chainer forgets
-    recorder = _record(ran, copy, image, batch, name)
-    unknown = ", ".join(sorted(recorder.unknown))
-    warnings = (f"operators of unknown cost: {unknown}",) if unknown else ()
-    return LayerTable(name, image_size, tuple(recorder.rows), "chainer", warnings)
+    image, larger = (
+        chainer.Variable(np.zeros((n, in_channels, image_size, image_size), np.float32))
+        for n in (batch, batch + 1)
+    )
+    ran, _result = _run(copy, image, chainer, name)  # Chainer forgets what is not held
+    again, _larger_result = _run(copy, larger, chainer, name)
+    recorder = _record(ran, again, copy, image, batch, name)
+    return LayerTable(name, image_size, tuple(recorder.rows), "chainer", tuple(recorder.warnings()))
 
 
 @dataclass(slots=True)
@@ -196,7 +197,7 @@ class _Ran:
 
 @dataclass(eq=False, slots=True)
 class _Tensor:
-    """A variable as the recorder sees it."""
+    """Shape of a variable, which is all that the recorder reads."""
 
     shape: tuple[int, ...]
     ndim: int = field(init=False)
@@ -259,15 +260,21 @@ def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, A
 @contextmanager
 def _kept_random_state() -> Iterator[None]:
     """Leave numpy's global random numbers, which Chainer's dropout and initializers draw, as they were."""
-    state = np.random.get_state()  # noqa: NPY002  # the very state that Chainer uses
+    state = np.random.get_state()  # noqa: NPY002  # the generator that Chainer uses
     try:
         yield
     finally:
         np.random.set_state(state)  # noqa: NPY002
 
 
-def _record(ran: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> Recorder:
-    recorder, tensors = Recorder(batch), {}
+def _record(ran: list[_Ran], again: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> Recorder:
+    if [type(each.function) for each in ran] != [type(each.function) for each in again]:
+        raise SchemaError(
+            f"{name} runs different functions at batch sizes {batch} and {batch + 1}, so its work for one image is "
+            "not known. Write it without loops over the mini-batch and without random branches, or give a layer "
+            "table CSV."
+        )
+    recorder, tensors = Recorder(batch, batch + 1), {}
     for parameter in chain.params():
         if parameter.array is not None:
             tensors[id(parameter.node)] = _Tensor(parameter.shape)
@@ -275,8 +282,8 @@ def _record(ran: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> R
     tensors[id(image.node)] = _Tensor(image.shape)
     recorder.image(tensors[id(image.node)])
     try:
-        for one in ran:
-            _record_one(one, recorder, tensors)
+        for one, other in zip(ran, again, strict=True):
+            _record_one(one, other, recorder, tensors)
     except EpochcastError as error:
         raise type(error)(f"{name}: {error}") from error
     if not recorder.rows:
@@ -284,16 +291,21 @@ def _record(ran: list[_Ran], chain: Any, image: Any, batch: int, name: str) -> R
     return recorder
 
 
-def _record_one(one: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
+def _record_one(one: _Ran, other: _Ran, recorder: Recorder, tensors: dict[int, _Tensor]) -> None:
     function = one.function
     if function.inputs is None:  # nothing that it reads comes from the image or a parameter
         return
     inputs = [_tensor(node, tensors) for node in function.inputs]
-    nodes = [reference() for reference in function.outputs]
-    outputs = [_tensor(node, tensors) for node in nodes if node is not None]
+    outputs = [_tensor(node, tensors) for node in _outputs(function)]
     operator, arguments, is_view = operator_of(function, inputs)
     recorder.path[:] = [(one.path, one.is_leaf)] if one.path else []
-    recorder.record(operator, arguments, outputs, is_view)
+    shapes = [tuple(node.shape) for node in _outputs(other.function)]
+    recorder.record(operator, arguments, outputs, is_view, shapes)
+
+
+def _outputs(function: Any) -> list[Any]:
+    """Results that are still referenced."""
+    return [node for node in (reference() for reference in function.outputs) if node is not None]
 
 
 def _tensor(node: Any, tensors: dict[int, _Tensor]) -> _Tensor:

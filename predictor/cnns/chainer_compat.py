@@ -1,10 +1,9 @@
 """Lets Chainer 7.8.1 be imported beside a current numpy and setuptools; numpy is left as it was.
 
-Called before the first ``import chainer`` by whoever runs Chainer (`chainer_chain`, the Chainer backend, a
-user's own script); calls nothing of ours but the error tree. Two things are in the way: Chainer's environment
-check imports packages that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for
-names that numpy dropped: ``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of
-``resize_images`` for ``numpy.float``. Each gets a view of numpy of its own that has them.
+To be called before the first ``import chainer``. Two things are in the way: Chainer's environment check imports
+packages that are gone (``pkg_resources``, ``numpy.distutils``), and two of its functions ask for names that numpy
+dropped: ``as_strided`` for ``numpy.sctypes``, when imported and when run, one helper of ``resize_images`` for
+``numpy.float``. Each gets a view of numpy of its own that has them.
 """
 
 import importlib
@@ -45,7 +44,7 @@ def install() -> ModuleType:
     sys.modules[check.__name__] = check
     try:
         with _lent_sctypes(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no GPU here, no iDeep, old syntax: nothing for the user to mend
+            warnings.simplefilter("ignore")  # no GPU, no iDeep, old syntax: not the user's to repair
             chainer = importlib.import_module("chainer")
     except ImportError as error:
         del sys.modules[check.__name__]

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import cached_property
 from math import ceil, prod
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 
 from predictor.errors import DataError, SchemaError, nearest
+from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
 __all__ = [
-    "ACTIVATION_KINDS",
     "IMAGE",
     "LAYER_TABLE_COLUMNS",
-    "LAYER_TYPES",
     "Layer",
     "LayerTable",
     "layer_complaint",
@@ -25,39 +27,6 @@ __all__ = [
     "table_complaint",
     "write_layer_table_csv",
 ]
-
-LAYER_TYPES = (
-    "conv2d",
-    "conv_transpose2d",
-    "linear",
-    "batch_norm",
-    "layer_norm",
-    "activation",
-    "max_pool",
-    "avg_pool",
-    "add",
-    "multiply",
-    "concat",
-    "dropout",
-    "stochastic_depth",
-    "permute",
-    "pad",
-    "flatten",
-    "other",
-)
-
-ACTIVATION_KINDS = (
-    "relu",
-    "relu6",
-    "leaky_relu",
-    "silu",
-    "gelu",
-    "hardswish",
-    "hardsigmoid",
-    "sigmoid",
-    "tanh",
-    "softmax",
-)
 
 IMAGE = -1
 """Index that stands for the CNN's own input in `Layer.inputs`."""
@@ -69,6 +38,10 @@ class Layer:
 
     `parameters` counts trainable numbers. A dense layer on a flat vector has height and width 1. An adaptive or
     global pooling is written as the pooling with kernel ceil(in / out) and stride floor(in / out) that it does.
+    `repeats` counts the maps of this shape that one image gives, such as the tiles that it is cut into: the layer
+    runs as at a batch size `repeats` times as large. A product of two maps (``matmul``) reads, as its input, the first
+    with `groups` products side by side; ``attention`` its queries, each position with a window of `kernel_height` keys.
+    A ``conv3d`` holds depth x height as height.
     """
 
     index: int
@@ -91,14 +64,16 @@ class Layer:
     dilation: int | None = None
     groups: int | None = None
     parameters: int = 0
+    repeats: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
     `source` names where it came from (zoo, python, csv, onnx, torch, chainer, or a published data set);
     `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
+    Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
     """
 
     cnn: str
@@ -113,24 +88,23 @@ class LayerTable:
     def __len__(self) -> int:
         return len(self.layers)
 
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
     @property
     def parameters(self) -> int:
         """Trainable parameters of the whole CNN."""
         return sum(layer.parameters for layer in self.layers)
 
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hexadecimal digits that change with any number or word of the rows."""
+        rows = "\n".join(map(str, map(_VALUES, self.layers)))
+        return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
+
+_VALUES = attrgetter(*(field.name for field in fields(Layer)))
 _DIMENSIONS = ("height", "width")
-_SAME_SHAPE = (
-    "batch_norm",
-    "layer_norm",
-    "activation",
-    "add",
-    "multiply",
-    "concat",
-    "dropout",
-    "stochastic_depth",
-    "permute",
-)
 
 
 def layer_complaint(layer: Layer) -> str | None:
@@ -159,7 +133,9 @@ def _positive_complaint(layer: Layer) -> str | None:
     for column in ("in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width"):
         if getattr(layer, column) == 0:
             return f"{column} is 0"
-    if layer.type in ("conv2d", "conv_transpose2d"):
+    if layer.repeats < 1:
+        return f"repeats is {layer.repeats}"
+    if layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].is_convolution:
         columns = ("kernel_height", "kernel_width", "stride_height", "stride_width", "dilation", "groups")
         return next((f"{column} is 0" for column in columns if getattr(layer, column) == 0), None)
     return None
@@ -261,16 +237,17 @@ _CHECKS: dict[str, Callable[[Layer], str | None]] = {
     "max_pool": _pool_complaint,
     "avg_pool": _pool_complaint,
     "flatten": _flatten_complaint,
-    **dict.fromkeys(_SAME_SHAPE, _same_shape_complaint),
+    **{name: _same_shape_complaint for name, entry in OPERATOR_TYPES.items() if entry.same_shape},
 }
 
 
 LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
-"""The columns of a layer table, in the order in which they are written."""
+"""The columns of a layer table, in the order in which they are written; `repeats` only where one is not 1."""
 
 _TEXT_COLUMNS = ("name", "type", "kind")
+_OPTIONAL_COLUMNS = ("repeats",)
+_REQUIRED_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in _OPTIONAL_COLUMNS)
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
-_WITH_PARAMETERS = ("conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm")
 
 
 def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
@@ -282,10 +259,12 @@ def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
     path : str or path
         Overwritten if it exists.
     """
+    repeated = any(layer.repeats != 1 for layer in table)
+    columns = LAYER_TABLE_COLUMNS if repeated else _REQUIRED_COLUMNS
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(LAYER_TABLE_COLUMNS)
-        writer.writerows([_text(getattr(layer, name)) for name in LAYER_TABLE_COLUMNS] for layer in table)
+        writer.writerow(columns)
+        writer.writerows([_text(getattr(layer, name)) for name in columns] for layer in table)
 
 
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
@@ -294,7 +273,7 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     Parameters
     ----------
     path : str or path
-        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order.
+        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order; without `repeats`, each is 1.
     cnn : str, optional
         Name of the CNN; the file's name without its ending by default.
 
@@ -356,13 +335,13 @@ def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
 def _check_header(header: list[str], path: Path) -> None:
     if not any(header):
         raise SchemaError(
-            f"{path} is empty. A layer table begins with the columns {','.join(LAYER_TABLE_COLUMNS)}."
+            f"{path} is empty. A layer table begins with the columns {','.join(_REQUIRED_COLUMNS)}."
         )
-    missing = [name for name in LAYER_TABLE_COLUMNS if name not in header]
+    missing = [name for name in _REQUIRED_COLUMNS if name not in header]
     if missing:
         raise SchemaError(
             f"{path}, line 1: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}. "
-            f"A layer table has the columns {','.join(LAYER_TABLE_COLUMNS)}."
+            f"A layer table has the columns {','.join(_REQUIRED_COLUMNS)}."
         )
     for name in header:
         if name not in LAYER_TABLE_COLUMNS:
@@ -379,10 +358,12 @@ def _layer(row: dict[str, str], index: int, where: str) -> Layer:
     numbers = {
         name: _number(row[name], name, where) for name in row if name not in (*_TEXT_COLUMNS, "inputs")
     }
-    if numbers["parameters"] is None and row["type"] in _WITH_PARAMETERS:
+    if numbers["parameters"] is None and OPERATOR_TYPES[row["type"]].weights:
         raise SchemaError(
             f"{where}: parameters is empty; a {row['type']} must say how many it trains (or 0)."
         )
+    if numbers.get("repeats", 1) is None:
+        numbers["repeats"] = 1
     numbers |= {"index": index, "parameters": numbers["parameters"] or 0}
     layer = Layer(
         name=row["name"],

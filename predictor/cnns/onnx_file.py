@@ -9,20 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.onnx_graph import Graph, Node, Value, read_graph
+from predictor.cnns.onnx_graph import Graph, Node, Value, content_of, read_graph
 from predictor.cnns.recorder import Recorder
 from predictor.errors import EpochcastError, SchemaError
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
 __all__ = [
     "CREATIONS",
+    "FUSED_EXPORT",
     "INFERENCE_EXPORT",
-    "TRAINING_EXPORT_HINT",
     "TRANSLATIONS",
     "VIEWS",
     "Translation",
     "from_onnx",
     "fused",
 ]
+
+Shapes = dict[str, tuple[int, ...] | None]
+"""Shapes of all values at another batch size, by name."""
 
 Translation = tuple[str, dict[str, Any]]
 """PyTorch's operator and its arguments by name."""
@@ -81,13 +85,26 @@ def _pool(operator: str) -> Callable[[Node], Translation]:
     return translate
 
 
-def _plain(operator: str, *names: str) -> Callable[[Node], Translation]:
-    """Translate to `operator` with the first inputs by these names (others are no trained tensors)."""
+def _plain(operator: str, weights: bool) -> Callable[[Node], Translation]:
+    """Translate to `operator` with all inputs; of a layer with weights the first three, others are not trained."""
 
     def translate(node: Node) -> Translation:
-        return operator, _tensors(node, *(names or ("self", "other")))
+        return operator, {"inputs": node.inputs[: 3 if weights else None]}
 
     return translate
+
+
+def _first(operator: str) -> Callable[[Node], Translation]:
+    """Translate to `operator` with the first input: the others are numbers that are not trained."""
+
+    def translate(node: Node) -> Translation:
+        return operator, _tensors(node, "self")
+
+    return translate
+
+
+def _matmul(node: Node) -> Translation:
+    return "matmul", _tensors(node, "self", "other")
 
 
 def _clip(node: Node) -> Translation:
@@ -95,23 +112,21 @@ def _clip(node: Node) -> Translation:
     return "clamp", {**_tensors(node, "self"), **bounds}
 
 
-def _mean(node: Node) -> Translation:
-    axes = node.number(1, "axes")
-    return "mean", {**_tensors(node, "self"), "dim": axes}
+def _reduction(operator: str) -> Callable[[Node], Translation]:
+    def translate(node: Node) -> Translation:
+        return operator, {**_tensors(node, "self"), "dim": node.number(1, "axes")}
+
+    return translate
+
+
+def _mul(node: Node) -> Translation:
+    return "mul", _tensors(node, "self", "other")
 
 
 def _dropout(node: Node) -> Translation:
     """Take a dropout as running, even where the file is for inference: training runs it."""
     ratio = node.number(1, "ratio")
     return "dropout", {**_tensors(node, "input"), "p": 0.5 if ratio is None else ratio}
-
-
-def _concat(node: Node) -> Translation:
-    return "cat", {"tensors": node.inputs}
-
-
-def _sum(node: Node) -> Translation:
-    return "add", {"tensors": node.inputs}
 
 
 def _pad(node: Node) -> Translation:
@@ -127,35 +142,26 @@ def _transpose(node: Node) -> Translation:
 
 
 TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
+    **{
+        name: _plain(entry.torch[0], entry.weights is not None)
+        for entry in OPERATOR_TYPES.values()
+        for name in entry.onnx
+    },
+    **{name: _first(entry.torch[0]) for entry in ACTIVATIONS.values() for name in entry.onnx},
+    **{name: _first(OPERATOR_TYPES["upsample"].torch[0]) for name in OPERATOR_TYPES["upsample"].onnx},
     "Conv": _convolution,
     "ConvTranspose": _convolution,
-    "Gemm": _plain("linear", "input", "weight", "bias"),
-    "BatchNormalization": _plain("batch_norm", "input", "weight", "bias"),
-    "LayerNormalization": _plain("layer_norm", "input", "weight", "bias"),
-    "GroupNormalization": _plain("group_norm", "input", "weight", "bias"),
-    "InstanceNormalization": _plain("instance_norm", "input", "weight", "bias"),
-    "Relu": _plain("relu", "self"),
-    "LeakyRelu": _plain("leaky_relu", "self"),
-    "Sigmoid": _plain("sigmoid", "self"),
-    "Tanh": _plain("tanh", "self"),
-    "HardSigmoid": _plain("hardsigmoid", "self"),
-    "HardSwish": _plain("hardswish", "self"),
-    "Swish": _plain("silu", "self"),
-    "Gelu": _plain("gelu", "self"),
-    "Softmax": _plain("softmax", "self"),
-    "LogSoftmax": _plain("log_softmax", "self"),
     "Clip": _clip,
     "MaxPool": _pool("max_pool2d"),
     "AveragePool": _pool("avg_pool2d"),
-    "GlobalAveragePool": _plain("adaptive_avg_pool2d", "self"),
-    "GlobalMaxPool": _plain("adaptive_max_pool2d", "self"),
-    "ReduceMean": _mean,
-    "Add": _plain("add"),
-    "Sub": _plain("sub"),
-    "Sum": _sum,
-    "Mul": _plain("mul"),
-    "Div": _plain("div"),
-    "Concat": _concat,
+    "GlobalAveragePool": _first("adaptive_avg_pool2d"),
+    "GlobalMaxPool": _first("adaptive_max_pool2d"),
+    "ReduceMean": _reduction("mean"),
+    "ReduceSum": _reduction("sum"),
+    "ReduceMax": _reduction("amax"),
+    "ReduceMin": _reduction("amin"),
+    "Mul": _mul,
+    "MatMul": _matmul,
     "Dropout": _dropout,
     "Pad": _pad,
     "Transpose": _transpose,
@@ -232,15 +238,19 @@ _MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
 }
 
 
-INFERENCE_EXPORT = "inference export"
-"""The warning of a table whose file seems to have been exported for inference."""
-
-TRAINING_EXPORT_HINT = (
-    "export for training: torch.onnx.export(module.train(), image, path, "
+INFERENCE_EXPORT = (
+    "inference export, batch norms are missing; export for training: torch.onnx.export(module.train(), image, path, "
     "training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)"
 )
-"""What to do about it."""
+"""The warning of a table whose file seems to have been exported for inference, with what to do about it."""
 
+FUSED_EXPORT = (
+    "the exporter has folded batch norms into convolutions; export without that: "
+    "torch.onnx.export(module.train(), (image,), path, optimize=False)"
+)
+"""The warning of a table whose file says so itself: PyTorch's default exporter does it, for training, too."""
+
+_FUSED_BATCH_NORM = "FuseBatchNorm"
 _FOLDED = "onnx::Conv_"  # PyTorch's exporter so names what it computed; parameters keep their names
 _NORMALIZATIONS = ("LayerNormalization", "GroupNormalization", "InstanceNormalization")
 
@@ -257,14 +267,13 @@ def from_onnx(
     image_size : int, optional
         Height and width of the images, in pixels; needed only where the file leaves them open.
     content : bytes, optional
-        The file's bytes, where somebody has them already: `path` is then its name alone, and nothing is opened.
+        Bytes of the file, if already read: `path` is then only its name, and no file is opened.
 
     Returns
     -------
     LayerTable
-        With the warning `INFERENCE_EXPORT` where batch norms seem to be folded into convolutions; export for
-        training then: ``torch.onnx.export(module.train(), image, path,
-        training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)``.
+        With the warning `FUSED_EXPORT` where the exporter says that it has folded batch norms into convolutions, or
+        `INFERENCE_EXPORT` where that seems so; both say how to export instead.
 
     Raises
     ------
@@ -277,16 +286,18 @@ def from_onnx(
     OutOfRangeError
         If it is for images of another size.
     """
+    content = content_of(path) if content is None else content
     graph = read_graph(path, image_size, content)
     batch, *sizes = graph.image.shape or ()
-    recorder = Recorder(batch)
+    larger = read_graph(path, image_size, content, batch + 1) if graph.open_batch else None
+    recorder = Recorder(batch, batch + 1 if larger else None)
     recorder.image(graph.image, -1 if graph.channels_last else 1)
     for node in graph.nodes:
         for value in node.inputs:
             if value is not None and value.is_weight and not recorder.is_weights(value):
                 recorder.parameter(value)
     try:
-        _record(graph, recorder)
+        _record(graph, recorder, larger.shapes if larger else None)
     except EpochcastError as error:
         raise type(error)(f"{path}: {error}") from error
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -300,7 +311,7 @@ def from_onnx(
     )
 
 
-def _record(graph: Graph, recorder: Recorder) -> None:
+def _record(graph: Graph, recorder: Recorder, others: Shapes | None) -> None:
     done: set[int] = set()
     for node in graph.nodes:
         if id(node) in done or not node.outputs:
@@ -310,29 +321,26 @@ def _record(graph: Graph, recorder: Recorder) -> None:
         if whole is not None:
             operator, arguments, nodes = whole
             done |= {id(part) for part in nodes}
-            _run(recorder, operator, arguments, nodes[-1].outputs, is_view=False)
+            _run(recorder, operator, arguments, nodes[-1].outputs, False, others)
         else:
-            _record_alone(node, recorder)
+            _record_alone(node, recorder, others)
 
 
-def _record_alone(node: Node, recorder: Recorder) -> None:
+def _record_alone(node: Node, recorder: Recorder, others: Shapes | None) -> None:
     if node.operator in CREATIONS:
         random = "rand_like" if node.operator.startswith("Random") else "empty_like"
         recorder.record(random, {"inputs": node.inputs}, [_known(value) for value in node.outputs], False)
     elif node.operator in VIEWS or _selects(node):
-        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, is_view=True)
+        _run(recorder, "view", {"self": node.inputs[0]}, node.outputs, True, others)
     elif node.operator == "CastLike":
-        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, is_view=False)
+        _run(recorder, "CastLike", {"self": node.inputs[0]}, node.outputs, False, others)
     elif node.operator == "MatMul" and _multiplies_by_weights(node, recorder):
-        _run(
-            recorder, "linear", dict(zip(("input", "weight"), node.inputs, strict=True)), node.outputs, False
-        )
+        _run(recorder, "linear", _tensors(node, "input", "weight"), node.outputs, False, others)
     elif node.operator in TRANSLATIONS:
         operator, arguments = TRANSLATIONS[node.operator](node)
-        view = operator in ("permute", "alias")
-        _run(recorder, operator, arguments, node.outputs[:1], view)
+        _run(recorder, operator, arguments, node.outputs[:1], operator in ("permute", "alias"), others)
     else:
-        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, is_view=False)
+        _run(recorder, node.operator, {"inputs": node.inputs}, node.outputs, False, others)
 
 
 def _selects(node: Node) -> bool:
@@ -346,7 +354,12 @@ def _multiplies_by_weights(node: Node, recorder: Recorder) -> bool:
 
 
 def _run(
-    recorder: Recorder, operator: str, arguments: dict[str, Any], outputs: Iterable[Value], is_view: bool
+    recorder: Recorder,
+    operator: str,
+    arguments: dict[str, Any],
+    outputs: Iterable[Value],
+    is_view: bool,
+    others: Shapes | None,
 ) -> None:
     """Record an operator, provided that the shapes of all feature maps that it reads and writes are known."""
     outputs = list(outputs)
@@ -356,7 +369,8 @@ def _run(
                 raise SchemaError(
                     f"the shape of {value.name!r} ({operator}) is unknown. Export with fixed sizes."
                 )
-    recorder.record(operator, arguments, [_known(value) for value in outputs], is_view)
+    shapes = None if others is None else [others.get(value.name) for value in outputs]
+    recorder.record(operator, arguments, [_known(value) for value in outputs], is_view, shapes)
 
 
 def _values(arguments: Iterable[Any]) -> list[Value]:
@@ -370,19 +384,18 @@ def _values(arguments: Iterable[Any]) -> list[Value]:
 
 
 def _known(value: Value) -> Value:
-    """Give a value of unknown shape none: it is no feature map, so nobody asks."""
+    """Replace an unknown shape by an empty one: the value is no feature map, so its shape is not used."""
     if value.shape is None:
         value.shape = ()
     return value
 
 
 def _warnings(graph: Graph, recorder: Recorder) -> tuple[str, ...]:
-    found = []
+    if any(_FUSED_BATCH_NORM in node.fused for node in graph.nodes):
+        return FUSED_EXPORT, *recorder.warnings()
     if _is_inference_export(graph, recorder):
-        found.append(INFERENCE_EXPORT)
-    if recorder.unknown:
-        found.append("operators of unknown cost: " + ", ".join(sorted(recorder.unknown)))
-    return tuple(found)
+        return INFERENCE_EXPORT, *recorder.warnings()
+    return tuple(recorder.warnings())
 
 
 def _is_inference_export(graph: Graph, recorder: Recorder) -> bool:

@@ -6,19 +6,23 @@ Weights are dropped as soon as their shapes are known: what remains is small, wh
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.onnx_constants import FLOATS, MOST_NUMBERS, fold_constants
 from predictor.errors import BackendUnavailableError, DataError, EpochcastError, OutOfRangeError, SchemaError
 
-__all__ = ["Graph", "Node", "Value", "read_graph"]
+__all__ = ["Graph", "Node", "Value", "content_of", "read_graph"]
 
 _MOST_BYTES = 2**31 - 1  # what protobuf itself allows
 _MOST_NODES = 100_000
 _MOST_ROUNDS = 200  # a CNN that slices needs one round for each slice that follows another
-_SYMBOLIC_BATCH = 2
+_MOST_NUMBERS = 1024  # in a constant that is kept: enough for shapes and bounds, too few for most weights
+_FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16: what weights are made of
+_SHAPELESS = ("GroupNormalization",)  # onnx infers no shape for these, whose output has that of their input
+_OPEN_BATCH = 2  # batch size where the file leaves it open
+_FUSED_RULES = "pkg.onnxscript.rewriter.rule_name"  # where PyTorch's exporter notes what it fused into a node
 
 
 @dataclass(eq=False, slots=True)
@@ -36,7 +40,7 @@ class Value:
         return len(self.shape or ())
 
     def is_contiguous(self) -> bool:
-        """Say that a value lies in memory as it is read: ONNX knows no strides."""
+        """Return True: ONNX has no strides."""
         return True
 
 
@@ -49,6 +53,7 @@ class Node:
     inputs: list[Value | None]  # None where an optional input is left out
     outputs: list[Value]
     attributes: dict[str, Any]
+    fused: str = ""  # rules by which the exporter has put other operators into this one
 
     def number(self, index: int, attribute: str = "") -> Any:
         """Return a constant given as an input or, in older files, as an attribute; None if neither."""
@@ -64,6 +69,8 @@ class Graph:
 
     image: Value
     channels_last: bool
+    open_batch: bool  # whether the file leaves the batch size open
+    shapes: dict[str, tuple[int, ...] | None] = field(default_factory=dict)  # of every value, by name
     nodes: list[Node] = field(default_factory=list)
     consumers: dict[int, list[Node]] = field(default_factory=dict)
 
@@ -74,21 +81,27 @@ class Graph:
 
 
 def read_graph(
-    path: str | PathLike[str], image_size: int | None = None, content: bytes | None = None
+    path: str | PathLike[str],
+    image_size: int | None = None,
+    content: bytes | None = None,
+    batch: int = _OPEN_BATCH,
 ) -> Graph:
-    """Read a graph and infer its shapes; arguments and errors as of `predictor.cnns.onnx_file.from_onnx`."""
+    """Read a graph and infer its shapes; other arguments and errors as of `predictor.cnns.onnx_file.from_onnx`.
+
+    `batch` is the batch size where the file leaves it open.
+    """
     if content is None:
-        content = _content(Path(path))  # before onnx is asked for: a wrong path is the first thing to mend
+        content = content_of(path)  # before onnx is imported: a wrong path is reported first
     onnx = _onnx()
     model = _load(content, path, onnx)
     try:
         model = _inlined(model)
-        image = _fix_image(model.graph, image_size, path)
+        image, open_batch = _fix_image(model.graph, image_size, path, batch)
         weights = _drop_weights(model.graph, onnx)
-        return _linked(_with_shapes(model, path, onnx), image, weights, onnx)
+        return _linked(_with_shapes(model, path, onnx), image, open_batch, weights, onnx)
     except EpochcastError:
         raise
-    except Exception as error:  # whatever onnx stumbles over
+    except Exception as error:  # onnx raises many kinds for a damaged file
         raise SchemaError(f"{path} is damaged: {_first_line(error)}.") from error
 
 
@@ -110,7 +123,9 @@ def _inlined(model: Any) -> Any:
     return inline_local_functions(model)
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: str | PathLike[str]) -> bytes:
+    """Bytes of an ONNX file; DataError if it cannot be read, SchemaError if it is too large."""
+    path = Path(path)
     try:
         size = path.stat().st_size
         if size > _MOST_BYTES:
@@ -125,7 +140,7 @@ def _content(path: Path) -> bytes:
 def _load(content: bytes, path: str | PathLike[str], onnx: Any) -> Any:
     try:
         model = onnx.load_model_from_string(content)
-    except Exception as error:  # protobuf's own errors: whatever is no ONNX file
+    except Exception as error:  # protobuf raises its own kinds
         raise SchemaError(f"{path} is no ONNX file, or is cut short: {_first_line(error)}.") from error
     if not model.graph.node:
         raise SchemaError(f"{path} is no ONNX file, or is empty: it has no operators.")
@@ -140,16 +155,17 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def _fix_image(graph: Any, image_size: int | None, path: Any) -> str:
-    """Give the graph's one image its batch and size where they are symbolic; return its name."""
+def _fix_image(graph: Any, image_size: int | None, path: Any, batch: int) -> tuple[str, bool]:
+    """Give the graph's one image its batch and size where they are symbolic; its name, and whether the batch was."""
     weights = {tensor.name for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in weights]
     images = [value for value in inputs if len(value.type.tensor_type.shape.dim) == 4]
     if len(images) != 1:
         raise SchemaError(f"{path} reads {len(images)} images (inputs of 4 dimensions); a CNN reads one.")
     dims = images[0].type.tensor_type.shape.dim
-    if not dims[0].dim_value:
-        dims[0].dim_value = _SYMBOLIC_BATCH
+    open_batch = not dims[0].dim_value
+    if open_batch:
+        dims[0].dim_value = batch
     for dim in dims[2:4] if not _is_channels_last(dims) else dims[1:3]:
         if not dim.dim_value and image_size is None:
             raise SchemaError(f"{path} takes images of any size: image_size is needed.")
@@ -165,7 +181,7 @@ def _fix_image(graph: Any, image_size: int | None, path: Any) -> str:
     del graph.value_info[:]  # sizes of the export, which may be another batch's
     for output in graph.output:
         output.type.tensor_type.ClearField("shape")
-    return str(images[0].name)
+    return str(images[0].name), open_batch
 
 
 def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
@@ -173,11 +189,26 @@ def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
     for _ in range(_MOST_ROUNDS):
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
-            if not fold_constants(model.graph, onnx):
+            if not (_fold_constants(model, onnx) | _give_shapes(model.graph, onnx)):
                 return model.graph
         except Exception as error:
             raise SchemaError(f"{path}: its shapes cannot be inferred: {_first_line(error)}.") from error
     raise SchemaError(f"{path}: its shapes cannot be inferred in {_MOST_ROUNDS} rounds. Simplify the graph.")
+
+
+def _give_shapes(graph: Any, onnx: Any) -> bool:
+    """Give outputs their input's shape where onnx infers none though the operator keeps it; whether any got one."""
+    shapes = {info.name: info for info in (*graph.input, *graph.value_info)}
+    found = [
+        onnx.helper.make_tensor_value_info(node.output[0], source.type.tensor_type.elem_type, _shape(source))
+        for node in graph.node
+        if node.op_type in _SHAPELESS
+        and node.output[0] not in shapes
+        and (source := shapes.get(node.input[0])) is not None
+        and _shape(source) is not None
+    ]
+    graph.value_info.extend(found)
+    return bool(found)
 
 
 def _is_channels_last(dims: Any) -> bool:
@@ -191,12 +222,9 @@ def _drop_weights(graph: Any, onnx: Any) -> dict[str, Value]:
     declared = {value.name for value in graph.input}
     for tensor in graph.initializer:
         shape = tuple(tensor.dims)
-        value = Value(tensor.name, shape, is_weight=bool(shape) and tensor.data_type in FLOATS)
+        value = Value(tensor.name, shape, is_weight=bool(shape) and tensor.data_type in _FLOATS)
         values[tensor.name] = value
-        count = 1
-        for size in shape:
-            count *= size
-        if count <= MOST_NUMBERS and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        if prod(shape) <= _MOST_NUMBERS and tensor.data_location != onnx.TensorProto.EXTERNAL:
             kept.append(tensor)
         elif tensor.name not in declared:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, shape))
@@ -205,22 +233,90 @@ def _drop_weights(graph: Any, onnx: Any) -> dict[str, Value]:
     return values
 
 
-def _linked(graph: Any, image: str, values: dict[str, Value], onnx: Any) -> Graph:
+def _fold_constants(model: Any, onnx: Any) -> bool:
+    """Replace nodes whose result is a small constant by that constant, in place; return whether any was.
+
+    Exporters write ``x[:, : x.shape[1] // 2]`` as half a dozen operators on the shape of x.
+    """
+    graph = model.graph
+    known = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if not tensor.dims or tensor.data_type not in _FLOATS  # the rest may be weights, which stay weights
+    }
+    shapes = {info.name: _shape(info) for info in (*graph.input, *graph.value_info, *graph.output)}
+    opsets, left = {each.domain: each.version for each in model.opset_import}, []
+    for node in graph.node:
+        value = _constant(node, known, shapes, opsets, onnx)
+        if value is None:
+            left.append(node)
+            continue
+        known[node.output[0]] = value
+        graph.initializer.append(onnx.numpy_helper.from_array(value, node.output[0]))
+    folded = len(left) < len(graph.node)
+    del graph.node[:]
+    graph.node.extend(left)
+    return folded
+
+
+def _constant(
+    node: Any,
+    known: dict[str, Any],
+    shapes: dict[str, tuple[int, ...] | None],
+    opsets: dict[str, int],
+    onnx: Any,
+) -> Any:
+    """Result of a node whose inputs are known, or whose input's shape is all that it needs; None where it is large.
+
+    A result's size is known before it is computed: from shape inference, which has seen the node.
+    """
+    import numpy as np
+    from onnx.reference import ReferenceEvaluator
+
+    if len(node.output) != 1 or node.op_type.startswith("Random") or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Shape" and shapes.get(node.input[0]) is not None:
+        bounds = {each.name: each.i for each in node.attribute}
+        shape = shapes[node.input[0]][bounds.get("start", 0) : bounds.get("end")]  # type: ignore[index]
+        return np.array(shape, np.int64)
+    size = shapes.get(node.output[0])
+    if size is None or prod(size) > _MOST_NUMBERS or not all(name in known for name in node.input if name):
+        return None
+    if any(each.t.data_location == onnx.TensorProto.EXTERNAL for each in node.attribute):
+        return None
+    inputs, outputs = (
+        [onnx.ValueInfoProto(name=name) for name in each if name] for each in (node.input, node.output)
+    )
+    alone = onnx.GraphProto(node=[node], input=inputs, output=outputs)
+    try:
+        found = ReferenceEvaluator(alone, opsets).run(
+            None, {name: known[name] for name in node.input if name}
+        )
+        return np.asarray(found[0])
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+        return None  # a damaged file: its shapes stay unknown, which is an error where they matter
+
+
+def _linked(graph: Any, image: str, open_batch: bool, values: dict[str, Value], onnx: Any) -> Graph:
     for tensor in graph.initializer:
         constant = values.setdefault(tensor.name, Value(tensor.name, tuple(tensor.dims)))
         constant.constant = onnx.numpy_helper.to_array(tensor)
-    for info in (*graph.input, *graph.value_info, *graph.output):
+    for info in (*graph.input, *graph.output, *graph.value_info):
         values.setdefault(info.name, Value(info.name)).shape = _shape(info)
-    linked = Graph(values[image], _is_channels_last([_Dim(size) for size in values[image].shape or ()]))
+    channels_last = _is_channels_last([_Dim(size) for size in values[image].shape or ()])
+    linked = Graph(values[image], channels_last, open_batch)
     for number, proto in enumerate(graph.node):
         inputs = [values.setdefault(name, Value(name)) if name else None for name in proto.input]
         outputs = [values.setdefault(name, Value(name)) for name in proto.output if name]
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
-        node = Node(proto.op_type, proto.name or f"{proto.op_type}_{number}", inputs, outputs, attributes)
+        fused = next((each.value for each in proto.metadata_props if each.key == _FUSED_RULES), "")
+        name = proto.name or f"{proto.op_type}_{number}"
+        node = Node(proto.op_type, name, inputs, outputs, attributes, fused)
         linked.nodes.append(node)
         for value in inputs:
             if value is not None:
                 linked.consumers.setdefault(id(value), []).append(node)
+    linked.shapes = {name: value.shape for name, value in values.items()}
     return linked
 
 

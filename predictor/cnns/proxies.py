@@ -14,6 +14,7 @@ from predictor.catalogue.modes import MODE_COLUMNS, mode_words
 from predictor.cnns.builder import FeatureMap, NetBuilder
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
+from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +38,9 @@ _PROXY_NAME = re.compile(
     r"(?:_k(?P<height>\d+)(?:x(?P<width>\d+))?_s(?P<stride>\d+)_g(?P<groups>\d+))?"
 )
 
-_CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+_CONVOLUTIONS = tuple(
+    name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution and entry.is_measured
+)
 _NEEDED = ("in_height", "in_width", "in_channels", "out_channels", "kernel_height", "kernel_width")
 
 

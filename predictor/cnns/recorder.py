@@ -6,15 +6,16 @@ PyTorch, ONNX and Chainer are translated to one vocabulary of calls; `RULES` say
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer
 from predictor.errors import SchemaError
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-__all__ = ["CREATIONS", "RANDOM", "RULES", "Call", "Columns", "Recorder"]
+__all__ = ["CREATIONS", "RANDOM", "RULES", "Call", "Columns", "Recorder", "tensors_of"]
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
@@ -41,51 +42,69 @@ class Call:
     in_shape: tuple[int, int, int]
     out_shape: tuple[int, int, int]
     channel_dim: int  # of the first feature map that it reads: 1, or -1 for channels last
+    batch_size: int
+    out_sizes: tuple[int, ...]  # all dimensions of the result
+    batch_dim: int  # the one of them that grows with the mini-batch
     noise_shape: tuple[int, ...] | None = None  # of the random factor, if one is read
 
 
 def _convolution(call: Call) -> Columns:
     given = call.arguments
     kernel = tuple(given["weight"].shape[2:])
-    if len(kernel) != 2:
+    if len(kernel) not in (1, 2, 3) or (len(kernel) == 3 and given["transposed"]):
         raise SchemaError(
-            f"a convolution over {len(kernel)} dimensions: epochcast knows those over images (2)."
+            f"a {'transposed ' if given['transposed'] else ''}convolution over {len(kernel)} dimensions: epochcast "
+            "counts convolutions over 1 to 3, transposed ones over 1 and 2. Give the CNN as a layer table CSV."
         )
-    dilation = _pair(given["dilation"])
-    if dilation[0] != dilation[1]:
+    dilation = _each(given["dilation"], len(kernel))
+    if len(set(dilation)) != 1:
         raise SchemaError(
-            f"a convolution dilated by {dilation}: epochcast knows the same dilation both ways."
+            f"a convolution dilated by {dilation}: epochcast counts the same dilation in each dimension. "
+            "Give the CNN as a layer table CSV."
         )
+    type_ = "conv_transpose2d" if given["transposed"] else "conv3d" if len(kernel) == 3 else "conv2d"
     return {
-        "type": "conv_transpose2d" if given["transposed"] else "conv2d",
+        "type": type_,
         "dilation": dilation[0],
         "groups": given["groups"],
-        **_window(kernel, given["stride"], given["padding"]),
+        **_window(kernel, given["stride"], given["padding"], len(kernel)),
     }
 
 
-def _pair(value: int | Sequence[int]) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    return (value[0], value[-1])
+def _each(value: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """One number for each of n dimensions."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * n if len(values) == 1 else values
 
 
-def _window(kernel: Any, stride: Any, padding: Any) -> Columns:
+def _window(kernel: Any, stride: Any, padding: Any, n: int) -> Columns:
+    """Window over n dimensions as one over an image: a line has height 1, a depth is taken into the height.
+
+    The height of a volume is its depth x height, so its padding in that direction is unknown.
+    """
     columns: Columns = {}
-    for name, value in (("kernel", kernel), ("stride", stride), ("padding", padding)):
-        columns[f"{name}_height"], columns[f"{name}_width"] = _pair(value)
+    for name, value, one in (("kernel", kernel, 1), ("stride", stride, 1), ("padding", padding, 0)):
+        sizes = _each(value, n)
+        height = one if n == 1 else sizes[0] if n == 2 else None if name == "padding" else prod(sizes[:-1])
+        columns[f"{name}_height"], columns[f"{name}_width"] = height, sizes[-1]
     return columns
 
 
 def _pool(type_: str) -> Callable[[Call], Columns]:
     def rule(call: Call) -> Columns:
+        n = _dimensions(call)
         kernel = call.arguments["kernel_size"]
         stride = call.arguments["stride"] or kernel
-        columns = {"type": type_, **_window(kernel, stride, call.arguments["padding"])}
-        dilation = _pair(call.arguments.get("dilation", 1))[0]
+        columns = {"type": type_, **_window(kernel, stride, call.arguments["padding"], n)}
+        dilation = _each(call.arguments.get("dilation", 1), n)[0]
         return columns if dilation == 1 else columns | {"dilation": dilation}
 
     return rule
+
+
+def _dimensions(call: Call) -> int:
+    """Dimensions that a pooling slides over: those of its input but mini-batch and channels."""
+    return max(1, min(3, len(call.out_sizes) - 2))
 
 
 def _adaptive_pool(type_: str) -> Callable[[Call], Columns]:
@@ -93,18 +112,54 @@ def _adaptive_pool(type_: str) -> Callable[[Call], Columns]:
         sizes = list(zip(call.in_shape[1:], call.out_shape[1:], strict=True))
         kernel = [ceil(size / out) for size, out in sizes]
         stride = [size // out for size, out in sizes]
-        return {"type": type_, **_window(kernel, stride, 0)}
+        return {"type": type_, **_window(kernel, stride, 0, 2)}
 
     return rule
 
 
 def _mean(call: Call) -> Columns:
     dims = call.arguments.get("dim")
-    shape = call.arguments["self"].shape
+    shape = tensors_of(call.arguments.values())[0].shape
     spatial = {2, 3} if call.channel_dim == 1 else {1, 2}
-    if len(shape) != 4 or dims is None or {d % 4 for d in dims} != spatial:
-        return {"type": "other"}
+    reduced = {dims} if isinstance(dims, int) else set(dims or ())
+    if call.operator != "mean" or len(shape) != 4 or {d % 4 for d in reduced} != spatial:
+        return {"type": "mean"}
     return _adaptive_pool("avg_pool")(call)
+
+
+def _matmul(call: Call) -> Columns:
+    """Products of two feature maps; the row holds all of one image's side by side, as groups."""
+    first, _ = tensors_of(call.arguments.values())[-2:]
+    sizes = list(call.out_sizes)
+    if len(sizes) < 2 or len(first.shape) < 2:
+        return {"type": "other"}
+    sizes[call.batch_dim] //= call.batch_size
+    inner = first.shape[-2 if call.arguments.get("transposed_first") else -1]
+    groups, (rows, columns) = prod(sizes[:-2]), sizes[-2:]
+    return {
+        "type": "matmul",
+        "groups": groups,
+        **_map_columns("in", groups * inner, rows),
+        **_map_columns("out", groups * columns, rows),
+    }
+
+
+def _attention(call: Call) -> Columns:
+    query, key, value = tensors_of(call.arguments.values())[:3]
+    heads = prod(query.shape[:-2]) // call.batch_size
+    positions = query.shape[-2]
+    return {
+        "type": "attention",
+        "groups": heads,
+        "kernel_height": key.shape[-2],
+        "kernel_width": 1,
+        **_map_columns("in", heads * query.shape[-1], positions),
+        **_map_columns("out", heads * value.shape[-1], positions),
+    }
+
+
+def _map_columns(side: str, channels: int, height: int) -> Columns:
+    return {f"{side}_channels": channels, f"{side}_height": height, f"{side}_width": 1}
 
 
 def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
@@ -118,7 +173,7 @@ def _bounded(call: Call) -> Columns:
     given = call.arguments
     bounds = (given.get("min_val", given.get("min")), given.get("max_val", given.get("max")))
     kind = next((kind for known, kind in (((0, None), "relu"), ((0, 6), "relu6")) if bounds == known), None)
-    return {"type": "activation", "kind": kind} if kind else {"type": "other"}
+    return {"type": "activation", "kind": kind} if kind else {"type": "clamp"}
 
 
 def _dropout(call: Call) -> Columns:
@@ -134,87 +189,75 @@ def _times(call: Call) -> Columns:
     return {"type": "stochastic_depth" if per_sample else "dropout"}
 
 
-_ACTIVATIONS = {
-    "relu": "relu",
-    "relu6": "relu6",
-    "leaky_relu": "leaky_relu",
-    "silu": "silu",
-    "gelu": "gelu",
-    "hardswish": "hardswish",
-    "hardsigmoid": "hardsigmoid",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "softmax": "softmax",
-    "_softmax": "softmax",
-    "log_softmax": "softmax",
-    "_log_softmax": "softmax",
-}
-
 RULES: dict[str, Callable[[Call], Columns]] = {
+    **{operator: _fixed(name) for name, entry in OPERATOR_TYPES.items() for operator in entry.torch},
+    **{
+        operator: _fixed("activation", kind)
+        for kind, entry in ACTIVATIONS.items()
+        for operator in entry.torch
+    },
     "convolution": _convolution,
-    "linear": _fixed("linear"),
-    "batch_norm": _fixed("batch_norm"),
-    "native_batch_norm": _fixed("batch_norm"),
-    "_native_batch_norm_legit": _fixed("batch_norm"),
-    "cudnn_batch_norm": _fixed("batch_norm"),
-    "layer_norm": _fixed("layer_norm"),
-    "native_layer_norm": _fixed("layer_norm"),
-    **{operator: _fixed("activation", kind) for operator, kind in _ACTIVATIONS.items()},
     "hardtanh": _bounded,
     "clamp": _bounded,
     "clamp_min": _bounded,
-    "max_pool2d": _pool("max_pool"),
-    "max_pool2d_with_indices": _pool("max_pool"),
-    "avg_pool2d": _pool("avg_pool"),
-    "adaptive_avg_pool2d": _adaptive_pool("avg_pool"),
-    "_adaptive_avg_pool2d": _adaptive_pool("avg_pool"),
-    "adaptive_max_pool2d": _adaptive_pool("max_pool"),
-    "mean": _mean,
-    "add": _fixed("add"),
-    "sub": _fixed("add"),
+    "clamp_max": _bounded,
+    **{f"max_pool{n}d{more}": _pool("max_pool") for n in (1, 2, 3) for more in ("", "_with_indices")},
+    **{f"avg_pool{n}d": _pool("avg_pool") for n in (1, 2, 3)},
+    **{
+        f"{private}adaptive_{kind}_pool{n}d": _adaptive_pool(f"{kind}_pool")
+        for private in ("", "_")
+        for kind in ("avg", "max")
+        for n in (1, 2, 3)
+    },
+    **dict.fromkeys(("mean", "sum", "amax", "amin"), _mean),
     "mul": _times,
-    "div": _fixed("multiply"),
-    "cat": _fixed("concat"),
-    "dropout": _dropout,
-    "native_dropout": _dropout,
-    "feature_dropout": _dropout,
-    "alpha_dropout": _dropout,
-    "feature_alpha_dropout": _dropout,
-    "constant_pad_nd": _fixed("pad"),
-    "reflection_pad2d": _fixed("pad"),
-    "replication_pad2d": _fixed("pad"),
-    "channel_shuffle": _fixed("permute"),
-    # Named whole, lest they fall apart into the operators that they are made of.
-    "einsum": _fixed("other"),
-    "group_norm": _fixed("other"),
-    "instance_norm": _fixed("other"),
-    "scaled_dot_product_attention": _fixed("other"),
-    "upsample_bicubic2d": _fixed("other"),
-    "upsample_bilinear2d": _fixed("other"),
-    "upsample_nearest2d": _fixed("other"),
+    **dict.fromkeys(("matmul", "mm", "addmm", "bmm", "baddbmm"), _matmul),
+    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(
+        ("dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout
+    ),
 }
+"""What row each of PyTorch's operators becomes; those named here are not taken apart."""
 
 
+_CHANNELS_FIRST = ("convolution", "batch_norm", "group_norm")
 _VIEWS = frozenset(("_unsafe_view", "as_strided", "squeeze", "t", "transpose", "unsqueeze"))  # not said to be
 
 
 @dataclass(frozen=True, slots=True)
+class _Batch:
+    """The dimension of a tensor that holds the mini-batch, and how many maps of each image lie in it."""
+
+    dim: int = 0
+    maps: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class _Map:
-    """A feature map: the row that wrote it, where its channels lie, whether a row permuted it."""
+    """A feature map: the row that wrote it, where mini-batch and channels lie, whether a row permuted it."""
 
     row: int
     channel_dim: int = 1
     permuted: bool = False
+    batch: _Batch = _Batch()
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Collects rows; `path` is the module that runs at the moment, as the source says."""
+    """Collects rows; `path` is the module that runs at the moment, as the source says.
+
+    With `other_batch_size`, each result comes with its shape in a second run at that batch size: what differs
+    between the two grows with the mini-batch.
+    """
 
     batch_size: int
+    other_batch_size: int | None = None
     path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
     rows: list[Layer] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)  # operators of type `other`
+    constant: set[str] = field(
+        default_factory=set
+    )  # operators whose result does not grow with the mini-batch
     _maps: dict[int, _Map] = field(default_factory=dict)
     _owners: dict[int, dict[int, int]] = field(default_factory=dict)  # tensor -> {parameter: elements}
     _noise: set[int] = field(default_factory=set)
@@ -233,7 +276,7 @@ class Recorder:
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
     def is_map(self, tensor: Any) -> bool:
-        """Whether a tensor is a feature map: computed from the image."""
+        """Whether a tensor is a feature map: computed from the image, and growing with the mini-batch."""
         return id(tensor) in self._maps
 
     def is_weights(self, tensor: Any) -> bool:
@@ -245,7 +288,24 @@ class Recorder:
         every = {key: size for owned in self._owners.values() for key, size in owned.items()}
         return sum(size for key, size in every.items() if key not in self._counted)
 
-    def record(self, operator: str, arguments: dict[str, Any], result: Any, is_view: bool) -> None:
+    def warnings(self) -> list[str]:
+        """What the rows leave uncertain, in words for an answer."""
+        found = []
+        if self.unknown:
+            found.append("operators of unknown cost: " + ", ".join(sorted(self.unknown)))
+        if self.constant:
+            names = ", ".join(sorted(self.constant))
+            found.append(f"results that do not grow with the batch size, not counted further: {names}")
+        return found
+
+    def record(
+        self,
+        operator: str,
+        arguments: dict[str, Any],
+        result: Any,
+        is_view: bool,
+        other_shapes: Sequence[tuple[int, ...] | None] | None = None,
+    ) -> None:
         """Take note of one operator that has run.
 
         Parameters
@@ -258,8 +318,15 @@ class Recorder:
         result : tensor or tensors
         is_view : bool
             Whether the result shares its memory with an argument.
+        other_shapes : sequence of tuples, optional
+            Shapes of the result's tensors at the other batch size, None where unknown.
+
+        Raises
+        ------
+        SchemaError
+            If the result grows with the mini-batch, but not in proportion to it.
         """
-        outputs, inputs = list(_tensors(result)), list(_tensors(arguments.values()))
+        outputs, inputs = tensors_of(result), tensors_of(arguments.values())
         for tensor in (*outputs, *inputs):
             self._keep(tensor)
         if not outputs:
@@ -267,15 +334,58 @@ class Recorder:
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
         if not maps or operator in CREATIONS:
             self._pass_on(operator, inputs, outputs)
-        elif is_view or operator in _VIEWS:
-            self._view(operator, arguments, maps[0], outputs)
+            return
+        batches = self._batches(operator, outputs, other_shapes)
+        if not batches:
+            self.constant.add(operator.strip("_"))
+            return
+        outputs = [tensor for tensor in outputs if id(tensor) in batches]
+        if is_view or operator in _VIEWS:
+            self._view(operator, arguments, maps[0], outputs, batches)
         elif operator == "clone":
-            self._clone(maps[0], outputs[0])
+            self._clone(maps[0], outputs[0], batches[id(outputs[0])])
         else:
-            self._operator(operator, arguments, inputs, outputs)
+            self._operator(operator, arguments, inputs, outputs, batches)
 
     def _keep(self, tensor: Any) -> None:
         self._alive.append(tensor)
+
+    def _batches(
+        self, operator: str, outputs: list[Any], other_shapes: Sequence[tuple[int, ...] | None] | None
+    ) -> dict[int, _Batch]:
+        """Where each result holds the mini-batch; results that do not grow with it are left out."""
+        found = {}
+        others = [None] * len(outputs) if other_shapes is None else other_shapes
+        for tensor, other in zip(outputs, others, strict=True):
+            batch = self._batch(operator, tuple(tensor.shape), other)
+            if batch is not None:
+                found[id(tensor)] = batch
+        return found
+
+    def _batch(self, operator: str, shape: tuple[int, ...], other: tuple[int, ...] | None) -> _Batch | None:
+        if other is None or self.other_batch_size is None:
+            return self._probable_batch(shape)
+        differ = [i for i, sizes in enumerate(zip(shape, other, strict=False)) if sizes[0] != sizes[1]]
+        if not differ and len(shape) == len(other):
+            return None
+        if len(differ) == 1 and len(shape) == len(other):
+            dim, maps = differ[0], shape[differ[0]] // self.batch_size
+            if (shape[dim], other[dim]) == (maps * self.batch_size, maps * self.other_batch_size):
+                return _Batch(dim, maps)
+        raise SchemaError(
+            f"{operator} gives {_sizes(shape)} at batch size {self.batch_size} but {_sizes(other)} at "
+            f"{self.other_batch_size}: its work for one image depends on the batch size. "
+            "Leave it out, or give the CNN as a layer table CSV."
+        )
+
+    def _probable_batch(self, shape: tuple[int, ...]) -> _Batch | None:
+        """Where a file of one fixed batch size seems to hold it: the first dimension that it divides."""
+        exact = [i for i, size in enumerate(shape) if size == self.batch_size]
+        divided = [i for i, size in enumerate(shape) if size and size % self.batch_size == 0]
+        if not divided:
+            return None
+        dim = 0 if divided[0] == 0 else exact[0] if exact else divided[0]
+        return _Batch(dim, shape[dim] // self.batch_size)
 
     def _pass_on(self, operator: str, inputs: list[Any], outputs: list[Any]) -> None:
         """Follow what is no feature map: noise, and tensors made of parameters."""
@@ -287,79 +397,87 @@ class Recorder:
             if noisy:
                 self._noise.add(id(tensor))
 
-    def _view(self, operator: str, arguments: dict[str, Any], source: Any, outputs: list[Any]) -> None:
-        """Follow a view; a permutation and a flattening are rows, all else costs nothing."""
+    def _view(
+        self,
+        operator: str,
+        arguments: dict[str, Any],
+        source: Any,
+        outputs: list[Any],
+        batches: dict[int, _Batch],
+    ) -> None:
+        """Follow a view: a permutation or a flattening has a row, any other costs nothing."""
         was, out = self._maps[id(source)], outputs[0]
+        batch = batches[id(out)]
         channel_dim, permuted = was.channel_dim, was.permuted
         order = _order(operator, arguments, source.ndim)
         if order is not None and source.ndim > 2:
             moved = order.index(channel_dim % source.ndim)
             channel_dim = -1 if moved == source.ndim - 1 else 1
-            row = self._add(operator, {"type": "permute"}, [source], out, out, channel_dim, channel_dim)
+            end = _End(out, channel_dim, batch)
+            row = self._add(operator, {"type": "permute"}, [source], end, end)
             was, permuted = _Map(row), True
-        elif _flattens(source, out) and out.shape[0] == self.batch_size:
-            row = self._add("flatten", {"type": "flatten"}, [source], source, out, channel_dim, 1)
+        elif _flattens(source, out) and was.batch == batch == _Batch(0, batch.maps):
+            ends = _End(source, channel_dim, was.batch), _End(out, 1, batch)
+            row = self._add("flatten", {"type": "flatten"}, [source], *ends)
             was, permuted, channel_dim = _Map(row), False, 1
         elif source.ndim <= 2 < out.ndim:
-            channel_dim = 1
+            channel_dim = -1 if out.shape[-1] == source.shape[-1] else 1
         for tensor in outputs:
-            self._maps[id(tensor)] = _Map(was.row, channel_dim, permuted)
+            self._maps[id(tensor)] = _Map(was.row, channel_dim, permuted, batches[id(tensor)])
 
-    def _clone(self, source: Any, out: Any) -> None:
+    def _clone(self, source: Any, out: Any, batch: _Batch) -> None:
         """Follow a copy: of a permuted view it is the permutation, already counted; else it has a row."""
         was = self._maps[id(source)]
         moves = not source.is_contiguous() or not out.is_contiguous()
         if was.permuted:
-            self._maps[id(out)] = _Map(was.row, was.channel_dim)
+            self._maps[id(out)] = _Map(was.row, was.channel_dim, batch=batch)
             return
         columns = {"type": "permute" if moves else "other"}
-        row = self._add("clone", columns, [source], source, out, was.channel_dim, was.channel_dim)
-        self._maps[id(out)] = _Map(row, was.channel_dim)
+        ends = _End(source, was.channel_dim, was.batch), _End(out, was.channel_dim, batch)
+        row = self._add("clone", columns, [source], *ends)
+        self._maps[id(out)] = _Map(row, was.channel_dim, batch=batch)
 
     def _operator(
-        self, operator: str, arguments: dict[str, Any], inputs: list[Any], outputs: list[Any]
+        self,
+        operator: str,
+        arguments: dict[str, Any],
+        inputs: list[Any],
+        outputs: list[Any],
+        batches: dict[int, _Batch],
     ) -> None:
         maps = [tensor for tensor in inputs if id(tensor) in self._maps]
-        source, out = maps[0], outputs[0]
-        channel_dim = self._maps[id(source)].channel_dim
-        in_dim, out_dim = _channel_dims(operator, channel_dim)
+        was = self._maps[id(maps[0])]
+        in_dim, out_dim = _channel_dims(operator, was.channel_dim)
+        exact = operator in _CHANNELS_FIRST or "pool" in operator
+        source = _End(maps[0], in_dim, was.batch, exact)
+        out = _End(outputs[0], out_dim, batches[id(outputs[0])], exact)
         noise = [tuple(tensor.shape) for tensor in inputs if id(tensor) in self._noise]
         call = Call(
             operator,
             arguments,
-            self._shape(source, in_dim),
-            self._shape(out, out_dim),
-            channel_dim,
+            source.shape(),
+            out.shape(),
+            was.channel_dim,
+            self.batch_size,
+            tuple(out.tensor.shape),
+            out.batch.dim,
             noise[0] if noise else None,
         )
         columns = RULES[operator](call) if operator in RULES else {"type": "other"}
         if columns.get("type") in ("add", "multiply", "concat"):
-            source, in_dim = out, out_dim  # in_* is the shape of the full-size result
-        row = self._maps[id(maps[0])].row
-        if columns:
-            row = self._add(operator, columns, inputs, source, out, in_dim, out_dim)
+            source = out  # in_* is the shape of the full-size result
+        row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:
-            self._maps[id(tensor)] = _Map(row, out_dim)
+            self._maps[id(tensor)] = _Map(row, out_dim, batch=batches[id(tensor)])
 
-    def _add(
-        self,
-        operator: str,
-        columns: Columns,
-        inputs: list[Any],
-        source: Any,
-        out: Any,
-        in_dim: int,
-        out_dim: int,
-    ) -> int:
-        index = len(self.rows)
-        if columns["type"] == "other":
+    def _add(self, operator: str, columns: Columns, inputs: list[Any], source: _End, out: _End) -> int:
+        index, type_ = len(self.rows), columns["type"]
+        if type_ == "other":
             self.unknown.add(operator.strip("_"))
-        shapes = (*self._shape(source, in_dim), *self._shape(out, out_dim))
         read = tuple(self._maps[id(tensor)].row for tensor in inputs if id(tensor) in self._maps)
-        name, type_, kind = self._name(operator, columns["type"]), columns["type"], columns.get("kind")
-        rest = {key: value for key, value in columns.items() if key not in ("type", "kind")}
-        row = Layer(index, name, type_, kind, read, *shapes, **rest, parameters=self._parameters(inputs))
-        self.rows.append(row)
+        name, parameters = self._name(operator, type_), self._parameters(inputs)
+        shapes = columns if "in_channels" in columns else {**_shapes(type_, source, out), **columns}
+        self.rows.append(Layer(index=index, name=name, inputs=read, parameters=parameters, **shapes))
         return index
 
     def _parameters(self, inputs: list[Any]) -> int:
@@ -377,25 +495,57 @@ class Recorder:
         self._names[name] += 1
         return name if self._names[name] == 1 else f"{name}_{self._names[name] - 1}"
 
-    def _shape(self, tensor: Any, channel_dim: int) -> tuple[int, int, int]:
-        """Channels, height, width of one sample of a tensor."""
-        dims = list(tensor.shape[1:])
-        if tensor.ndim <= 2 and tensor.ndim > 0 and tensor.shape[0] != self.batch_size:
-            dims, channel_dim = [tensor.shape[0] // self.batch_size or 1, *dims], -1
-        if channel_dim == -1 and len(dims) > 1:
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """What an operator reads or writes: a tensor, where its channels lie, and its mini-batch.
+
+    Of a tensor with more than two dimensions of positions, the first ones are taken for parts of its channels, as in a
+    channel shuffle; `exact`: channels are one dimension by the operator's definition, such as a convolution's.
+    """
+
+    tensor: Any
+    channel_dim: int
+    batch: _Batch
+    exact: bool = False
+
+    def shape(self, repeats: int = 1) -> tuple[int, int, int]:
+        """Channels, height, width of one image; of its maps, all but `repeats` count as height."""
+        dims = [size for i, size in enumerate(self.tensor.shape) if i != self.batch.dim]
+        if self.channel_dim == -1 and len(dims) > 1:
             dims = [dims[-1], *dims[:-1]]
+        if self.channel_dim == 1 and len(dims) == 2:
+            dims.insert(1, 1)  # a line is a map of height 1
         while len(dims) < 3:
             dims.append(1)
-        return (
-            (prod(dims[:-2]), dims[-2], dims[-1]) if channel_dim == 1 else (dims[0], dims[1], prod(dims[2:]))
-        )
+        if self.exact:
+            channels, height, width = dims[0], prod(dims[1:-1]), dims[-1]
+        elif self.channel_dim == 1:
+            channels, height, width = prod(dims[:-2]), dims[-2], dims[-1]
+        else:
+            channels, height, width = dims[0], dims[1], prod(dims[2:])
+        return channels, height * self.batch.maps // repeats, width
+
+
+def _shapes(type_: str, source: _End, out: _End) -> Columns:
+    """Shape columns of a row; an image's maps repeat the layer, or are positions where that is the same work."""
+    vectors = max(source.tensor.ndim, out.tensor.ndim) <= 2
+    together = vectors or OPERATOR_TYPES[type_].positionwise
+    repeats = 1 if together else gcd(source.batch.maps, out.batch.maps)
+    sides = {"in": source.shape(repeats), "out": out.shape(repeats)}
+    columns = {
+        f"{side}_{part}": size
+        for side, sizes in sides.items()
+        for part, size in zip(("channels", "height", "width"), sizes, strict=True)
+    }
+    return columns | {"repeats": repeats}
 
 
 def _channel_dims(operator: str, channel_dim: int) -> tuple[int, int]:
     """Where an operator finds the channels and where it leaves them."""
     if operator == "linear":
         return -1, -1
-    if operator in ("convolution", "batch_norm") or "pool2d" in operator:
+    if operator in _CHANNELS_FIRST or "pool" in operator:
         return 1, 1
     return channel_dim, channel_dim
 
@@ -416,10 +566,14 @@ def _flattens(source: Any, out: Any) -> bool:
     return bool(source.ndim > 2 and out.ndim == 2 and keeps)
 
 
-def _tensors(values: Any) -> Iterator[Any]:
+def tensors_of(values: Any) -> list[Any]:
     """All tensors in arguments or results, however nested in lists and tuples."""
     if hasattr(values, "is_contiguous"):
-        yield values
-    elif isinstance(values, Iterable) and not isinstance(values, str | bytes):
-        for value in values:
-            yield from _tensors(value)
+        return [values]
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes):
+        return [tensor for value in values for tensor in tensors_of(value)]
+    return []
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a single number"

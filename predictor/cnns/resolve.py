@@ -24,12 +24,12 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
         A name of the zoo; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the CNN itself.
     image_size : int, optional
         Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table
-        or file was made for; a module or chain must be told.
+        or file was made for; a module or chain needs it.
 
     Raises
     ------
     UnknownCnnError
-        If no source knows it.
+        If it is no name of the zoo and no CNN.
     OutOfRangeError
         If the CNN does not allow this image size, or its table is for another.
     SchemaError

@@ -1,17 +1,18 @@
-"""A PyTorch module as a layer table: run once without data, its operators taken where they happen.
+"""A PyTorch module as a layer table: run without data at two batch sizes, its operators taken where they happen.
 
 The module is copied to PyTorch's *meta* device, which computes shapes alone, so that a CNN of any size takes
 milliseconds and no memory. Operators are intercepted at dispatch, below modules and functions, so functional
-ones count, too.
+ones count, too. What differs between the two runs grows with the mini-batch.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import RULES, Recorder
+from predictor.cnns.recorder import RULES, Recorder, tensors_of
 from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -42,12 +43,13 @@ def from_torch(
     in_channels : int
         Channels of the images.
     batch : int
-        Images of the trial run, >= 2; the table does not depend on it.
+        Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
 
     Returns
     -------
     LayerTable
-        Its warnings name operators of no known type, frozen parameters, and parameters that nothing reads.
+        Its warnings name operators of no known type, results that do not grow with the mini-batch, frozen parameters,
+        and parameters that nothing reads.
 
     Raises
     ------
@@ -56,7 +58,7 @@ def from_torch(
     OutOfRangeError
         If the image is too small for the module.
     SchemaError
-        If it is no module, or does not run on one batch of such images.
+        If it is no module, does not run on a batch of such images, or runs other operators on a larger one.
     """
     torch = _torch()
     module = _unwrapped(module)
@@ -71,11 +73,17 @@ def from_torch(
     copy = _on_meta(module, name)
     if not module.training:
         copy.train()
-    recorder = Recorder(batch)
+    shape = (in_channels, image_size, image_size)
+    path: list[tuple[str, bool]] = []
+    _follow_modules(copy, path)
+    image = torch.empty(batch, *shape, device="meta")
+    ran = _run(copy, image, path, name)
+    again = _run(copy, torch.empty(batch + 1, *shape, device="meta"), path, name)
+    recorder = Recorder(batch, batch + 1)
     for parameter in copy.parameters():
         recorder.parameter(parameter)
-    _follow_modules(copy, recorder)
-    _run(copy, torch.empty(batch, in_channels, image_size, image_size, device="meta"), recorder, name)
+    recorder.image(image)
+    _record(recorder, ran, again, name)
     if not recorder.rows:
         raise SchemaError(f"{name} runs no operator on its image.")
     return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
@@ -97,7 +105,7 @@ def _unwrapped(module: Any) -> Any:
 
 
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
-    """Refuse lazy modules that have not seen an image: nobody knows their shapes yet; SchemaError."""
+    """Refuse lazy modules that have not run on an image, whose shapes are not known yet; SchemaError."""
     is_lazy = _torch().nn.parameter.is_lazy
     layers = [
         path
@@ -132,40 +140,71 @@ def _dtype(tensor: Any) -> Any:
     return torch.float32 if tensor.is_floating_point() else tensor.dtype
 
 
-def _follow_modules(module: Any, recorder: Recorder) -> None:
-    """Let the recorder know which module runs, so that rows carry the names that the user gave."""
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """One operator that ran, in which module; holds its tensors, which on meta have no memory."""
+
+    operator: str
+    arguments: dict[str, Any]
+    result: Any
+    is_view: bool
+    path: tuple[tuple[str, bool], ...]
+
+
+def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> None:
+    """Note which module runs, so that rows carry the names that the user gave."""
     for path, child in module.named_modules():
         here = (path, not any(True for _ in child.children()))
-        child.register_forward_pre_hook(lambda *_, here=here: recorder.path.append(here))
-        child.register_forward_hook(lambda *_: (recorder.path.pop(), None)[1])
+        child.register_forward_pre_hook(lambda *_, here=here: running.append(here))
+        child.register_forward_hook(lambda *_: (running.pop(), None)[1])
 
 
-def _run(module: Any, image: Any, recorder: Recorder, name: str) -> None:
+def _record(recorder: Recorder, ran: list[_Ran], again: list[_Ran], name: str) -> None:
+    """Hand the operators of the first run to the recorder, with the shapes of the second."""
+    if [each.operator for each in ran] != [each.operator for each in again]:
+        sizes = f"batch sizes {recorder.batch_size} and {recorder.other_batch_size}"
+        raise SchemaError(
+            f"{name} runs different operators at {sizes}, so its work for one image is not known. "
+            "Write it without loops over the mini-batch and without random branches, or as a layer table CSV."
+        )
+    for each, other in zip(ran, again, strict=True):
+        recorder.path[:] = each.path
+        operator = each.operator
+        if _is_product_with_weights(operator, each.arguments, recorder):
+            operator = "linear"
+        shapes = [tuple(tensor.shape) for tensor in tensors_of(other.result)]
+        try:
+            recorder.record(operator, each.arguments, each.result, each.is_view, shapes)
+        except EpochcastError as error:
+            where = recorder.path[-1][0] if recorder.path else ""
+            raise type(error)(f"{name}, module {where!r}: {error}") from error
+
+
+def _run(module: Any, image: Any, path: list[tuple[str, bool]], name: str) -> list[_Ran]:
     torch = _torch()
-    recorder.image(image)
+    ran: list[_Ran] = []
+    path.clear()
     try:
-        with torch.inference_mode(), _intercepting(recorder):
+        with torch.inference_mode(), _intercepting(ran, path):
             module(image)
-    except EpochcastError as error:
-        where = recorder.path[-1][0] if recorder.path else ""
-        raise type(error)(f"{name}, module {where!r}: {error}") from error
     except Exception as error:  # the user's own code may raise anything
         size = "x".join(map(str, image.shape))
         text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
         if any(words in str(error).casefold() for words in _TOO_SMALL):
             raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
         raise SchemaError(
-            f"{text}. Check image_size and in_channels; a module whose control flow depends on data can be "
-            "exported to ONNX or written as a layer table CSV."
+            f"{text}. Check image_size, in_channels and that it fixes no batch size; a module whose control flow "
+            "depends on data can be exported to ONNX or written as a layer table CSV."
         ) from error
+    return ran
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def _intercepting(recorder: Recorder) -> Any:
-    """Build the dispatch mode that hands every operator to the recorder.
+def _intercepting(ran: list[_Ran], path: list[tuple[str, bool]]) -> Any:
+    """Build the dispatch mode that notes every operator in `ran`.
 
     In inference mode PyTorch dispatches composite operators (linear, dropout) whole; those without a rule of
     ours are decomposed here, until an operator has a rule or no parts.
@@ -178,7 +217,7 @@ def _intercepting(recorder: Recorder) -> Any:
             kwargs = kwargs or {}
             operator = func._schema.name.split("::")[-1]
             operator = operator[:-1] if operator.endswith("_") else operator
-            if operator not in RULES and not _is_product_with_weights(operator, args, recorder):
+            if operator not in RULES:
                 with self:
                     parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
@@ -186,19 +225,18 @@ def _intercepting(recorder: Recorder) -> Any:
             args = _all_on_meta(args, torch)
             result = func(*args, **kwargs)
             arguments = _by_name(func._schema, args, kwargs)
-            if _is_product_with_weights(operator, args, recorder):
-                operator = "linear"
-            recorder.record(operator, arguments, result, func.is_view)
+            ran.append(_Ran(operator, arguments, result, func.is_view, tuple(path)))
             return result
 
     return Intercept()
 
 
-def _is_product_with_weights(operator: str, args: Any, recorder: Recorder) -> bool:
+def _is_product_with_weights(operator: str, arguments: dict[str, Any], recorder: Recorder) -> bool:
     """Whether a plain matrix product is a linear layer: a feature map times a matrix of parameters."""
-    return (
-        operator in ("matmul", "mm", "addmm") and recorder.is_map(args[-2]) and recorder.is_weights(args[-1])
-    )
+    if operator not in ("matmul", "mm", "addmm", "bmm"):
+        return False
+    first, second = tensors_of(arguments.values())[-2:]
+    return recorder.is_map(first) and recorder.is_weights(second)
 
 
 def _all_on_meta(args: Any, torch: Any) -> Any:
@@ -221,9 +259,7 @@ def _by_name(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
 
 
 def _warnings(module: Any, recorder: Recorder) -> tuple[str, ...]:
-    found = []
-    if recorder.unknown:
-        found.append("operators of unknown cost: " + ", ".join(sorted(recorder.unknown)))
+    found = recorder.warnings()
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     if frozen:
         found.append(f"{frozen:,} frozen parameters, taken as trained")

@@ -13,6 +13,7 @@ from predictor.catalogue.devices import find_gpu, is_cpu, peak_tflop_per_s
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts, proxy_name, proxy_time_columns
 from predictor.errors import SchemaError, UnknownCnnError, nearest
+from predictor.operator_types import LAYER_TYPES, OPERATOR_TYPES
 from predictor.operators.work import PASSES, layer_bytes, layer_flops
 
 if TYPE_CHECKING:
@@ -55,11 +56,11 @@ KERNEL_TIME_PREFIX = "kernel_time_ms_"
 
 _TEXT = ("name", "architecture", "generation", "memory_type")
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")
-_ALL_CONVOLUTIONS = ("conv2d", "conv_transpose2d")
+_ALL_CONVOLUTIONS = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_convolution)
 
 
-def _count(table: LayerTable, *types: str) -> float:
-    return float(sum(layer.type in types for layer in table))
+def _count(table: LayerTable, type_: str) -> float:
+    return float(sum(layer.type == type_ for layer in table))
 
 
 def _flops(table: LayerTable, passes: Iterable[str], types: tuple[str, ...] | None = None) -> float:
@@ -85,23 +86,7 @@ FEATURES: dict[str, Callable[[LayerTable], float]] = {
     "forward_bytes_per_image": partial(_bytes, passes=("forward",)),
     "training_bytes_per_image": partial(_bytes, passes=PASSES),
     "n_layers": lambda table: float(len(table)),
-    "n_conv2d": lambda table: _count(table, "conv2d"),
-    "n_conv_transpose2d": lambda table: _count(table, "conv_transpose2d"),
-    "n_linear": lambda table: _count(table, "linear"),
-    "n_batch_norm": lambda table: _count(table, "batch_norm"),
-    "n_layer_norm": lambda table: _count(table, "layer_norm"),
-    "n_activation": lambda table: _count(table, "activation"),
-    "n_max_pool": lambda table: _count(table, "max_pool"),
-    "n_avg_pool": lambda table: _count(table, "avg_pool"),
-    "n_add": lambda table: _count(table, "add"),
-    "n_multiply": lambda table: _count(table, "multiply"),
-    "n_concat": lambda table: _count(table, "concat"),
-    "n_dropout": lambda table: _count(table, "dropout"),
-    "n_stochastic_depth": lambda table: _count(table, "stochastic_depth"),
-    "n_permute": lambda table: _count(table, "permute"),
-    "n_pad": lambda table: _count(table, "pad"),
-    "n_flatten": lambda table: _count(table, "flatten"),
-    "n_other": lambda table: _count(table, "other"),
+    **{f"n_{name}": partial(_count, type_=name) for name in LAYER_TYPES},
 }
 """Structure columns: name -> what to compute from a CNN's layer table.
 

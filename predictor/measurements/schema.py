@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
-from predictor.cnns.layer_table import ACTIVATION_KINDS, LAYER_TYPES
 from predictor.errors import SchemaError
+from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,7 +121,7 @@ COLUMNS = (
     Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
     Column("notes", "text", "further remarks of the source"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
-    Column("type", "word", "operator: its layer type", words=(*LAYER_TYPES, "optimizer", "loss")),
+    Column("type", "word", "operator: its layer type", words=tuple(OPERATOR_TYPES)),
     Column(
         "activation_kind", "word", "operator: the activation run, alone or with it", words=ACTIVATION_KINDS
     ),

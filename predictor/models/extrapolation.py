@@ -14,6 +14,7 @@ from predictor.catalogue.devices import Gpu, design_of, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Reason
+from predictor.operator_types import VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 
 __all__ = ["MODE_FIELDS", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
@@ -27,7 +28,6 @@ _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
 _DECISIVE = ("precision", "memory_format", "xla", "autotune", "optimizer")
 _TOGETHER = ("precision", "memory_format", "xla")  # what decides kernels jointly
-_FREE_TYPES = ("flatten",)  # no kernel runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _said(name: str, word: str) -> str:
 
 def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]:
     found = []
-    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *_FREE_TYPES})
+    unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
         found.append(Reason("operator", f"{', '.join(unknown)} never measured"))
     conv = _conv(kernels)

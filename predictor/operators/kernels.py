@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
+from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
+from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors
+from predictor.operators.work import multiply_adds
 
-__all__ = ["KERNEL_CLASSES", "Kernels", "kernels_of", "kernels_of_operator"]
+__all__ = ["KERNEL_CLASSES", "OPERATOR_CLASS_OF_KERNELS", "Kernels", "kernels_of", "kernels_of_operator"]
 
 KERNEL_CLASSES = (
     "conv_forward",
@@ -43,26 +46,15 @@ KERNEL_CLASSES = (
     "optimizer",
 )
 
-# Tensor reads and writes of forward + backward, in passes over (input, output) elements. Counted from the textbook
-# algorithms; the fit corrects what a framework does better or worse.
-_ELEMENT_PASSES = {
-    "batch_norm": (8.0, 0.0),
-    "layer_norm": (8.0, 0.0),
-    "activation": (5.0, 0.0),
-    "max_pool": (2.0, 3.0),
-    "avg_pool": (2.0, 2.0),
-    "add": (3.0, 0.0),
-    "multiply": (8.0, 0.0),
-    "concat": (4.0, 0.0),
-    "dropout": (5.0, 0.0),
-    "stochastic_depth": (4.0, 0.0),
-    "permute": (4.0, 0.0),
-    "pad": (2.0, 2.0),
-    "other": (4.0, 2.0),
-}
 
-_CLASS_OF_TYPE = {"stochastic_depth": "dropout"}
-_HOST_ONLY = {"flatten"}
+OPERATOR_CLASS_OF_KERNELS = {
+    **{entry.kernel_class: entry.operator_class for entry in OPERATOR_TYPES.values() if entry.operator_class},
+    **{name: "convolution" for name in KERNEL_CLASSES if name.startswith("conv_")},
+    **{name: "depthwise" for name in KERNEL_CLASSES if name.startswith("depthwise_")},
+    "activation_after_bias": "activation",
+    "fan_out": "add",
+}
+"""Class of kernels -> class of the operators that run them; biases belong to operators of several classes."""
 
 
 class _Kernel(NamedTuple):
@@ -116,14 +108,8 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         If a layer lacks the shape that its work is computed from; the message names layer and column.
     """
     counted: Counter[_Kernel] = Counter()
-    tensors = 0.0
     for position, layer in enumerate(table.layers):
         counted.update(_layer_kernels(table, position, layer))
-        tensors += (
-            0
-            if not layer.parameters
-            else 1 + (layer.type in ("batch_norm", "layer_norm") or _has_bias(layer))
-        )
     parameters = float(table.parameters)
     if optimizer:
         counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] += 1
@@ -131,8 +117,8 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         counted,
         image_elements=_in_elements(table, table.layers[0]),
         parameters=parameters,
-        parameter_tensors=tensors,
-        operators=float(sum(layer.type not in _HOST_ONLY for layer in table.layers)),
+        parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
+        operators=float(sum(layer.type not in VIEW_TYPES for layer in table.layers)),
     )
 
 
@@ -179,13 +165,17 @@ def _as_arrays(
 
 
 def _layer_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
-    if layer.type in ("conv2d", "conv_transpose2d"):
-        return _conv_kernels(
-            table, layer, first=layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0)
-        )
-    if layer.type == "linear":
+    product = OPERATOR_TYPES[layer.type].product
+    if product in ("convolution", "transposed"):
+        first = layer.inputs == (IMAGE,) or (layer.inputs is None and position == 0)
+        return _conv_kernels(table, layer, first=first)
+    if product == "linear":
         return _linear_kernels(table, layer)
-    if layer.type in _HOST_ONLY:
+    if product == "matmul":
+        return _matmul_kernels(table, layer)
+    if product == "attention":
+        return _attention_kernels(table, layer)
+    if layer.type in VIEW_TYPES:
         return []
     return _element_kernels(table, position, layer)
 
@@ -195,13 +185,11 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
     kh, kw = _need(table, layer, "kernel_height"), _need(table, layer, "kernel_width")
     x, y = _in_elements(table, layer), _out_elements(table, layer)
     groups = float(layer.groups or 1)
-    weights = ci * co * kh * kw / groups
-    macs = weights * (x / ci if layer.type == "conv_transpose2d" else y / co)
     common = {
-        "flops": 2.0 * macs,
+        "flops": 2.0 * multiply_adds(layer),
         "elements": x + y,
-        "elements_fixed": weights,
-        "positions": y / co,
+        "elements_fixed": ci * co * kh * kw / groups,
+        "positions": y / co / layer.repeats,
         "in_channels": ci,
         "out_channels": co,
         "kernel_height": kh,
@@ -209,8 +197,7 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
         "stride": float(layer.stride_height or 1),
         "groups": groups,
     }
-    depthwise = groups > 1 and groups == ci
-    family = "depthwise" if depthwise else "conv"
+    family = "depthwise" if is_depthwise(layer) else "conv"
     reduce_in, reduce_out = ci * kh * kw / groups, co * kh * kw / groups
     passes = [_Kernel(f"{family}_forward", gemm_m=y / co, gemm_n=co / groups, gemm_k=reduce_in, **common)]
     if not first:
@@ -227,9 +214,9 @@ def _conv_kernels(table: LayerTable, layer: Layer, *, first: bool) -> list[_Kern
 
 def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    positions = float((layer.out_height or 1) * (layer.out_width or 1))
+    positions = float(layer.repeats * (layer.out_height or 1) * (layer.out_width or 1))
     kernel = _Kernel(
-        "matmul",
+        OPERATOR_TYPES[layer.type].kernel_class,
         flops=2.0 * positions * ci * co,
         elements=positions * (ci + co),
         elements_fixed=ci * co,
@@ -243,8 +230,49 @@ def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     return [kernel] * 3 + _bias_kernels(layer, positions * co, co)
 
 
+def _matmul_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+    """One product forward, one for each factor's gradient; the second factor is no weight but grows with the batch."""
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+    x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
+    positions = y / co
+    kernel = _Kernel(
+        OPERATOR_TYPES[layer.type].kernel_class,
+        flops=2.0 * multiply_adds(layer),
+        elements=x + layer.repeats * ci * co / groups + y,
+        gemm_m=positions,
+        gemm_n=co / groups,
+        gemm_k=ci / groups,
+        positions=positions,
+        in_channels=ci / groups,
+        out_channels=co / groups,
+        groups=groups,
+    )
+    return [kernel] * 3
+
+
+def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
+    """One fused kernel forward; backward one of five products instead of two, over every tensor twice."""
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
+    keys = _need(table, layer, "kernel_height") * _need(table, layer, "kernel_width")
+    x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
+    positions = y / co
+    forward = _Kernel(
+        OPERATOR_TYPES[layer.type].kernel_class,
+        flops=2.0 * multiply_adds(layer),
+        elements=x + layer.repeats * keys * (ci + co) + y,
+        gemm_m=positions,
+        gemm_n=co / groups,
+        gemm_k=ci / groups,
+        positions=positions,
+        in_channels=ci / groups,
+        out_channels=co / groups,
+        groups=groups,
+    )
+    return [forward, forward._replace(flops=2.5 * forward.flops, elements=2.0 * forward.elements)]
+
+
 def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> list[_Kernel]:
-    if not _has_bias(layer):
+    if not has_bias(layer):
         return []
     return [
         _Kernel(
@@ -257,24 +285,20 @@ def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> lis
 
 
 def _element_kernels(table: LayerTable, position: int, layer: Layer) -> list[_Kernel]:
-    into, out = _ELEMENT_PASSES[layer.type]
+    entry = OPERATOR_TYPES[layer.type]
+    into, out = entry.element_passes
     x, y = _in_elements(table, layer), _out_elements(table, layer)
-    name = _CLASS_OF_TYPE.get(layer.type, layer.type)
-    if layer.type == "activation" and position > 0 and _has_bias(table.layers[position - 1]):
+    name = entry.kernel_class
+    if layer.type == "activation" and position > 0 and has_bias(table.layers[position - 1]):
         name = "activation_after_bias"
     channels = float(layer.out_channels or 1)
-    kernel = _Kernel(name, elements=into * x + out * y, out_channels=channels, positions=y / channels)
+    kernel = _Kernel(
+        name, elements=into * x + out * y, out_channels=channels, positions=y / channels / layer.repeats
+    )
     if layer.type != "add":
         return [kernel]
     # The tensor that a residual block adds was read twice: its two gradients are summed on the way back.
-    return [kernel, _Kernel("fan_out", elements=3.0 * x, out_channels=channels, positions=y / channels)]
-
-
-def _has_bias(layer: Layer) -> bool:
-    if layer.type not in ("conv2d", "conv_transpose2d", "linear"):
-        return False
-    weights = (layer.in_channels or 0) * (layer.out_channels or 0) // (layer.groups or 1)
-    return layer.parameters > weights * (layer.kernel_height or 1) * (layer.kernel_width or 1)
+    return [kernel, kernel._replace(kernel_class="fan_out", elements=3.0 * x)]
 
 
 def _need(table: LayerTable, layer: Layer, column: str) -> float:
@@ -289,7 +313,8 @@ def _need(table: LayerTable, layer: Layer, column: str) -> float:
 
 def _in_elements(table: LayerTable, layer: Layer) -> float:
     return (
-        _need(table, layer, "in_channels")
+        layer.repeats
+        * _need(table, layer, "in_channels")
         * _need(table, layer, "in_height")
         * _need(table, layer, "in_width")
     )
@@ -297,7 +322,8 @@ def _in_elements(table: LayerTable, layer: Layer) -> float:
 
 def _out_elements(table: LayerTable, layer: Layer) -> float:
     return (
-        _need(table, layer, "out_channels")
+        layer.repeats
+        * _need(table, layer, "out_channels")
         * _need(table, layer, "out_height")
         * _need(table, layer, "out_width")
     )

@@ -11,8 +11,8 @@ what each operator saves for its backward pass, the documentation of `torch.amp`
 - a workspace as large as a convolution's input and output, while it runs;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
-`benchmarks/bench_memory.py` compares it with measured peaks: nothing fits the constants but cuBLAS's 64 MiB. What it
-cannot know is the algorithm that cuDNN picks: some take gigabytes.
+`benchmarks/bench_memory.py` compares it with measured peaks; cuBLAS's 64 MiB is the only constant taken from them. Not
+predicted is the algorithm that cuDNN picks: some take gigabytes.
 """
 
 from collections.abc import Sequence
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
 __all__ = [
     "CONTEXT_GIB",
@@ -42,26 +43,11 @@ CONTEXT_GIB = 0.5
 """CUDA context with the libraries' kernels: 0.3 to 0.6 GiB in practice, by driver and GPU."""
 
 _GIB = 2**30
+_FP32_BYTES = 4.0
 _CUBLAS_BYTES = 64 * 2**20
 """Scratch memory of cuBLAS in PyTorch's own pool, on an H200: the least that LeNet-5 takes."""
 
 _OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "adam": 2}
-_KEEPS_INPUT = frozenset(
-    {
-        "conv2d",
-        "conv_transpose2d",
-        "linear",
-        "batch_norm",
-        "layer_norm",
-        "max_pool",
-        "avg_pool",
-        "multiply",
-        "other",
-    }
-)
-# In place or not, these keep their result; the others keep what they read (in place, a copy of it).
-_KEEPS_OUTPUT = frozenset({"relu", "leaky_relu", "sigmoid", "tanh", "softmax"})
-_VIEWS = frozenset({"flatten"})
 
 
 Bytes = NDArray[np.float64]
@@ -169,7 +155,7 @@ class _Law:
 
 @lru_cache(maxsize=256)
 def _law(table: LayerTable, mode: Mode) -> _Law:
-    """Remembered: one CNN is asked about on many GPUs and at many batch sizes."""
+    """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
     weight = _weight_bytes(mode.precision)
     parameters = np.array([float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
@@ -218,22 +204,10 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
 
 def _workspace(table: LayerTable, precision: str) -> Bytes:
     convolutions = [
-        _input_elements(layer) + _output_elements(layer) if layer.type.startswith("conv") else 0.0
+        _input_elements(layer) + _output_elements(layer) if OPERATOR_TYPES[layer.type].is_convolution else 0.0
         for layer in table
     ]
     return _element_bytes(precision) * np.array(convolutions)
-
-
-def activation_bytes_per_image(table: LayerTable, precision: str = "fp32") -> float:
-    """Bytes per image that the forward pass keeps for the backward pass.
-
-    Each kept tensor counts once, under the layer that wrote it: ReLU and the convolution that reads it keep
-    the same tensor. Max pooling adds an 8-byte index per output, dropout a 1-byte mask, AMP's fp32 layer norm
-    a 4-byte copy of its input.
-    """
-    sizes = _tensor_elements(table)
-    extra = sum(_extra_bytes(layer, precision) for layer in table)
-    return extra + _element_bytes(precision) * sum(sizes[tensor] for tensor in _kept_tensors(table))
 
 
 def _kept_tensors(table: LayerTable) -> dict[int, int]:
@@ -241,13 +215,22 @@ def _kept_tensors(table: LayerTable) -> dict[int, int]:
     by_index = {layer.index: layer for layer in table}
     kept: dict[int, int] = {}
     for position, layer in enumerate(table):
-        keeps_output = layer.type == "activation" and layer.kind in _KEEPS_OUTPUT
-        if keeps_output or layer.type == "other":
+        keeps_input, keeps_output = _keeps(layer)
+        if keeps_output:
             kept.setdefault(layer.index, position)
-        if layer.type in _KEEPS_INPUT or (layer.type == "activation" and not keeps_output):
+        if keeps_input:
             for source in _inputs(table, position):
                 kept.setdefault(_stored_as(by_index, source), position)
     return kept
+
+
+def _keeps(layer: Layer) -> tuple[bool, bool]:
+    """Whether backward needs what a layer read, and what it wrote; an activation needs one of the two."""
+    entry = OPERATOR_TYPES[layer.type]
+    if layer.type != "activation":
+        return entry.keeps_input, entry.keeps_output
+    keeps_output = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].keeps_output
+    return not keeps_output, keeps_output
 
 
 def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
@@ -260,7 +243,7 @@ def _inputs(table: LayerTable, position: int) -> tuple[int, ...]:
 
 def _stored_as(by_index: dict[int, Layer], index: int) -> int:
     """Find the layer that owns the memory of `index`'s output: a view owns none."""
-    while index in by_index and by_index[index].type in _VIEWS:
+    while index in by_index and by_index[index].type in VIEW_TYPES:
         sources = by_index[index].inputs
         index = sources[0] if sources else index - 1
     return index if index in by_index else IMAGE
@@ -274,23 +257,21 @@ def _tensor_elements(table: LayerTable) -> dict[int, float]:
 
 
 def _extra_bytes(layer: Layer, precision: str) -> float:
-    if layer.type == "max_pool":
-        return 8.0 * _output_elements(layer)
-    if layer.type == "dropout":
-        return 1.0 * _output_elements(layer)
-    if layer.type == "layer_norm" and precision.startswith("amp"):
-        return 4.0 * _input_elements(layer)
-    return 0.0
+    entry = OPERATOR_TYPES[layer.type]
+    extra = entry.kept_bytes_per_output * _output_elements(layer)
+    if entry.amp_output == "wide" and precision.startswith("amp"):
+        extra += _FP32_BYTES * _input_elements(layer)
+    return extra
 
 
 def _input_elements(layer: Layer) -> float:
-    return float((layer.in_channels or 0) * (layer.in_height or 1) * (layer.in_width or 1))
+    return float(layer.repeats * (layer.in_channels or 0) * (layer.in_height or 1) * (layer.in_width or 1))
 
 
 def _output_elements(layer: Layer) -> float:
     if layer.out_channels is None:
         return _input_elements(layer)
-    return float(layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))
+    return float(layer.repeats * layer.out_channels * (layer.out_height or 1) * (layer.out_width or 1))
 
 
 def _element_bytes(precision: str) -> float:

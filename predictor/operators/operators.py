@@ -1,9 +1,8 @@
-"""The operators of a CNN: its layers one by one, as a training iteration runs them, whatever CNN they come from.
+"""The operators of a CNN: its layers one by one, as a training iteration runs them; equal layers are one operator.
 
 What `proxy_cnns` measures alone and `layer-times` adds up again, so both must mean the same. Made from a layer
-table; calls nothing of ours but layers and the error tree. An operator knows all that decides its time besides
-batch size and mode: its shape, whether it runs in place, whether its input needs a gradient, and whether
-automatic mixed precision hands it a float32 input.
+table. An operator holds all that decides its time besides batch size and mode: its shape, whether it runs in place,
+whether its input needs a gradient, and whether automatic mixed precision hands it a float32 input.
 """
 
 from __future__ import annotations
@@ -15,20 +14,22 @@ from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
+from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
 __all__ = [
     "Operator",
+    "has_bias",
     "is_channel_shuffle",
+    "is_depthwise",
     "is_view",
     "layer_inputs",
     "layer_operators",
     "operator_from_row",
     "operator_row",
     "operators_of",
+    "parameter_tensors",
 ]
 
-_IN_PLACE_KINDS = frozenset({"relu", "relu6", "silu", "hardswish", "leaky_relu"})
-_FREE = frozenset({"flatten"})  # a view: no kernel
 _SHAPE = tuple(
     f"{what}_{part}"
     for what, parts in {
@@ -40,6 +41,7 @@ _SHAPE = tuple(
     }.items()
     for part in parts
 )
+_COUNTS = ("dilation", "groups", "parameters", "n_tensors", "repeats")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Operator:
     ``forward_backward``, or ``forward`` for what runs during the backward pass: an ``add`` that sums the
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
-    mixed precision the input arrives in float32.
+    mixed precision the input arrives in float32. `repeats` is as of `Layer`.
     """
 
     type: str
@@ -76,6 +78,7 @@ class Operator:
     input_gradient: bool = True
     in_place: bool = False
     wide_input: bool = False
+    repeats: int = 1
 
     @property
     def name(self) -> str:
@@ -94,6 +97,7 @@ class Operator:
         parts += [f"{letter}{value}" for letter, value in (("d", self.dilation), ("g", self.groups)) if value]
         parts += [f"n{self.n_tensors}"] * (self.n_tensors != 1)
         parts += [f"w{self.parameters}"] * bool(self.parameters)
+        parts += [f"x{self.repeats}"] * (self.repeats != 1)
         parts += [word for word, true in self._marks().items() if true]
         return "_".join(parts)
 
@@ -114,7 +118,7 @@ def operators_of(table: LayerTable) -> Counter[Operator]:
     """
     counted: Counter[Operator] = Counter(layer_operators(table).values())
     counted.update(_gradient_operators(table))
-    tensors, parameters = _parameter_tensors(table), table.parameters
+    tensors, parameters = sum(map(parameter_tensors, table)), table.parameters
     classes = table.layers[-1].out_channels
     counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] += 1
     counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] += 1
@@ -134,7 +138,7 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
         input_gradient = any(learns[source] for source in sources)
         wide[position] = _wide_output(layer, wide_input)
         learns[position] = input_gradient or layer.parameters > 0
-        if layer.type not in _FREE:
+        if layer.type not in VIEW_TYPES:
             alone = sources != (IMAGE,) and all(readers[source] == 1 for source in sources)
             operator = _operator(layer, len(sources), input_gradient, alone, wide_input)
             shuffles = layer.type == "permute" and is_channel_shuffle(table, position)
@@ -147,23 +151,25 @@ def is_channel_shuffle(table: LayerTable, position: int) -> bool:
     inputs = layer_inputs(table)
     near = [table.layers[source].type for source in inputs[position] if source != IMAGE]
     near += [layer.type for layer, read in zip(table.layers, inputs, strict=True) if position in read]
-    return not {"layer_norm", "linear"} & set(near)
+    return not any(OPERATOR_TYPES[each].positionwise for each in near)
 
 
 def is_view(operator: Operator, framework: str) -> bool:
-    """Whether an operator only looks at its tensor in another way: no kernel runs, so that there is nothing to time.
+    """Whether an operator runs no kernel in this framework, since its result is a view of its input.
 
     Notes
     -----
     PyTorch keeps maps between layer norms channels-last in memory, where a change of layout is a view; Chainer copies.
     """
     changes_layout = operator.type == "permute" and not operator.groups
-    return operator.type in _FREE or (changes_layout and framework == "pytorch")
+    return operator.type in VIEW_TYPES or (changes_layout and framework == "pytorch")
 
 
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that say which operator was measured; what it has not is left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
+    if operator.repeats == 1:
+        del row["repeats"]
     kind = row.pop("kind", None)
     row["pass"] = row.pop("passes")
     return {"kind": "operator", "cnn": operator.name} | row | ({"activation_kind": kind} if kind else {})
@@ -182,7 +188,7 @@ def operator_from_row(row: Mapping[str, Any]) -> Operator:
             f"the row of {row.get('cnn')!r} is of kind {row.get('kind')!r} and type {row.get('type')!r}: "
             "no operator. Give rows that `epochcast profile` wrote with kind operator and a layer type."
         )
-    given = {key: row.get(key) for key in (*_SHAPE, "dilation", "groups", "parameters", "n_tensors")}
+    given = {key: row.get(key) for key in (*_SHAPE, *_COUNTS)}
     columns: dict[str, Any] = {
         key: int(value) for key, value in given.items() if value is not None and value == value
     }
@@ -203,18 +209,20 @@ def _operator(layer: Layer, n_inputs: int, input_gradient: bool, alone: bool, wi
         **{name: getattr(layer, name) for name in own},
         n_tensors=n_inputs if layer.type == "concat" else 1,
         input_gradient=input_gradient,
-        in_place=layer.type == "activation" and layer.kind in _IN_PLACE_KINDS and alone,
+        in_place=layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].in_place and alone,
         wide_input=wide,
     )
 
 
 def _wide_output(layer: Layer, wide_input: bool) -> bool:
-    """PyTorch's autocast: matrix products give the narrow type, norms over layers and softmax float32."""
-    if layer.type in ("conv2d", "conv_transpose2d", "linear"):
-        return False
-    if layer.type == "layer_norm" or layer.kind == "softmax":
+    """PyTorch's autocast: matrix products give the narrow type, norms but batch norm, and softmax, float32."""
+    entry = OPERATOR_TYPES[layer.type]
+    if entry.amp_output != "input":
+        return entry.amp_output == "wide"
+    if layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].wide:
         return True
-    return wide_input or (layer.type == "multiply" and layer.parameters > 0)  # times a float32 parameter
+    scales = entry.work_with_weights is not None and layer.parameters > 0
+    return wide_input or scales  # a float32 parameter widens the product
 
 
 def _gradient_operators(table: LayerTable) -> Counter[Operator]:
@@ -250,22 +258,27 @@ def layer_inputs(table: LayerTable) -> list[tuple[int, ...]]:
     ]
 
 
-def _parameter_tensors(table: LayerTable) -> int:
-    """Weight, and bias where there is one; a norm's scale and shift."""
-    return sum(_tensors(layer) for layer in table.layers if layer.parameters)
+def has_bias(layer: Layer | Operator) -> bool:
+    """Whether a convolution or dense layer trains more numbers than its weights."""
+    if OPERATOR_TYPES[layer.type].weights != "filters":
+        return False
+    area = (layer.kernel_height or 1) * (layer.kernel_width or 1)
+    weights = (layer.in_channels or 0) * (layer.out_channels or 0) * area // (layer.groups or 1)
+    return layer.parameters > weights
 
 
-def _tensors(layer: Layer) -> int:
-    if layer.type in ("batch_norm", "layer_norm"):
-        return 2
-    if layer.type == "linear":
-        weights = (layer.in_channels or 0) * (layer.out_channels or 0)
-    elif layer.type in ("conv2d", "conv_transpose2d"):
-        area = (layer.kernel_height or 0) * (layer.kernel_width or 0)
-        weights = (layer.in_channels or 0) * (layer.out_channels or 0) * area // (layer.groups or 1)
-    else:
-        return 1
-    return 2 if layer.parameters > weights else 1
+def is_depthwise(layer: Layer | Operator) -> bool:
+    """Whether a convolution has a group for each of its input's channels."""
+    groups = layer.groups or 1
+    is_convolution = OPERATOR_TYPES[layer.type].product == "convolution"
+    return is_convolution and groups > 1 and groups == layer.in_channels
+
+
+def parameter_tensors(layer: Layer | Operator) -> int:
+    """Tensors that a layer trains: weight, and bias where there is one; a norm's scale and shift."""
+    if not layer.parameters:
+        return 0
+    return 1 + (OPERATOR_TYPES[layer.type].weights == "scale_and_shift" or has_bias(layer))
 
 
 def _flag(row: Mapping[str, Any], key: str, *, default: bool) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,23 +14,14 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
-from predictor.operators.operators import Operator
+from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, VIEW_TYPES, Traffic, Work
+from predictor.operators.operators import Operator, has_bias, is_depthwise, operators_of
 
 __all__ = [
-    "LEARNED_SCALE",
-    "OPERATOR_CLASSES",
     "PASSES",
     "SHAPE_COLUMNS",
-    "WORK",
-    "Traffic",
-    "Work",
-    "activation_bytes",
     "arithmetic_intensity",
-    "cnn_activation_bytes",
-    "cnn_arithmetic_intensity",
-    "cnn_bytes",
     "cnn_flops",
-    "cnn_multiply_adds",
     "device_cache_bytes",
     "device_rates",
     "device_sm_count",
@@ -44,6 +35,7 @@ __all__ = [
     "operator_work",
     "roofline_ms",
     "shape_columns",
+    "unmeasured_share",
 ]
 
 PASSES = ("forward", "backward_input", "backward_weight")
@@ -59,7 +51,7 @@ class _Elements(NamedTuple):
 
 
 def multiply_adds(layer: Layer) -> float:
-    """Multiply-adds of a convolution or dense layer, forward, per image; 0 for every other type.
+    """Multiply-adds of a layer's matrix products, forward, per image; 0 for every type that has none.
 
     Raises
     ------
@@ -69,16 +61,42 @@ def multiply_adds(layer: Layer) -> float:
     Notes
     -----
     Convolution: c_out h_out w_out k_h k_w c_in / groups (direct; FFT and Winograd do fewer); transposed: with
-    h_in w_in instead of h_out w_out. Dense: c_in c_out at each position.
+    h_in w_in instead of h_out w_out. Dense: c_in c_out at each position. Product of two maps: c_in c_out / groups at
+    each position, with c = groups times the width of one factor. Attention: (c_in + c_out) at each position for each
+    of its keys.
     """
-    if layer.type == "linear":
-        return _product(layer, "in_channels", "out_channels", "out_height", "out_width")
-    if layer.type not in ("conv2d", "conv_transpose2d"):
+    product = OPERATOR_TYPES[layer.type].product
+    if product is None:
         return 0.0
-    side = "out" if layer.type == "conv2d" else "in"
+    return layer.repeats * _MULTIPLY_ADDS[product](layer)
+
+
+def _of_convolution(layer: Layer, side: str = "out") -> float:
     positions = _product(layer, f"{side}_height", f"{side}_width")
     filters = _product(layer, "in_channels", "out_channels", "kernel_height", "kernel_width")
     return positions * filters / _product(layer, "groups")
+
+
+def _of_linear(layer: Layer) -> float:
+    return _product(layer, "in_channels", "out_channels", "out_height", "out_width")
+
+
+def _of_matmul(layer: Layer) -> float:
+    return _of_linear(layer) / _product(layer, "groups")
+
+
+def _of_attention(layer: Layer) -> float:
+    widths = _product(layer, "in_channels") + _product(layer, "out_channels")
+    return widths * _product(layer, "kernel_height", "kernel_width", "out_height", "out_width")
+
+
+_MULTIPLY_ADDS: dict[str, Callable[[Layer], float]] = {
+    "convolution": _of_convolution,
+    "transposed": partial(_of_convolution, side="in"),
+    "linear": _of_linear,
+    "matmul": _of_matmul,
+    "attention": _of_attention,
+}
 
 
 def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
@@ -102,14 +120,15 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     Notes
     -----
     Each pass of a convolution or dense layer takes as many as forward (Goodfellow, Bengio, Courville: Deep
-    Learning, 2016, section 6.5). Other layers take a few per number: small, but not nothing.
+    Learning, 2016, section 6.5); attention's backward pass five products for forward's two (Dao et al.,
+    arXiv:2205.14135: one of them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
     if not _has_pass(layer, pass_):
         return 0.0
     per_number = _work(layer).flops
     if per_number is None:
-        return 2.0 * batch_size * multiply_adds(layer)
+        return 2.0 * batch_size * multiply_adds(layer) * _products_of_pass(layer, pass_)
     return batch_size * per_number[PASSES.index(pass_)] * _elements(layer).output * _window(layer)
 
 
@@ -156,15 +175,6 @@ def layer_bytes(layer: Layer, pass_: str, batch_size: int, element_bytes: float 
     return read + layer_bytes_written(layer, pass_, batch_size, element_bytes)
 
 
-def activation_bytes(layer: Layer, batch_size: int, element_bytes: float = 4) -> float:
-    """Bytes of a layer's output, which backward may need; 0 for a view.
-
-    `predictor.operators.memory` knows which of them are really kept.
-    """
-    _check("forward", batch_size)
-    return 0.0 if layer.type == "flatten" else element_bytes * batch_size * _elements(layer).output
-
-
 def arithmetic_intensity(
     layer: Layer, pass_: str, batch_size: int, element_bytes: float = 4, cached: bool = True
 ) -> float:
@@ -189,35 +199,9 @@ def arithmetic_intensity(
     return flops / read if read else 0.0
 
 
-def cnn_multiply_adds(table: LayerTable) -> float:
-    """Multiply-adds of a CNN's convolutions and dense layers, forward, per image ("GMACs" x 10^9)."""
-    return sum(map(multiply_adds, table))
-
-
 def cnn_flops(table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES) -> float:
     """Floating-point operations of all layers over `passes` (training by default) for one mini-batch."""
     return sum(layer_flops(layer, pass_, batch_size) for pass_ in passes for layer in table)
-
-
-def cnn_bytes(
-    table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES, element_bytes: float = 4
-) -> float:
-    """Bytes that all layers read and write over `passes` (training by default) for one mini-batch."""
-    return sum(layer_bytes(layer, pass_, batch_size, element_bytes) for pass_ in passes for layer in table)
-
-
-def cnn_activation_bytes(table: LayerTable, batch_size: int, element_bytes: float = 4) -> float:
-    """Bytes of all layers' outputs for one mini-batch: an upper bound of what backward keeps."""
-    return sum(activation_bytes(layer, batch_size, element_bytes) for layer in table)
-
-
-def cnn_arithmetic_intensity(
-    table: LayerTable, batch_size: int, passes: Iterable[str] = PASSES, element_bytes: float = 4
-) -> float:
-    """FLOPs per byte read over all layers and `passes` (training by default)."""
-    passes = tuple(passes)
-    read = sum(layer_bytes_read(layer, p, batch_size, element_bytes) for p in passes for layer in table)
-    return cnn_flops(table, batch_size, passes) / read if read else 0.0
 
 
 def _check(pass_: str, batch_size: int) -> None:
@@ -228,11 +212,19 @@ def _check(pass_: str, batch_size: int) -> None:
 
 
 def _work(layer: Layer) -> Work:
-    return LEARNED_SCALE if layer.type == "multiply" and layer.parameters else WORK[layer.type]
+    entry = OPERATOR_TYPES[layer.type]
+    return entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work
+
+
+def _products_of_pass(layer: Layer, pass_: str) -> float:
+    """Matrix products of a pass over those of the forward pass."""
+    if OPERATOR_TYPES[layer.type].product == "attention":
+        return {"forward": 1.0, "backward_input": 2.5}.get(pass_, 0.0)
+    return 1.0
 
 
 def _has_pass(layer: Layer, pass_: str) -> bool:
-    """Whether a pass runs: nothing asks for the gradient of the image."""
+    """Whether a pass runs: the gradient of the image is not computed."""
     is_first = layer.inputs == (IMAGE,) or layer.index == 0
     return not (is_first and PASSES.index(pass_) == 1)
 
@@ -243,14 +235,25 @@ def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
 
 
 def _elements(layer: Layer) -> _Elements:
-    inputs = _product(layer, "in_channels", "in_height", "in_width")
-    outputs = _product(layer, "out_channels", "out_height", "out_width")
+    inputs = layer.repeats * (_product(layer, "in_channels", "in_height", "in_width") + _second_input(layer))
+    outputs = layer.repeats * _product(layer, "out_channels", "out_height", "out_width")
     return _Elements(inputs, outputs, layer.parameters)
+
+
+def _second_input(layer: Layer) -> float:
+    """Numbers, in each repeat, of what a product of maps reads besides its first factor."""
+    product = OPERATOR_TYPES[layer.type].product
+    if product == "matmul":
+        return _product(layer, "in_channels", "out_channels") / _product(layer, "groups")
+    if product == "attention":
+        keys = _product(layer, "kernel_height", "kernel_width")
+        return keys * (_product(layer, "in_channels") + _product(layer, "out_channels"))
+    return 0.0
 
 
 def _window(layer: Layer) -> float:
     """Numbers under a pooling's window (input per output where the kernel is unknown); 1 for other layers."""
-    if layer.type not in ("max_pool", "avg_pool"):
+    if not OPERATOR_TYPES[layer.type].has_window:
         return 1.0
     if layer.kernel_height and layer.kernel_width:
         return float(layer.kernel_height * layer.kernel_width)
@@ -267,104 +270,7 @@ def _product(layer: Layer, *columns: str) -> float:
     return value
 
 
-class Traffic(NamedTuple):
-    """How often one pass of a layer reads and writes what is as large as its input, output and weights."""
-
-    read_input: int = 0
-    read_output: int = 0
-    read_weights: int = 0
-    written_input: int = 0
-    written_output: int = 0
-    written_weights: int = 0
-
-
-class Work(NamedTuple):
-    """FLOPs and traffic of the passes: forward, input's and weights' gradients.
-
-    `flops` is per output number (a pooling: and per number of its window), None where it is multiply-adds.
-    """
-
-    flops: tuple[float, float, float] | None
-    forward: Traffic
-    backward_input: Traffic
-    backward_weight: Traffic = Traffic()
-
-
-_READ_WRITE = Traffic(read_input=1, written_output=1)
-_READ_WRITE_BACK = Traffic(read_output=1, written_input=1)
-_COPY = Work((0, 0, 0), _READ_WRITE, _READ_WRITE_BACK)
-_PRODUCT = Work(
-    None,
-    Traffic(read_input=1, read_weights=1, written_output=1),
-    Traffic(read_output=1, read_weights=1, written_input=1),
-    Traffic(read_input=1, read_output=1, written_weights=1),
-)
-
-# Batch norm reads its input for the statistics, then to normalize; backward sums dy and dy x, then makes dx
-# from x and dy: 8 tensors in all. A layer norm's statistics fit in registers: it reads its input once. The
-# gradient of an addition passes unchanged, but where its branches began, gradients are added: counted here.
-WORK: dict[str, Work] = {
-    "conv2d": _PRODUCT,
-    "conv_transpose2d": _PRODUCT,
-    "linear": _PRODUCT,
-    "batch_norm": Work(
-        (5, 4, 3),
-        Traffic(read_input=2, read_weights=1, written_output=1),
-        Traffic(read_input=1, read_output=1, read_weights=1, written_input=1),
-        Traffic(read_input=1, read_output=1, written_weights=1),
-    ),
-    "layer_norm": Work(
-        (5, 7, 3),
-        Traffic(read_input=1, read_weights=1, written_output=1),
-        Traffic(read_input=1, read_output=1, read_weights=1, written_input=1),
-        Traffic(read_input=1, read_output=1, written_weights=1),
-    ),
-    "activation": Work((1, 1, 0), _READ_WRITE, Traffic(read_output=2, written_input=1)),
-    "max_pool": Work((1, 0, 0), _READ_WRITE, _READ_WRITE_BACK),
-    "avg_pool": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
-    "add": Work((1, 1, 0), Traffic(read_input=2, written_output=1), Traffic(read_output=2, written_input=1)),
-    "multiply": Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
-    "concat": _COPY,
-    "dropout": Work((2, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
-    "stochastic_depth": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
-    "permute": _COPY,
-    "pad": _COPY,
-    "flatten": Work((0, 0, 0), Traffic(), Traffic()),  # a view
-    "other": Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
-}
-
-# A learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
-LEARNED_SCALE = Work(
-    (1, 1, 2),
-    Traffic(read_input=1, read_weights=1, written_output=1),
-    Traffic(read_output=1, read_weights=1, written_input=1),
-    Traffic(read_input=1, read_output=1, written_weights=1),
-)
-
-
 Array = NDArray[np.float64]
-
-OPERATOR_CLASSES = {
-    "conv2d": "convolution",
-    "conv_transpose2d": "convolution",
-    "linear": "linear",
-    "batch_norm": "batch_norm",
-    "layer_norm": "layer_norm",
-    "activation": "activation",
-    "max_pool": "pooling",
-    "avg_pool": "pooling",
-    "add": "add",
-    "multiply": "multiply",
-    "concat": "concat",
-    "dropout": "dropout",
-    "stochastic_depth": "dropout",
-    "permute": "permute",
-    "pad": "permute",
-    "other": "permute",
-    "loss": "loss",
-    "optimizer": "optimizer",
-}
-"""Type of an operator -> the class that it is summed in; depthwise convolutions are a class of their own."""
 
 SHAPE_COLUMNS = (
     "in_channels",
@@ -397,7 +303,7 @@ _LOSS_PASSES = 8.0
 
 def operator_class(operator: Operator) -> str:
     """Class of operators whose times are added up with one weight."""
-    if operator.type == "conv2d" and (operator.groups or 1) > 1 and operator.groups == operator.in_channels:
+    if is_depthwise(operator):
         return "depthwise"
     return OPERATOR_CLASSES[operator.type]
 
@@ -424,7 +330,7 @@ def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
 
 
 def _operator_work(operators: Sequence[Operator]) -> Array:
-    """What `operator_work` says of each, a row for each."""
+    """`operator_work` of each, one row for each."""
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
 
 
@@ -453,6 +359,35 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     return least
 
 
+def unmeasured_share(
+    table: LayerTable, measured_types: Collection[str], batch_sizes: Array, rates: Rates
+) -> Array:
+    """Share of a CNN's least time that layers of other types than these take; shape (n_batches,).
+
+    Parameters
+    ----------
+    table : LayerTable
+    measured_types : collection of str
+        Types of layers whose times a model was fitted on. ``other`` never counts as one: its work is unknown.
+    batch_sizes : ndarray, shape (n_batches,)
+    rates : Rates
+
+    Raises
+    ------
+    SchemaError
+        If a layer lacks the shape that its work follows from.
+    """
+    counted = operators_of(table)
+    operators = list(counted)
+    weighted = np.array(list(counted.values()), dtype=float)[:, None] * roofline_ms(
+        operators, batch_sizes, rates
+    )
+    known = ({*measured_types} - {"other"}) | {name for name, e in OPERATOR_TYPES.items() if not e.is_layer}
+    unmeasured = np.array([each.type not in known | VIEW_TYPES for each in operators], dtype=bool)
+    share: Array = weighted[unmeasured].sum(axis=0) / weighted.sum(axis=0)
+    return share
+
+
 def shape_columns(operators: Sequence[Operator]) -> Array:
     """What decides how near an operator comes to its roofline; shape (n_operators, len(SHAPE_COLUMNS)).
 
@@ -472,8 +407,11 @@ def operator_work(operator: Operator) -> tuple[float, float, float, float, float
     passes = PASSES if operator.passes != "forward" else PASSES[:1]
     one, two = (sum(layer_bytes(layer, each, batch, 1.0) for each in passes) for batch in (1, 2))
     flops = sum(layer_flops(layer, each, 1) for each in passes)
-    inputs = math.prod(getattr(layer, f"in_{part}") or 1 for part in ("channels", "height", "width"))
-    launches = 1.0 if operator.passes == "forward" else 3.0 if operator.parameters else 2.0
+    inputs = layer.repeats * math.prod(
+        getattr(layer, f"in_{part}") or 1 for part in ("channels", "height", "width")
+    )
+    three = operator.parameters or OPERATOR_TYPES[operator.type].product == "matmul"
+    launches = 1.0 if operator.passes == "forward" else 3.0 if three else 2.0
     return flops, two - one, 2 * one - two, 0.0, float(inputs) if operator.wide_input else 0.0, launches
 
 
@@ -496,7 +434,6 @@ def _shape(operator: Operator) -> tuple[float, ...]:
     side_in = (operator.in_height or 1) * (operator.in_width or 1)
     side_out = (operator.out_height or 1) * (operator.out_width or 1)
     height, width = operator.kernel_height or 1, operator.kernel_width or 1
-    weights = ins * outs * height * width / groups
     values = {
         "in_channels": _log2(ins / groups),
         "out_channels": _log2(outs / groups),
@@ -513,12 +450,12 @@ def _shape(operator: Operator) -> tuple[float, ...]:
         "input_gradient": float(operator.input_gradient),
         "in_place": float(operator.in_place),
         "wide_input": float(operator.wide_input),
-        "bias": float(
-            operator.type in ("conv2d", "conv_transpose2d", "linear") and operator.parameters > weights
-        ),
+        "bias": float(has_bias(operator)),
         "n_tensors": _log2(operator.n_tensors),
         "forward": float(operator.passes == "forward"),
-        "broadcast": float(operator.type == "multiply" and operator.parameters > 0),
+        "broadcast": float(
+            OPERATOR_TYPES[operator.type].work_with_weights is not None and operator.parameters > 0
+        ),
     }
     return tuple(values[name] for name in SHAPE_COLUMNS)
 

@@ -125,6 +125,11 @@ class Graph:
     def _function(self, position: int, form: str) -> tuple[Function, str, str]:
         """Function of a layer, the form of its output, and the form of its inputs; `form` is that of the first."""
         layer, flatter = self._table.layers[position], MAP if form == MAP_LAST else form
+        if layer.repeats != 1:
+            raise SchemaError(
+                f"layer {layer.name!r} runs on {layer.repeats} maps of each image; a layer table does not say how they "
+                f"are cut. {MEASURE_WHOLE}"
+            )
         if layer.type == "permute":
             return self._permute(position, form)
         if layer.type == "flatten":

@@ -25,13 +25,13 @@ def missing(names, section):
     return [name for name in names if f"`{name}`" not in SECTIONS[section]]
 
 
-@pytest.mark.parametrize("name", ["gpus.csv", "offers.csv"])
+@pytest.mark.parametrize("name", ["gpus.csv", "offers.csv", "cnns.csv"])
 def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []
 
 
 def test_every_column_of_a_layer_table_is_described():
-    assert missing(LAYER_TABLE_COLUMNS, "cnns/") == []
+    assert missing(LAYER_TABLE_COLUMNS, "Layer tables") == []
 
 
 def test_every_field_of_the_model_is_described():

@@ -212,8 +212,8 @@ class LayerTimes(FeatureTablePredictor):
         host = law.host_ms(sums)
         if not np.isfinite(host):
             raise OutOfRangeError(
-                f"no operator measured on {row['gpu']} has a host time, which an eager iteration needs. "
-                "Measure host_time_ms, or predict gpu_time_ms or capture graph."
+                f"the host's time to launch the operators of {row['gpu']} was not measured, so the time of an "
+                "eager iteration is unknown. Measure host_time_ms, or predict gpu_time_ms or capture graph."
             )
         return join_host(busy, np.full(busy.size, host))
 

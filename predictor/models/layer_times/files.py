@@ -32,6 +32,7 @@ __all__ = ["LayerModel", "LayerModels", "library_mode"]
 FORMAT_VERSION = 1
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
+_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # measured alone: once
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 
@@ -182,11 +183,11 @@ def _load(path: str, _modified_ns: int) -> LayerModel:
 
 def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     rows = [asdict(operator) for operator in operators]
-    return {entry.name: [row[entry.name] for row in rows] for entry in fields(Operator)}
+    return {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
 
 
 def _from_json(found: Mapping[str, Any]) -> LayerModel:
-    columns = [found["operators"][entry.name] for entry in fields(Operator)]
+    columns = [found["operators"][entry.name] for entry in _STORED]
     _check_columns(columns)
     operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
     sizes = np.array(found["batch_sizes"], dtype=float)
@@ -208,7 +209,7 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
 
 
 def _check_columns(columns: list[list[Any]]) -> None:
-    for entry, column in zip(fields(Operator), columns, strict=True):
+    for entry, column in zip(_STORED, columns, strict=True):
         allowed = bool if entry.name in _FLAGS else str if entry.name in _WORDS else int
         if not all(value is None or type(value) is allowed for value in column):
             raise ValueError(f"the column {entry.name} holds something else than {allowed.__name__}")

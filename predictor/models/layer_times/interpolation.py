@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates
-from predictor.cnns.layer_table import ACTIVATION_KINDS
+from predictor.operator_types import ACTIVATION_KINDS, OPERATOR_TYPES
 from predictor.operators.operators import Operator
 from predictor.operators.work import (
-    OPERATOR_CLASSES,
     SHAPE_COLUMNS,
     operator_work,
     roofline_ms,
@@ -325,9 +324,16 @@ def _distances(asked: _Shapes, known: _Shapes) -> Array:
     return np.sqrt(distance)
 
 
+_WITHOUT_TREES = ("permute",)
+
 FOREST_OF = {
-    type_: "convolution" if type_.startswith("conv") else "none" if type_ == "permute" else "other"
-    for type_ in OPERATOR_CLASSES
+    name: "none"
+    if name in _WITHOUT_TREES or not entry.is_measured
+    else "convolution"
+    if entry.is_convolution
+    else "other"
+    for name, entry in OPERATOR_TYPES.items()
+    if not entry.is_view
 }
 """Type of an operator -> the forest that predicts it; ``other`` distinguishes types and activations by flags.
 

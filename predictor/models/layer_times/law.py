@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Reason
 from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
+from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
-    OPERATOR_CLASSES,
     device_cache_bytes,
     device_rates,
     moved_bytes,

@@ -385,7 +385,7 @@ def _huber(residual: Array, weight: Array) -> tuple[float, Array]:
 
 _KERNEL_GROUPS = {"activation": ("activation", "activation_after_bias")}
 _LEAST_MS = 0.003
-_NOT_SHAPE = ("index", "name", "type", "kind", "inputs")
+_NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 
 

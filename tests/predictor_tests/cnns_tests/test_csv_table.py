@@ -1,5 +1,6 @@
 """The CSV layer table: what goes in comes out, and what is wrong is refused with its line."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,23 @@ def test_a_written_table_reads_back_the_same(written: Path) -> None:
 
 
 def test_the_header_has_the_documented_columns(written: Path) -> None:
-    assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(LAYER_TABLE_COLUMNS)
+    documented = [name for name in LAYER_TABLE_COLUMNS if name != "repeats"]
+    assert written.read_text(encoding="utf-8").splitlines()[0] == ",".join(documented)
+
+
+def test_repeats_are_written_where_one_is_not_1_and_read_back(tmp_path: Path) -> None:
+    table = replace(TABLE, layers=(replace(CONV, repeats=16), *TABLE.layers[1:]))
+    path = tmp_path / f"{TABLE.cnn}.csv"
+    write_layer_table_csv(table, path)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith(",repeats")
+    assert read_layer_table_csv(path).layers == table.layers
+
+
+def test_equal_tables_hash_alike_and_a_changed_number_changes_the_digest() -> None:
+    again = replace(TABLE, layers=tuple(replace(layer) for layer in TABLE.layers))
+    changed = replace(TABLE, layers=(replace(CONV, parameters=CONV.parameters + 1), *TABLE.layers[1:]))
+    assert hash(again) == hash(TABLE)
+    assert changed.digest != TABLE.digest
 
 
 def test_columns_may_come_in_any_order(written: Path) -> None:
@@ -76,7 +93,7 @@ def test_a_generator_has_the_size_of_the_image_that_it_makes(tmp_path: Path) -> 
         ("in_channels,", "in_chanels,", "missing column in_channels"),
         ("parameters\n", "parameters,notes\n", "unknown column 'notes'"),
         ("parameters\n", "parameters,name\n", "column 'name' is given twice"),
-        ("conv2d", "conv3d", "line 2: unknown type 'conv3d'. Nearest: 'conv2d'"),
+        ("conv2d", "conv2e", "line 2: unknown type 'conv2e'. Nearest: 'conv2d'"),
         ("activation,relu", "activation,rellu", "line 3: unknown kind of activation 'rellu'. Nearest:"),
         ("conv2d,,", "conv2d,relu,", "line 2: kind 'relu' is given"),
         ("34944", "34944.5", "line 2: parameters is '34944.5', not a whole number"),

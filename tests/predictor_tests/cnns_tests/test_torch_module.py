@@ -124,8 +124,8 @@ def test_a_plain_product_with_weights_is_a_dense_layer(torch: ModuleType) -> Non
 
 def test_a_channel_shuffle_is_one_permutation(torch: ModuleType) -> None:
     def forward(_self: Any, x: Any) -> Any:
-        x = x.view(2, 3, 2, 16, 16).transpose(1, 2).contiguous()
-        return x.view(2, 6, 16, 16)
+        x = x.view(-1, 3, 2, 16, 16).transpose(1, 2).contiguous()
+        return x.view(-1, 6, 16, 16)
 
     (row,) = from_torch(_module(torch, forward), 16, in_channels=6).layers
     assert (row.type, row.in_channels, row.in_height, row.out_width) == ("permute", 6, 16, 16)
@@ -181,19 +181,11 @@ def test_constants_that_forward_makes_are_no_layers(torch: ModuleType) -> None:
     assert _types(rows) == ["multiply", "add"]
 
 
-@pytest.mark.parametrize("operator", ["einsum", "upsample_nearest2d", "bmm"])
-def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType, operator: str) -> None:
-    def forward(_self: Any, x: Any) -> Any:
-        if operator == "einsum":
-            return torch.einsum("bchw,bchw->bc", x, x)
-        if operator == "bmm":
-            return torch.bmm(x[:, 0], x[:, 1])
-        return torch.nn.functional.interpolate(x, scale_factor=2)
-
-    table = from_torch(_module(torch, forward), 16)
+def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType) -> None:
+    table = from_torch(_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
-    assert table.layers[0].name == operator
-    assert table.warnings == (f"operators of unknown cost: {operator}",)
+    assert table.layers[0].name == "cumsum"
+    assert table.warnings == ("operators of unknown cost: cumsum",)
 
 
 def test_frozen_parameters_are_warned_of(torch: ModuleType, small: Any) -> None:
@@ -237,9 +229,10 @@ def test_a_module_whose_path_depends_on_data_is_refused_with_a_way_out(torch: Mo
         _rows(torch, lambda _self, x: x.relu() if x.sum() > 0 else x)
 
 
-def test_a_convolution_in_three_dimensions_is_refused(torch: ModuleType) -> None:
-    with pytest.raises(SchemaError, match="module 'conv3': a convolution over 3 dimensions"):
-        _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=torch.nn.Conv3d(3, 4, 1))
+def test_a_transposed_convolution_in_three_dimensions_is_refused(torch: ModuleType) -> None:
+    conv = torch.nn.ConvTranspose3d(3, 4, 1)
+    with pytest.raises(SchemaError, match="module 'conv3': a transposed convolution over 3 dimensions"):
+        _rows(torch, lambda self, x: self.conv3(x[:, :, None]), conv3=conv)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -172,7 +172,7 @@ def test_epochs_that_were_not_timed_are_left_out(features):
 
 @pytest.mark.parametrize("column", ["epoch_time_s", "samples_per_epoch"])
 def test_epochs_cannot_be_judged_without_their_time_and_samples(column, features):
-    with pytest.raises(DataError, match=r"epoch-time: .* cannot be split"):
+    with pytest.raises(DataError, match=r"epoch-time: .* give no fold"):
         SCENARIOS["epoch-time"].folds(features.drop(columns=column))
 
 
@@ -188,7 +188,7 @@ def test_a_published_table_takes_part_in_its_own_scenarios_alone(features):
 
 def test_a_table_that_cannot_be_split_is_refused_with_the_reason(features):
     one_cnn = features[features["cnn"] == "profet/Cnn0"].reset_index(drop=True)
-    with pytest.raises(DataError, match=r"unseen-cnn: the table's 20 rows of CNNs cannot be split"):
+    with pytest.raises(DataError, match=r"unseen-cnn: the table's 20 rows of CNNs give no fold"):
         SCENARIOS["unseen-cnn"].folds(one_cnn)
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, LAYER_TYPES, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
+from predictor.operator_types import LAYER_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
 from predictor.operators.work import PASSES, layer_flops
 

@@ -5,16 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
+from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
-    OPERATOR_CLASSES,
     SHAPE_COLUMNS,
     device_rates,
     operator_class,
     roofline_ms,
     shape_columns,
+    unmeasured_share,
 )
 
 H200 = device_rates("NVIDIA H200", "tf32")
@@ -72,3 +74,33 @@ def test_an_operator_without_its_shape_is_refused_by_name():
         shape_columns([Operator("activation", "relu")])
     with pytest.raises(SchemaError, match="in_channels"):
         _ms(Operator("conv2d"))
+
+
+def test_the_unmeasured_share_is_that_of_types_outside_those_measured():
+    table, batches, rates = (
+        zoo_cnn("convnext_tiny"),
+        np.array([1.0, 32.0]),
+        device_rates("NVIDIA H200", "tf32"),
+    )
+    types = {layer.type for layer in table}
+    assert unmeasured_share(table, types, batches, rates).tolist() == [0.0, 0.0]
+    share = unmeasured_share(table, types - {"layer_norm"}, batches, rates)
+    counted = operators_of(table)
+    least = {each: count * roofline_ms([each], batches, rates)[0] for each, count in counted.items()}
+    norms = sum(ms for each, ms in least.items() if each.type == "layer_norm")
+    assert share == pytest.approx(norms / sum(least.values()))
+    assert (share > 0.05).all()
+
+
+def test_an_operator_of_unknown_cost_counts_as_unmeasured_even_where_tables_name_it():
+    layer = Layer(0, "x", "other", None, (-1,), 8, 4, 4, 8, 4, 4)
+    table = LayerTable("one", 4, (layer,))
+    share = unmeasured_share(table, ("other",), np.array([64.0]), device_rates("Tesla T4", "fp32"))
+    assert 0 < share[0] < 1  # the loss and the optimizer step are known
+
+
+def test_an_operator_that_repeats_moves_as_much_as_at_a_larger_batch():
+    single = Operator("activation", "relu", 64, 56, 56, 64, 56, 56)
+    rates = device_rates("NVIDIA H200", "tf32")
+    repeated = roofline_ms([replace(single, repeats=16)], np.array([2.0]), rates)
+    assert repeated == pytest.approx(roofline_ms([single], np.array([32.0]), rates))

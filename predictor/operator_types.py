@@ -1,0 +1,465 @@
+"""The types of operators: one entry for each, with its work, its memory and its names in each framework.
+
+A new type is one entry of `OPERATOR_TYPES`, and a function in each backend of `proxy_cnns` that is to measure it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+__all__ = [
+    "ACTIVATIONS",
+    "ACTIVATION_KINDS",
+    "LAYER_TYPES",
+    "OPERATOR_CLASSES",
+    "OPERATOR_TYPES",
+    "VIEW_TYPES",
+    "Activation",
+    "OperatorType",
+    "Traffic",
+    "Work",
+]
+
+Product = Literal["convolution", "transposed", "linear", "matmul", "attention"]
+
+
+class Traffic(NamedTuple):
+    """How often one pass of a layer reads and writes what is as large as its input, output and weights."""
+
+    read_input: float = 0
+    read_output: float = 0
+    read_weights: float = 0
+    written_input: float = 0
+    written_output: float = 0
+    written_weights: float = 0
+
+
+class Work(NamedTuple):
+    """FLOPs and traffic of the passes: forward, input's and weights' gradients.
+
+    `flops` is per output number (where `OperatorType.has_window`: and per number of its window), None where the work
+    is multiply-adds.
+    """
+
+    flops: tuple[float, float, float] | None
+    forward: Traffic
+    backward_input: Traffic
+    backward_weight: Traffic = Traffic()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorType:
+    """What is known of one type of operator.
+
+    Parameters
+    ----------
+    operator_class : str or None
+        Class whose times are added up with one weight; None for a view, which runs no kernel.
+    kernel_class : str
+        Class of the fitted roofline that its kernels belong to; empty where it has none.
+    work : Work
+    work_with_weights : Work, optional
+        Where the type may train numbers and then works differently.
+    element_passes : (float, float)
+        Reads and writes of a whole iteration, in passes over (input, output), as kernels count them: textbook
+        algorithms, which the fit corrects by what a framework does better or worse.
+    product : str, optional
+        Shape of its matrix products; None where it does a few operations per number.
+    weights : {"filters", "scale_and_shift"}, optional
+        What it trains, if anything: weights and perhaps a bias, or two numbers for each channel.
+    is_layer : bool
+        False for the loss and the optimizer, which are no rows of a layer table.
+    keeps_input, keeps_output : bool
+        Whether backward needs what it read, what it wrote (of an activation, its kind says).
+    kept_bytes_per_output : float
+        Bytes kept besides: the indices of max pooling (8), the mask of dropout (1).
+    amp_output : {"narrow", "wide", "input"}
+        Type of its output under automatic mixed precision: 16 bits, 32 bits, or as its input. One that is wide keeps a
+        32-bit copy of its input.
+    same_shape : bool
+        Whether its output has the shape of its input.
+    has_window : bool
+        Whether it reads a window of numbers for each number that it writes.
+    positionwise : bool
+        Whether it reads channels at each position, with channels last.
+    is_measured : bool
+        Whether operators of the type were measured alone. Trees learn their times, in features of this order.
+    torch, onnx, chainer : tuple of str
+        Names of operators, node types and function classes that are this type whatever their arguments; those
+        whose arguments decide have a rule in `predictor.cnns`. The first of `torch` is what readers translate to.
+    """
+
+    operator_class: str | None
+    kernel_class: str
+    work: Work
+    work_with_weights: Work | None = None
+    element_passes: tuple[float, float] = (0.0, 0.0)
+    product: Product | None = None
+    weights: Literal["filters", "scale_and_shift"] | None = None
+    is_layer: bool = True
+    keeps_input: bool = False
+    keeps_output: bool = False
+    kept_bytes_per_output: float = 0.0
+    amp_output: Literal["narrow", "wide", "input"] = "input"
+    same_shape: bool = False
+    has_window: bool = False
+    positionwise: bool = False
+    is_measured: bool = True
+    torch: tuple[str, ...] = ()
+    onnx: tuple[str, ...] = ()
+    chainer: tuple[str, ...] = ()
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it runs no kernel."""
+        return self.operator_class is None
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it slides trained filters over maps."""
+        return self.product in ("convolution", "transposed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """What is known of one kind of activation: `in_place` where CNNs usually run it so, `wide` under AMP."""
+
+    in_place: bool = False
+    keeps_output: bool = False  # in place or not; the others keep what they read (in place, a copy of it)
+    wide: bool = False
+    torch: tuple[str, ...]
+    onnx: tuple[str, ...] = ()
+    chainer: tuple[str, ...] = ()
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "relu": Activation(in_place=True, keeps_output=True, torch=("relu",), onnx=("Relu",), chainer=("ReLU",)),
+    "relu6": Activation(in_place=True, torch=("relu6",)),
+    "leaky_relu": Activation(
+        in_place=True, keeps_output=True, torch=("leaky_relu",), onnx=("LeakyRelu",), chainer=("LeakyReLU",)
+    ),
+    "silu": Activation(in_place=True, torch=("silu",), onnx=("Swish",), chainer=("Swish",)),
+    "gelu": Activation(torch=("gelu",), onnx=("Gelu",)),
+    "hardswish": Activation(in_place=True, torch=("hardswish",), onnx=("HardSwish",)),
+    "hardsigmoid": Activation(torch=("hardsigmoid",), onnx=("HardSigmoid",), chainer=("HardSigmoid",)),
+    "sigmoid": Activation(keeps_output=True, torch=("sigmoid",), onnx=("Sigmoid",), chainer=("Sigmoid",)),
+    "tanh": Activation(keeps_output=True, torch=("tanh",), onnx=("Tanh",), chainer=("Tanh",)),
+    "softmax": Activation(
+        keeps_output=True,
+        wide=True,
+        torch=("softmax", "_softmax", "log_softmax", "_log_softmax"),
+        onnx=("Softmax", "LogSoftmax"),
+        chainer=("Softmax", "LogSoftmax"),
+    ),
+}
+"""Kinds of activations, in the order of the features of fitted trees."""
+
+_READ_WRITE = Traffic(read_input=1, written_output=1)
+_READ_WRITE_BACK = Traffic(read_output=1, written_input=1)
+_COPY = Work((0, 0, 0), _READ_WRITE, _READ_WRITE_BACK)
+_NOTHING = Work((0, 0, 0), Traffic(), Traffic())
+_WEIGHTS_GRADIENT = Traffic(read_input=1, read_output=1, written_weights=1)
+_PRODUCT = Work(
+    None,
+    Traffic(read_input=1, read_weights=1, written_output=1),
+    Traffic(read_output=1, read_weights=1, written_input=1),
+    _WEIGHTS_GRADIENT,
+)
+_NORM_BACK = Traffic(read_input=1, read_output=1, read_weights=1, written_input=1)
+# Statistics are read from memory before the numbers are normalized, so the input is read twice.
+_NORM_OF_MAPS = Traffic(read_input=2, read_weights=1, written_output=1)
+_POINTWISE = Work((1, 1, 0), _READ_WRITE, Traffic(read_output=2, written_input=1))
+_REDUCTION = Work((1, 1, 0), _READ_WRITE, _READ_WRITE_BACK)
+
+# Each of the two gradients reads the output's gradient and one factor, and writes the other factor's gradient; the
+# input is both factors together, so a half of it is read and a half is written.
+_HALF = Traffic(read_input=0.5, read_output=1, written_input=0.5)
+
+OPERATOR_TYPES: dict[str, OperatorType] = {
+    "conv2d": OperatorType(
+        operator_class="convolution",
+        kernel_class="conv",
+        work=_PRODUCT,
+        product="convolution",
+        weights="filters",
+        keeps_input=True,
+        amp_output="narrow",
+    ),
+    "conv_transpose2d": OperatorType(
+        operator_class="convolution",
+        kernel_class="conv",
+        work=_PRODUCT,
+        product="transposed",
+        weights="filters",
+        keeps_input=True,
+        amp_output="narrow",
+    ),
+    "linear": OperatorType(
+        operator_class="linear",
+        kernel_class="matmul",
+        work=_PRODUCT,
+        product="linear",
+        weights="filters",
+        keeps_input=True,
+        amp_output="narrow",
+        positionwise=True,
+        torch=("linear",),
+        onnx=("Gemm",),
+        chainer=("LinearFunction",),
+    ),
+    # Backward sums dy and dy x, then makes dx from x and dy: with forward 8 tensors in all.
+    "batch_norm": OperatorType(
+        operator_class="batch_norm",
+        kernel_class="batch_norm",
+        work=Work((5, 4, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
+        element_passes=(8.0, 0.0),
+        weights="scale_and_shift",
+        keeps_input=True,
+        same_shape=True,
+        torch=("batch_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"),
+        onnx=("BatchNormalization",),
+        chainer=("BatchNormalization",),
+    ),
+    # The statistics of one position's channels fit in registers, so the input is read once.
+    "layer_norm": OperatorType(
+        operator_class="layer_norm",
+        kernel_class="layer_norm",
+        work=Work(
+            (5, 7, 3),
+            Traffic(read_input=1, read_weights=1, written_output=1),
+            _NORM_BACK,
+            _WEIGHTS_GRADIENT,
+        ),
+        element_passes=(8.0, 0.0),
+        weights="scale_and_shift",
+        keeps_input=True,
+        amp_output="wide",
+        same_shape=True,
+        positionwise=True,
+        torch=("layer_norm", "native_layer_norm"),
+        onnx=("LayerNormalization",),
+        chainer=("LayerNormalization",),
+    ),
+    "activation": OperatorType(
+        operator_class="activation",
+        kernel_class="activation",
+        work=_POINTWISE,
+        element_passes=(5.0, 0.0),
+        same_shape=True,
+    ),
+    "max_pool": OperatorType(
+        operator_class="pooling",
+        kernel_class="max_pool",
+        work=Work((1, 0, 0), _READ_WRITE, _READ_WRITE_BACK),
+        element_passes=(2.0, 3.0),
+        keeps_input=True,
+        kept_bytes_per_output=8.0,
+        has_window=True,
+    ),
+    "avg_pool": OperatorType(
+        operator_class="pooling",
+        kernel_class="avg_pool",
+        work=_REDUCTION,
+        element_passes=(2.0, 2.0),
+        keeps_input=True,
+        has_window=True,
+    ),
+    # Its gradient passes unchanged, but where its branches began, gradients are added: counted here.
+    "add": OperatorType(
+        operator_class="add",
+        kernel_class="add",
+        work=Work(
+            (1, 1, 0), Traffic(read_input=2, written_output=1), Traffic(read_output=2, written_input=1)
+        ),
+        element_passes=(3.0, 0.0),
+        same_shape=True,
+        torch=("add", "sub"),
+        onnx=("Add", "Sub", "Sum"),
+        chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"),
+    ),
+    # By a learned scale: dx from dy and the weights, then the weights' gradients from x and dy.
+    "multiply": OperatorType(
+        operator_class="multiply",
+        kernel_class="multiply",
+        work=Work((1, 3, 0), _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
+        work_with_weights=Work(
+            (1, 1, 2),
+            Traffic(read_input=1, read_weights=1, written_output=1),
+            Traffic(read_output=1, read_weights=1, written_input=1),
+            _WEIGHTS_GRADIENT,
+        ),
+        element_passes=(8.0, 0.0),
+        keeps_input=True,
+        same_shape=True,
+        torch=("div",),
+        onnx=("Div",),
+        chainer=("Div",),
+    ),
+    "concat": OperatorType(
+        operator_class="concat",
+        kernel_class="concat",
+        work=_COPY,
+        element_passes=(4.0, 0.0),
+        same_shape=True,
+        torch=("cat",),
+        onnx=("Concat",),
+        chainer=("Concat",),
+    ),
+    "dropout": OperatorType(
+        operator_class="dropout",
+        kernel_class="dropout",
+        work=Work((2, 1, 0), _READ_WRITE, _READ_WRITE_BACK),
+        element_passes=(5.0, 0.0),
+        kept_bytes_per_output=1.0,
+        same_shape=True,
+    ),
+    "stochastic_depth": OperatorType(
+        operator_class="dropout",
+        kernel_class="dropout",
+        work=_REDUCTION,
+        element_passes=(4.0, 0.0),
+        same_shape=True,
+    ),
+    "permute": OperatorType(
+        operator_class="permute",
+        kernel_class="permute",
+        work=_COPY,
+        element_passes=(4.0, 0.0),
+        same_shape=True,
+        torch=("channel_shuffle",),
+    ),
+    "pad": OperatorType(
+        operator_class="permute",
+        kernel_class="pad",
+        work=_COPY,
+        element_passes=(2.0, 2.0),
+        torch=("constant_pad_nd", "reflection_pad2d", "replication_pad2d"),
+        chainer=("Pad",),
+    ),
+    "flatten": OperatorType(operator_class=None, kernel_class="", work=_NOTHING),
+    "other": OperatorType(
+        operator_class="permute",
+        kernel_class="other",
+        work=_REDUCTION,
+        element_passes=(4.0, 2.0),
+        keeps_input=True,
+        keeps_output=True,
+    ),
+    "loss": OperatorType(operator_class="loss", kernel_class="", work=_NOTHING, is_layer=False),
+    "optimizer": OperatorType(
+        operator_class="optimizer", kernel_class="optimizer", work=_NOTHING, is_layer=False
+    ),
+    # The types below were never measured: each follows the kernels of the class most like it.
+    # A convolution over depth, height and width; its row holds depth x height as height.
+    "conv3d": OperatorType(
+        operator_class="convolution",
+        kernel_class="conv",
+        work=_PRODUCT,
+        product="convolution",
+        weights="filters",
+        keeps_input=True,
+        amp_output="narrow",
+        is_measured=False,
+    ),
+    # Its statistics span positions, as batch norm's do; instance norm is the one with a channel per group.
+    "group_norm": OperatorType(
+        operator_class="layer_norm",
+        kernel_class="layer_norm",
+        work=Work((5, 7, 3), _NORM_OF_MAPS, _NORM_BACK, _WEIGHTS_GRADIENT),
+        element_passes=(8.0, 0.0),
+        weights="scale_and_shift",
+        keeps_input=True,
+        amp_output="wide",
+        same_shape=True,
+        is_measured=False,
+        torch=("group_norm", "native_group_norm", "instance_norm"),
+        onnx=("GroupNormalization", "InstanceNormalization"),
+        chainer=("GroupNormalization",),
+    ),
+    # Bilinear: four products and three sums for each number. Like a pooling run backwards.
+    "upsample": OperatorType(
+        operator_class="pooling",
+        kernel_class="avg_pool",
+        work=Work((7, 7, 0), _READ_WRITE, _READ_WRITE_BACK),
+        element_passes=(2.0, 2.0),
+        is_measured=False,
+        torch=(
+            "upsample_nearest2d",
+            "upsample_bilinear2d",
+            "upsample_bicubic2d",
+            "upsample_linear1d",
+            "upsample_nearest1d",
+            "upsample_nearest3d",
+            "upsample_trilinear3d",
+            "_upsample_nearest_exact2d",
+            "_upsample_bilinear2d_aa",
+            "_upsample_bicubic2d_aa",
+        ),
+        onnx=("Resize", "Upsample"),
+        chainer=("ResizeImages", "Unpooling2D", "UnpoolingND"),
+    ),
+    # A product of two feature maps, `groups` of them for each image; its input is both factors.
+    "matmul": OperatorType(
+        operator_class="linear",
+        kernel_class="matmul",
+        work=Work(None, _READ_WRITE, _HALF, _HALF),
+        product="matmul",
+        keeps_input=True,
+        amp_output="narrow",
+        is_measured=False,
+    ),
+    # softmax(q k') v in one operator: forward two products, backward five, of which one is computed again.
+    "attention": OperatorType(
+        operator_class="linear",
+        kernel_class="matmul",
+        work=Work(None, _READ_WRITE, Traffic(read_input=1, read_output=2, written_input=1)),
+        product="attention",
+        keeps_input=True,
+        keeps_output=True,
+        amp_output="narrow",
+        is_measured=False,
+    ),
+    "clamp": OperatorType(
+        operator_class="activation",
+        kernel_class="activation",
+        work=_POINTWISE,
+        element_passes=(5.0, 0.0),
+        keeps_input=True,
+        same_shape=True,
+        is_measured=False,
+    ),
+    "roll": OperatorType(
+        operator_class="permute",
+        kernel_class="permute",
+        work=_COPY,
+        element_passes=(4.0, 0.0),
+        same_shape=True,
+        is_measured=False,
+        torch=("roll",),
+    ),
+    # A sum or mean over channels or positions: a pooling whose window is all that it reduces.
+    "mean": OperatorType(
+        operator_class="pooling",
+        kernel_class="avg_pool",
+        work=_REDUCTION,
+        element_passes=(2.0, 2.0),
+        has_window=True,
+        is_measured=False,
+    ),
+}
+"""Every type of operator. The order of the first 18 is that of fitted trees' features and of classes' weights."""
+
+LAYER_TYPES = tuple(name for name, entry in OPERATOR_TYPES.items() if entry.is_layer)
+"""What a row of a layer table may be."""
+
+ACTIVATION_KINDS = tuple(ACTIVATIONS)
+"""Kinds of a row of type ``activation``."""
+
+OPERATOR_CLASSES = {
+    name: entry.operator_class for name, entry in OPERATOR_TYPES.items() if entry.operator_class is not None
+}
+"""Type of an operator -> the class that it is summed in; depthwise convolutions are a class of their own."""
+
+VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
+"""Types that run no kernel."""

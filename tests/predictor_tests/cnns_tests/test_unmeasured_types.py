@@ -1,0 +1,234 @@
+"""Types that were never measured: found in every framework that has them, and counted as worked out by hand."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
+from predictor.cnns.onnx_file import FUSED_EXPORT, from_onnx
+from predictor.cnns.torch_module import from_torch
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.kernels import kernels_of
+from predictor.operators.memory import peak_memory
+from predictor.operators.work import PASSES, layer_bytes, layer_flops
+
+
+@pytest.fixture
+def onnx() -> ModuleType:
+    return pytest.importorskip("onnx", reason="onnx is not installed here: ONNX files cannot be made")
+
+
+@pytest.fixture
+def rows(torch: ModuleType) -> Callable[..., tuple[Layer, ...]]:
+    """Rows of a module with this forward and these children, on images of 8 channels and 16 x 16 pixels."""
+
+    def build(forward: Any, **children: Any) -> tuple[Layer, ...]:
+        class Own(torch.nn.Module):  # type: ignore[misc,name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                for name, child in children.items():
+                    setattr(self, name, child)
+
+        Own.forward = lambda self, x: forward(self, x)
+        table = from_torch(Own(), 16, in_channels=8)
+        assert table.warnings == ()
+        assert [complaint for layer in table if (complaint := layer_complaint(layer))] == []
+        return table.layers
+
+    return build
+
+
+def shape(layer: Layer) -> tuple[int | None, ...]:
+    return layer.out_channels, layer.out_height, layer.out_width
+
+
+def test_group_norm_trains_two_numbers_per_channel_and_moves_eight_tensors(torch: Any, rows: Any) -> None:
+    (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.GroupNorm(4, 8))
+    assert (layer.type, layer.parameters, shape(layer)) == ("group_norm", 16, (8, 16, 16))
+    one_image = [layer_bytes(layer, each, 2, 1) - layer_bytes(layer, each, 1, 1) for each in PASSES]
+    assert one_image[0] + one_image[2] == 5 * 8 * 16 * 16
+
+
+def test_instance_norm_is_a_group_norm(torch: Any, rows: Any) -> None:
+    (layer,) = rows(lambda self, x: self.norm(x), norm=torch.nn.InstanceNorm2d(8, affine=True))
+    assert (layer.type, layer.parameters) == ("group_norm", 16)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation_is_an_upsampling(torch: Any, rows: Any, mode: str) -> None:
+    (layer,) = rows(lambda _self, x: torch.nn.functional.interpolate(x, scale_factor=2, mode=mode))
+    assert (layer.type, layer.in_height, shape(layer)) == ("upsample", 16, (8, 32, 32))
+
+
+def test_a_clamp_between_other_bounds_than_relus_is_a_clamp(rows: Any) -> None:
+    assert [layer.type for layer in rows(lambda _self, x: x.clamp(-1, 1).clamp(0, 6))] == [
+        "clamp",
+        "activation",
+    ]
+
+
+def test_a_roll_is_one(torch: Any, rows: Any) -> None:
+    (layer,) = rows(lambda _self, x: torch.roll(x, (2, 2), (2, 3)))
+    assert (layer.type, shape(layer)) == ("roll", (8, 16, 16))
+
+
+def test_a_mean_over_channels_reads_every_number_once(rows: Any) -> None:
+    (layer,) = rows(lambda _self, x: x.mean(1, keepdim=True))
+    assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
+    assert layer_flops(layer, "forward", 1) == 8 * 16 * 16
+
+
+def test_a_mean_over_positions_stays_a_pooling(rows: Any) -> None:
+    assert [layer.type for layer in rows(lambda _self, x: x.mean((2, 3)))] == ["avg_pool"]
+
+
+def test_an_einsum_of_two_maps_is_the_product_that_it_does(torch: Any, rows: Any) -> None:
+    found = rows(lambda _self, x: torch.einsum("bchw,bdhw->bcd", x, x))
+    assert [layer_flops(layer, "forward", 1) for layer in found if layer.type == "matmul"] == [
+        2 * 8 * 8 * 16 * 16
+    ]
+
+
+def test_a_convolution_along_a_line_is_one_of_height_1(torch: Any, rows: Any) -> None:
+    (layer,) = rows(lambda self, x: self.conv(x.flatten(2)), conv=torch.nn.Conv1d(8, 4, 5, 2, 2))
+    assert (layer.type, layer.kernel_height, layer.kernel_width) == ("conv2d", 1, 5)
+    assert (layer.in_height, layer.in_width, shape(layer)) == (1, 256, (4, 1, 128))
+    assert layer_flops(layer, "forward", 1) == 2 * 128 * 4 * 8 * 5
+
+
+def test_a_convolution_over_depth_holds_it_as_height(torch: Any, rows: Any) -> None:
+    (layer,) = rows(
+        lambda self, x: self.conv(x.view(-1, 2, 4, 16, 16)), conv=torch.nn.Conv3d(2, 4, 3, padding=1)
+    )
+    assert (layer.type, layer.kernel_height, layer.kernel_width) == ("conv3d", 9, 3)
+    assert shape(layer) == (4, 4 * 16, 16)
+    assert layer_flops(layer, "forward", 1) == 2 * (4 * 16 * 16) * 4 * 2 * 27
+    assert layer.parameters == 4 * 2 * 27 + 4
+
+
+def test_attention_keeps_its_inputs_and_never_its_scores(torch: Any, rows: Any) -> None:
+    def forward(_self: Any, x: Any) -> Any:
+        q = x.flatten(2).transpose(1, 2)[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q)
+
+    found = rows(forward)
+    (layer,) = [each for each in found if each.type == "attention"]
+    assert (layer.groups, layer.in_channels, layer.in_height, layer.kernel_height) == (1, 8, 256, 256)
+    assert layer_flops(layer, "forward", 1) == 2 * 256 * 256 * 16
+    assert sum(layer_flops(layer, each, 1) for each in PASSES) == 3.5 * layer_flops(layer, "forward", 1)
+    kept = peak_memory(LayerTable("attention", 16, found), 1000).activations
+    assert kept < 1000 * 4 * 256 * 256
+
+
+@pytest.mark.parametrize("type_", [name for name, entry in OPERATOR_TYPES.items() if entry.product])
+def test_kernels_multiply_as_often_as_layers_do(type_: str) -> None:
+    layer = Layer(
+        1, "x", type_, None, (0,), 8, 4, 4, 16, 4, 4, 3, 3, 1, 1, 1, 1, 1, 2, parameters=5, repeats=3
+    )
+    kernels = kernels_of(LayerTable("one", 4, (layer,)), optimizer=False)
+    assert (kernels.count * kernels["flops"]).sum() == sum(layer_flops(layer, each, 1) for each in PASSES)
+
+
+@pytest.mark.parametrize(
+    ("operator", "weights", "type_"),
+    [
+        ("GroupNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
+        ("InstanceNormalization", {"s": (3,), "b": (3,)}, "group_norm"),
+    ],
+)
+def test_onnx_has_them(onnx: Any, tmp_path: Any, operator: str, weights: dict[str, Any], type_: str) -> None:
+    attributes = {"num_groups": 3} if operator == "GroupNormalization" else {}
+    assert [layer.type for layer in _read(onnx, tmp_path, operator, weights, **attributes)] == [type_]
+
+
+def test_onnx_sums_over_channels(onnx: Any, tmp_path: Any) -> None:
+    import numpy as np
+
+    axes = onnx.numpy_helper.from_array(np.array([1], np.int64), "axes")
+    (layer,) = _graph(onnx, tmp_path, [onnx.helper.make_node("ReduceSum", ["x", "axes"], ["y"])], [axes])
+    assert (layer.type, shape(layer)) == ("mean", (1, 16, 16))
+
+
+def test_onnx_resizes(onnx: Any, tmp_path: Any) -> None:
+    import numpy as np
+
+    scales = onnx.numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "scales")
+    node = onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
+    (layer,) = _graph(onnx, tmp_path, [node], [scales])
+    assert (layer.type, shape(layer), layer.parameters) == ("upsample", (3, 32, 32), 0)
+
+
+def test_onnx_multiplies_maps(onnx: Any, tmp_path: Any) -> None:
+    (layer,) = _graph(onnx, tmp_path, [onnx.helper.make_node("MatMul", ["x", "x"], ["y"])], [])
+    assert (layer.type, layer.groups) == ("matmul", 3)
+    assert layer_flops(layer, "forward", 1) == 2 * 3 * 16**3
+
+
+def _read(onnx: Any, tmp_path: Any, operator: str, weights: dict[str, Any], **attributes: Any) -> LayerTable:
+    tensors = [onnx.helper.make_tensor(name, 1, size, [0.0] * size[0]) for name, size in weights.items()]
+    node = onnx.helper.make_node(operator, ["x", *weights], ["y"], **attributes)
+    return _graph(onnx, tmp_path, [node], tensors)
+
+
+def _graph(onnx: Any, tmp_path: Any, nodes: list[Any], tensors: list[Any]) -> LayerTable:
+    helper = onnx.helper
+    image = helper.make_tensor_value_info("x", 1, ("n", 3, 16, 16))
+    graph = helper.make_graph(nodes, "made", [image], [helper.make_tensor_value_info("y", 1, None)], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    (tmp_path / "made.onnx").write_bytes(model.SerializeToString())
+    return from_onnx(tmp_path / "made.onnx")
+
+
+def test_chainer_has_them(chainer: ModuleType) -> None:
+    from predictor.cnns.chainer_chain import from_chainer
+
+    F = chainer.functions
+
+    class Net(chainer.Chain):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            with self.init_scope():
+                self.norm = chainer.links.GroupNormalization(2, 8)
+
+        def forward(self, x: Any) -> Any:
+            x = F.clip(self.norm(x), -1.0, 1.0)
+            x = F.resize_images(x, (32, 32))
+            x = F.matmul(x, x, transa=True)
+            return F.sum(x, axis=1)
+
+    table = from_chainer(Net(), 16, in_channels=8)
+    assert [layer.type for layer in table] == ["group_norm", "clamp", "upsample", "matmul", "mean"]
+    assert table.layers[0].parameters == 16
+    assert layer_flops(table.layers[3], "forward", 1) == 2 * 8 * 32**3
+
+
+@pytest.fixture
+def normalized(torch: ModuleType) -> Any:
+    nn = torch.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3))
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter's own
+def test_batch_norms_that_pytorchs_default_exporter_folds_are_warned_of(
+    torch: ModuleType, onnx: ModuleType, normalized: Any, tmp_path: Any
+) -> None:
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed here: the exporter does not run")
+    torch.onnx.export(normalized.train(), (torch.zeros(2, 3, 8, 8),), tmp_path / "folded.onnx")
+    table = from_onnx(tmp_path / "folded.onnx")
+    assert "batch_norm" not in {layer.type for layer in table}
+    assert table.warnings == (FUSED_EXPORT,)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_export_that_the_warning_names_keeps_them(
+    torch: ModuleType, onnx: ModuleType, normalized: Any, tmp_path: Any
+) -> None:
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed here: the exporter does not run")
+    torch.onnx.export(normalized.train(), (torch.zeros(2, 3, 8, 8),), tmp_path / "kept.onnx", optimize=False)
+    table = from_onnx(tmp_path / "kept.onnx")
+    assert table.warnings == ()
+    own = from_torch(normalized, 8)
+    assert [layer.type for layer in table] == [layer.type for layer in own]
+    assert [layer.parameters for layer in table] == [layer.parameters for layer in own]
