@@ -12,6 +12,7 @@ __all__ = [
     "ACTIVATIONS",
     "ACTIVATION_KINDS",
     "LAYER_TYPES",
+    "MEASURED_TYPES",
     "OPERATOR_CLASSES",
     "OPERATOR_TYPES",
     "VIEW_TYPES",
@@ -460,6 +461,9 @@ OPERATOR_CLASSES = {
     name: entry.operator_class for name, entry in OPERATOR_TYPES.items() if entry.operator_class is not None
 }
 """Type of an operator -> the class that it is summed in; depthwise convolutions are a class of their own."""
+
+MEASURED_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_measured) - {"other"}
+"""Types whose times are known; ``other`` holds operators of any work."""
 
 VIEW_TYPES = frozenset(name for name, entry in OPERATOR_TYPES.items() if entry.is_view)
 """Types that run no kernel."""

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["COVERAGE", "Anchor", "IterationForecast", "Reason"]
+__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Reason"]
 
 COVERAGE = 0.9
 """Share of true times that an interval is meant to hold."""
 
-_WIDENS = 1.25  # a judgement, not a measurement: docs/decisions/003
+WIDENS = 1.25
+"""Usual factor of a reason on the half width of an interval: a judgement, not a measurement (docs/decisions/003)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Reason:
 
     kind: str
     text: str
-    widens: float = _WIDENS
+    widens: float = WIDENS
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
-from predictor.operator_types import OPERATOR_CLASSES, OPERATOR_TYPES, VIEW_TYPES, Traffic, Work
+from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
 from predictor.operators.operators import Operator, has_bias, is_depthwise, operators_of
 
 __all__ = [
@@ -360,17 +360,17 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
 
 
 def unmeasured_share(
-    table: LayerTable, measured_types: Collection[str], batch_sizes: Array, rates: Rates
+    table: LayerTable, batch_sizes: Array, rates: Rates, measured_types: Collection[str] = MEASURED_TYPES
 ) -> Array:
-    """Share of a CNN's least time that layers of other types than these take; shape (n_batches,).
+    """Share of a CNN's least time that layers of types never measured take; shape (n_batches,).
 
     Parameters
     ----------
     table : LayerTable
-    measured_types : collection of str
-        Types of layers whose times a model was fitted on. ``other`` never counts as one: its work is unknown.
     batch_sizes : ndarray, shape (n_batches,)
     rates : Rates
+    measured_types : collection of str
+        The others are taken for unmeasured.
 
     Raises
     ------
@@ -378,13 +378,10 @@ def unmeasured_share(
         If a layer lacks the shape that its work follows from.
     """
     counted = operators_of(table)
-    operators = list(counted)
-    weighted = np.array(list(counted.values()), dtype=float)[:, None] * roofline_ms(
-        operators, batch_sizes, rates
-    )
-    known = ({*measured_types} - {"other"}) | {name for name, e in OPERATOR_TYPES.items() if not e.is_layer}
-    unmeasured = np.array([each.type not in known | VIEW_TYPES for each in operators], dtype=bool)
-    share: Array = weighted[unmeasured].sum(axis=0) / weighted.sum(axis=0)
+    counts = np.array(list(counted.values()), dtype=float)[:, None]
+    least = counts * roofline_ms(list(counted), batch_sizes, rates)
+    unmeasured = np.array([each.type not in measured_types for each in counted], dtype=bool)
+    share: Array = least[unmeasured].sum(axis=0) / least.sum(axis=0)
     return share
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -202,6 +203,26 @@ def test_every_way_of_going_beyond_the_data_is_named_and_widens_the_interval(
     assert any(re.search(reason, str(each)) for each in forecast.extrapolates[0])
     sure = model.forecast(zoo_cnn("resnet50"), find_gpu("H200"), Mode(), [64])
     assert forecast.high_ms[0] / forecast.low_ms[0] > sure.high_ms[0] / sure.low_ms[0]
+
+
+def with_group_norms(table, share):
+    """The CNN with group norms in place of the first `share` of its batch norms."""
+    norms = [layer.index for layer in table if layer.type == "batch_norm"]
+    chosen = set(norms[: round(share * len(norms))])
+    layers = tuple(
+        replace(layer, type="group_norm") if layer.index in chosen else layer for layer in table.layers
+    )
+    return replace(table, layers=layers)
+
+
+def test_operators_never_measured_widen_the_interval_by_their_share_of_the_time(model):
+    found = [
+        model.forecast(with_group_norms(zoo_cnn("resnet50"), share), T4, Mode(), [64])
+        for share in (0.0, 0.02, 0.5, 1.0)
+    ]
+    assert [str(each) for each in found[1].extrapolates[0]] == ["operator: group_norm never measured"]
+    known, few, half, whole = (np.log(each.high_ms[0] / each.low_ms[0]) for each in found)
+    assert 1.25 * known < few < 1.4 * known < half < whole < 2.5 * known
 
 
 def test_a_captured_graph_spares_the_host(model):

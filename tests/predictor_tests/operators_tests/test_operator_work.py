@@ -8,7 +8,7 @@ import pytest
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
-from predictor.operator_types import OPERATOR_CLASSES
+from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -76,26 +76,25 @@ def test_an_operator_without_its_shape_is_refused_by_name():
         _ms(Operator("conv2d"))
 
 
-def test_the_unmeasured_share_is_that_of_types_outside_those_measured():
-    table, batches, rates = (
-        zoo_cnn("convnext_tiny"),
-        np.array([1.0, 32.0]),
-        device_rates("NVIDIA H200", "tf32"),
-    )
-    types = {layer.type for layer in table}
-    assert unmeasured_share(table, types, batches, rates).tolist() == [0.0, 0.0]
-    share = unmeasured_share(table, types - {"layer_norm"}, batches, rates)
-    counted = operators_of(table)
-    least = {each: count * roofline_ms([each], batches, rates)[0] for each, count in counted.items()}
+def test_every_cnn_of_the_zoo_is_made_of_measured_types():
+    shares = {name: unmeasured_share(zoo_cnn(name), np.array([32.0]), H200)[0] for name in zoo_names()}
+    assert {name: share for name, share in shares.items() if share} == {}
+
+
+def test_the_unmeasured_share_is_the_share_of_the_least_time():
+    table, batches = zoo_cnn("convnext_tiny"), np.array([1.0, 32.0])
+    share = unmeasured_share(table, batches, H200, MEASURED_TYPES - {"layer_norm"})
+    least = {
+        each: count * roofline_ms([each], batches, H200)[0] for each, count in operators_of(table).items()
+    }
     norms = sum(ms for each, ms in least.items() if each.type == "layer_norm")
     assert share == pytest.approx(norms / sum(least.values()))
     assert (share > 0.05).all()
 
 
-def test_an_operator_of_unknown_cost_counts_as_unmeasured_even_where_tables_name_it():
+def test_an_operator_of_unknown_cost_is_unmeasured():
     layer = Layer(0, "x", "other", None, (-1,), 8, 4, 4, 8, 4, 4)
-    table = LayerTable("one", 4, (layer,))
-    share = unmeasured_share(table, ("other",), np.array([64.0]), device_rates("Tesla T4", "fp32"))
+    share = unmeasured_share(LayerTable("one", 4, (layer,)), np.array([64.0]), H200)
     assert 0 < share[0] < 1  # the loss and the optimizer step are known
 
 
