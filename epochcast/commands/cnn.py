@@ -123,7 +123,10 @@ def _layer_columns() -> list[Column]:
 
 def _shape(record: Record, side: str) -> str:
     sizes = [record[f"{side}_{what}"] for what in ("channels", "height", "width")]
-    return "" if None in sizes else "x".join(str(size) for size in sizes)
+    if None in sizes:
+        return ""
+    shape = "x".join(str(size) for size in sizes)
+    return shape if record["repeats"] == 1 else f"{record['repeats']} of {shape}"
 
 
 def _kernel(record: Record) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint
+from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import SchemaError
@@ -73,6 +73,19 @@ def test_tiles_are_maps_of_their_own_size_that_repeat(read: Any, trunk: Any) -> 
     (conv,) = _of(table, "conv2d")
     assert (conv.repeats, conv.in_height, conv.out_height, conv.kernel_height) == (16, 8, 4, 3)
     assert [complaint for layer in table if (complaint := layer_complaint(layer))] == []
+
+
+def test_tables_of_tiles_and_of_other_views_of_the_image_fit_together(torch: ModuleType, read: Any) -> None:
+    def trunk(channels: int) -> Any:
+        return torch.nn.Sequential(torch.nn.Conv2d(channels, 8, 3), torch.nn.ReLU(), torch.nn.Flatten())
+
+    tables = [
+        read(in_tiles, trunk=trunk(3)),
+        read(lambda self, x: self.trunk(x.reshape(-1, 3, 8, 32)), trunk=trunk(3)),
+        read(lambda self, x: self.line(x.flatten(2)).relu(), line=torch.nn.Conv1d(3, 8, 5)),
+        read(lambda self, x: self.volume(x[:, None]).relu(), volume=torch.nn.Conv3d(1, 8, 3, padding=1)),
+    ]
+    assert [table_complaint(table) for table in tables] == [None] * 4
 
 
 def test_kernels_operators_and_memory_count_every_repeat(trunk: Any) -> None:
