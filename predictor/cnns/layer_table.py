@@ -462,9 +462,6 @@ def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
     cut = numbers in (image_size**2, 3 * image_size**2)  # into tiles, of a grey or coloured image
     if layer.in_height in (None, 1, image_size) or cut:  # 1: an image is made from a vector
         return None
-    sizes = [getattr(layer, f"in_{side}") for side in _SIDES]
-    if None not in sizes and layer.repeats * prod(sizes) in (image_size**2, 3 * image_size**2):
-        return None  # a view of a grey or coloured image, such as its tiles
     return (
         "in_height",
         f"it is {layer.in_height}, but the layer reads the image, and image_size is {image_size}. "
