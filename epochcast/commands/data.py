@@ -11,7 +11,7 @@ from epochcast.tables import Column, Format, Record, number, print_records, prin
 __all__ = ["app", "push_table"]
 
 app = typer.Typer(
-    help="Measurement tables: import published ones, show what one holds.", no_args_is_help=True
+    help="Measurement tables: import published ones, show what one holds, upload it.", no_args_is_help=True
 )
 
 
