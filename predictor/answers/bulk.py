@@ -196,7 +196,9 @@ def _own_numbers(own: tuple[str, str, str], data_set: str, shared: _Shared) -> t
     """Batch size, samples and validation samples of a row; 0 samples where a data set or nothing gives them."""
     size = whole_number("batch_size", own[0], high=MAX_BATCH_SIZE)
     if data_set and own[1].strip():
-        raise SchemaError(f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them.")
+        raise SchemaError(
+            f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them."
+        )
     options = options_of(Question)
     usual = shared.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
     samples, validation = (
