@@ -461,10 +461,9 @@ def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anc
     missing = [key for key in ("gpu", "batch_size") if key not in given]
     unknown = sorted(set(given) - set(ANCHOR_FIELDS))
     if missing or unknown:
-        raise SchemaError(
-            f"the anchor lacks {', '.join(missing) or 'nothing'} and has the unknown "
-            f"{', '.join(unknown) or 'nothing'}. Give its gpu, its batch_size and one time."
-        )
+        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
+        raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
     gpu = find_gpu(str(given["gpu"]))
     mode = question.mode_on(gpu)
     check_precision(gpu, mode.precision)
