@@ -135,7 +135,7 @@ def test_a_cnn_without_layers_is_refused(table, targets):
 
 def test_without_host_times_an_eager_iteration_is_refused_and_its_gpu_time_is_not(table, targets):
     blind = table.drop(columns="host_time_ms")
-    with pytest.raises(OutOfRangeError, match="the host.s time to launch"):
+    with pytest.raises(OutOfRangeError, match=r"the host.s time to launch"):
         _fitted(blind).predict(targets)
     assert (_fitted(blind, answers="gpu_time_ms").predict(targets) > 0).all()
 
