@@ -5,6 +5,7 @@ Every command is a module of `epochcast.commands`, imported when it is called: `
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Annotated
 
@@ -31,6 +32,7 @@ COMMANDS = {
 """Each command and the first line of its help, which stands in its module, too; a test compares them."""
 
 
+@cache
 def build_app(called: str | None = None) -> typer.Typer:
     """The application, with all commands; if one is called, the others have their names and help alone."""
     app = typer.Typer(

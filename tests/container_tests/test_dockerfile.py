@@ -113,7 +113,7 @@ def test_both_ways_to_install_the_frameworks_agree(stages, pin):
 
 
 def test_the_profile_image_knows_every_cuda_that_there_is_an_extra_for(stages):
-    assert "[cuda${CUDA},onnx]" in " ".join(stages["profile"].all("RUN"))
+    assert "[client,cuda${CUDA},onnx]" in " ".join(stages["profile"].all("RUN"))
     assert {"cuda12", "cuda13"} <= set(EXTRAS)
 
 
