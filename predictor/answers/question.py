@@ -44,7 +44,7 @@ from predictor.checks import (
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, SchemaError, nearest
-from predictor.models.forecast import Anchor
+from predictor.models.forecast import Anchor, Reason
 from predictor.models.registry import METHODS
 
 if TYPE_CHECKING:
@@ -388,6 +388,11 @@ class Knowledge:
     given: tuple[Anchor, ...]
     own: OwnMeasurements | None
 
+    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+        """That one's own measurements of a GPU are of other modes, where they are."""
+        reason = self.own.unused_on(gpu, mode) if self.own else None
+        return (reason,) if reason else ()
+
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
         """The anchors given, and those of one's own measurements of this CNN."""
         return self.given + (self.own.anchors(table, question) if self.own else ())
@@ -545,6 +550,23 @@ class OwnMeasurements:
                 "Measure some with `epochcast profile --preset quick`."
             )
         return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
+        """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
+        from predictor.models.layer_times.files import library_mode
+
+        libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
+        rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
+        used = library_mode(gpu, mode) in libraries or any(_in_mode(row, mode) for row in rows)
+        if used or not (libraries or rows):
+            return None
+        measured = {f"{each.precision}, {each.memory_format}" for each in libraries}
+        measured |= {f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}" for row in rows}
+        return Reason(
+            "measurements",
+            f"yours on {gpu.name} are not used: they are of {' and '.join(sorted(measured))}, the answer is of "
+            f"{mode.precision}, {mode.memory_format}; ask for the mode that you measured",
+        )
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
         """The table's measurements of this CNN at its image size, each in the question's mode on its GPU."""
