@@ -1,4 +1,4 @@
-"""What bounds an iteration, and what another precision or memory format would give."""
+"""What bounds an iteration (host, launches, arithmetic or memory), and jumps of measured times over batch sizes."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ GPU_BOUNDS = ("launch", "compute", "memory")
 """What may bound an operator on the GPU: the fixed time of its kernels, arithmetic, memory bandwidth."""
 
 BOUNDS = ("host", *GPU_BOUNDS, "device", "unknown")
-"""What may bound an iteration; `device` where it is the device, nobody knows which part of it (a CPU, or a CNN whose
-layers are unknown), `unknown` where the GPU's time was not measured apart."""
+"""What may bound an iteration: `device` if the part of the device is unknown (a CPU, or a CNN without layers),
+`unknown` if the GPU time was not measured."""
 
 OVERHEAD = "overhead"
-"""The class of what no operator accounts for: time per operator and per iteration."""
+"""Class of GPU time outside the operators: per operator and per iteration."""
 
 _MATRIX_CLASSES = ("convolution", "linear")  # whose products run on tensor cores
 _FP32_BYTES = 4.0
-_BUSY = 1.15  # an iteration's time over its GPU time, up to which the GPU waits for nobody
+_BUSY = 1.15  # ratio of iteration time to GPU time up to which the GPU bounds the iteration
 
 
 def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
-    """Times by class of operators from those by class of kernels, or as they are; the longest first."""
+    """Times by operator class, longest first; classes of kernels are mapped to operator classes."""
     found: dict[str, Array] = {}
     for name, ms in class_ms.items():
         known = OPERATOR_CLASS_OF_KERNELS.get(name, name)
@@ -59,7 +59,7 @@ def operator_classes_of(class_ms: Mapping[str, Array]) -> dict[str, Array]:
 def bounding_ms(
     table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array, class_ms: Mapping[str, Array] | None
 ) -> dict[str, Array]:
-    """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose rates nobody knows.
+    """GPU time by what bounds it, each of shape (n_batches,), in ms; empty for a CPU, whose peak rates are unknown.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def bounding_ms(
     precision : str
     batch_sizes : ndarray, shape (n_batches,)
     class_ms : mapping of arrays, optional
-        Time of each class of operators; without it, the least that the arithmetic allows.
+        Time of each operator class; without it, the roofline time.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def bounding_ms(
 
     Notes
     -----
-    An operator waits longest for the greatest of FLOPs / peak, bytes / bandwidth and 4 us per kernel (the roofline of
-    Williams, Waterman, Patterson 2009, with launches); a class's time is split as its operators' least times are. Time
-    that no operator accounts for counts as launches, biases count as memory.
+    An operator is bound by the greatest of FLOPs / peak, bytes / bandwidth and 4 us per kernel (the roofline of
+    Williams, Waterman, Patterson 2009, with launches); a class's time is split in proportion to its operators' roofline
+    times. Time outside the operators counts as launches, biases count as memory.
     """
     if is_cpu(gpu.name):
         return {}
@@ -110,9 +110,9 @@ def bounds_of(
     gpu_time_ms, host_time_ms : ndarray, shape (n_batches,)
         NaN where not measured.
     by_bound : mapping of arrays
-        As of `bounding_ms`; empty where nobody knows.
+        As of `bounding_ms`; empty if unknown.
     iteration_time_ms : ndarray, optional
-        Where the host's time is unknown: the GPU bounds an iteration that takes hardly longer than it is busy.
+        Used if the host time is unknown: up to 1.15 x the GPU time, the GPU bounds the iteration.
     """
     names = list(by_bound)
     if names:
@@ -126,7 +126,7 @@ def bounds_of(
 
 
 def _least_ms(table: LayerTable, rates: Rates, batches: Array) -> dict[str, Array]:
-    """Least time of each class, by what bounds its operators; shape (3, n_batches)."""
+    """Roofline time of each class, split by what bounds its operators; shape (3, n_batches)."""
     found: dict[str, Array] = {}
     for operator, count in operators_of(table).items():
         parts = _parts_ms(operator, rates, batches)
@@ -154,11 +154,11 @@ _LEAST_SHARE = 0.005  # of the iteration's GPU time
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Something that changed between two neighbouring measured batch sizes.
+    """A change of algorithm between two neighbouring measured batch sizes.
 
     `layer` is an operator's name, a convolution's shape, or the CNN's name for all its GPU time; `part` the pass whose
-    kernel changed, if that was recorded. `before` and `after` name the kernels, None where a jump of the time alone
-    tells. `factor` is the time per image after over before; None where the kernels' names alone tell.
+    kernel changed, if that was recorded. `before` and `after` name the kernels, None if inferred from a jump of the
+    time. `factor` is the time per image after / before; None if inferred from the kernels' names.
     """
 
     layer: str
@@ -173,15 +173,15 @@ class Switch:
 def switches_of_library(
     library: OperatorLibrary, table: LayerTable, gpu_time_ms: Mapping[float, float]
 ) -> tuple[Switch, ...]:
-    """Jumps of the measured times of a CNN's own operators, those that change the iteration most first.
+    """Jumps of the measured times of a CNN's operators, largest change of the iteration time first.
 
     Parameters
     ----------
     library : OperatorLibrary
     table : LayerTable
-        Operators that the library lacks tell nothing.
+        Operators that the library lacks are skipped.
     gpu_time_ms : mapping
-        The iteration's GPU time at the library's batch sizes: what changes less than 0.5 % of it is left out.
+        The iteration's GPU time at the library's batch sizes; changes below 0.5 % of it are left out.
 
     Notes
     -----
@@ -244,14 +244,14 @@ def switches_of_algorithms(
 
 
 def _excess_ms(one: float, two: float, ratio: float) -> float:
-    """How far a time lies beyond what one algorithm allows when the batch grows by `ratio`; 0 where it does not."""
+    """Excess of a time over the range that one algorithm allows when the batch grows by `ratio`; 0 within it."""
     if two > _RISE * ratio * one:
         return two - ratio * one
     return one - two if two < _FALL * one else 0.0
 
 
 def _chosen(text: str | None, batch_size: int) -> dict[tuple[str, str], str]:
-    """Kernel of each layer and pass; a layer's name loses the batch size that it begins with."""
+    """Kernel of each layer and pass; the batch size at the start of a layer's name is removed."""
     try:
         found = json.loads(text) if isinstance(text, str) else {}
         return {

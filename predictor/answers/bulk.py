@@ -1,7 +1,6 @@
 """Many predictions from one CSV file to another: a bad row gets its error text, the others their numbers.
 
-Rows that share everything but batch size and samples are one question, which is what makes 100,000 rows a matter of a
-second.
+Rows that differ only in batch size and samples are predicted together: 100,000 rows take about a second.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _NUMBERS = ADDED_COLUMNS[:6]
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _OF_COSTS = ("offers", "spot")
-_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # that no cell can hold
+_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
 _FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
@@ -73,8 +72,8 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
         The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format and
         capture, reasons are joined by ``;``.
     **defaults
-        Options of a `Question` for every row: what a cell leaves empty, and `model`, `measurements`, `anchors`. A row's
-        data set replaces the default samples; `offers` and `spot` are refused, since answers have no costs.
+        Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
+        data set replaces the default samples; `offers` and `spot` are refused: rows have no costs.
 
     Returns
     -------
@@ -96,7 +95,7 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
 
 
 class _Shared:
-    """What all rows have in common: defaults, the model with its measurements, and layer tables looked up already."""
+    """Data shared by all rows: defaults, the model with its measurements, and cached layer tables."""
 
     columns = tuple(
         name for name in (*REQUIRED_COLUMNS, *optional_columns()) if name not in ("batch_size", *_OF_EPOCH)
@@ -113,7 +112,7 @@ class _Shared:
 
     @property
     def model(self) -> Model:
-        """The model that answers."""
+        """The model of the predictions."""
         own = self.defaults.get("measurements")
         model: Model = self.defaults["model"] if own is None else own.model
         return model
@@ -156,7 +155,7 @@ def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _grouped(header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]) -> list[_Members]:
-    """Rows by what they share; a row with too few or too many cells is answered with its error here."""
+    """Group rows by their shared cells; rows with too few or too many cells get their error here."""
     present = [name for name in _Shared.columns if name in header]
     shared_cells = itemgetter(*(header.index(name) for name in present))
     own = [header.index(name) if name in header else len(header) for name in ("batch_size", *_OF_EPOCH)]
@@ -256,7 +255,7 @@ def _with_table(question: Question, shared: _Shared) -> Question:
 
 
 def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows as text; SchemaError if the file cannot be a question."""
+    """Read header and rows as text; SchemaError if the file is no such table."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = [line for line in csv.reader(file) if line]

@@ -29,11 +29,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """One way to train: a GPU at its best batch size, on an offer. None where there is no offer or wish.
+    """One GPU at its best batch size on one offer. Fields are None without an offer, a budget or a deadline.
 
     `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs plus the set-up time. `rank` is None
-    where the training does not fit in memory. `pareto`: nothing that fits is as fast and as cheap and better in one
-    of the two. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or twice as dear.
+    where the training does not fit in memory. `pareto`: no other row that fits is as fast and as cheap and better in
+    one of the two. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or twice as expensive.
     """
 
     rank: int | None
@@ -79,7 +79,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows, best first; `scope` says in a paragraph what they cover."""
+    """Rows, best first; `scope` is a paragraph on what they include and exclude."""
 
     rows: list[ComparisonRow]
     scope: str

@@ -1,4 +1,4 @@
-"""What an iteration spends its time on, class by class and layer by layer."""
+"""Splits the time of an iteration by operator class, by bound, and by layer."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ Array = NDArray[np.float64]
 Numbers = tuple[float, ...]
 
 LAW_TOLERANCE = 0.10
-"""How far from its first time an iteration may lie for the law of small batches still to hold."""
+"""Relative deviation from the first iteration time up to which the small-batch law holds."""
 
 MEASURED_METHOD = "measured"
-"""The `method` of what a measurement table says."""
+"""The `method` of explanations of measured iterations."""
 
 _ABOUT = (
     "cnn",
@@ -80,8 +80,8 @@ class SmallBatchLaw:
     """An epoch takes `k_s` / batch size, because an iteration takes `iteration_time_ms` whatever the batch.
 
     Holds within `LAW_TOLERANCE` from one batch size to another. `k_s`, seconds x images, is the time of an epoch at
-    batch size 1 by the law; None where nobody said how many samples an epoch has. `because` is what bounds the
-    iteration at the first batch size, and `extrapolates` whether that lies beyond the measured ones.
+    batch size 1 by the law; None without samples per epoch. `because` names what bounds the iteration at the first
+    batch size, and `extrapolates` is True if that batch size lies beyond the measured ones.
     """
 
     k_s: float | None
@@ -94,11 +94,11 @@ class SmallBatchLaw:
 
 @dataclass(frozen=True, slots=True)
 class OtherMode:
-    """What another precision or memory format would give, relative to the mode asked about, at each batch size.
+    """Times in another precision or memory format, relative to the question's mode, at each batch size.
 
-    `factor` is its iteration time over that of the mode asked about, `low` and `high` hold 90 % of true factors (NaN
-    where both were measured), `gpu_factor` compares the GPU's time alone. NaN: not measured. `extrapolates` says why
-    to be careful, besides the reasons that the mode asked about has, too.
+    `factor` is the ratio of iteration times, other mode / question's mode; `low` to `high` is its 90 % interval (NaN
+    if both were measured); `gpu_factor` is the ratio of GPU times. NaN: not measured. `extrapolates` lists the reasons
+    for caution that the question's mode does not have.
     """
 
     precision: str
@@ -113,10 +113,10 @@ class OtherMode:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the time of one CNN on one GPU in one mode is made of; numbers over `batch_sizes`, in ms.
+    """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
     `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what
-    bounds the operators (empty where nobody knows). `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
+    bounds the operators (empty if unknown). `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
     iteration waits for. NaN: not measured. `method` is ``measured`` where a measurement table is explained.
     """
 
@@ -155,7 +155,7 @@ def small_batch_law(
     bound: Sequence[str],
     k_s_of: Callable[[float], float] | None = None,
 ) -> SmallBatchLaw | None:
-    """The law t ~ K / batch, from iteration times at ascending batch sizes; None where doubling the batch breaks it.
+    """Fit the law t = K / batch to iteration times at ascending batch sizes; None if it fails at the first doubling.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ _LAW_BATCHES = np.unique(np.round(2 ** np.arange(0, 12.01, 0.125))).astype(int)
 
 
 def explain(question: Question) -> tuple[list[Explanation], str]:
-    """What the time of an iteration is made of, for every CNN and GPU; and a paragraph on what the answer covers.
+    """Explain the iteration time of every CNN and GPU; with a paragraph on what the times include and exclude.
 
     Returns
     -------
@@ -255,11 +255,11 @@ class _Asked:
     samples: int | None
 
     def forecast(self, gpu: Gpu, sizes: Sequence[int] | Array) -> IterationForecast:
-        """The model's answer."""
+        """The model's forecast."""
         return self.model.forecast(self.table, gpu, self.mode, sizes, self.anchors, self.method, self.host)
 
     def k_s(self, iteration_time_ms: float) -> float:
-        """Seconds x images."""
+        """Constant of the small-batch law, seconds x images."""
         seconds = self.model.epoch_time_s([float(self.samples or 0)], [iteration_time_ms], self.mode)
         return float(seconds[0])
 
@@ -300,7 +300,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
 
 
 def _check(forecast: IterationForecast, table: LayerTable, gpu: Gpu, sizes: list[int]) -> None:
-    """Rule one: a model that answers nonsense is an error, not an answer."""
+    """Refuse times that are not finite and above zero."""
     for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
         if not (np.isfinite(ms) and ms > 0):
             raise OutOfRangeError(
@@ -325,7 +325,7 @@ def _by_bound(
 
 
 def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
-    """The law from batch size 1 on, whichever were asked about; up to the largest that was measured."""
+    """The small-batch law from batch size 1 to the largest measured one, independent of the question's batch sizes."""
     forecast = asked.forecast(gpu, _LAW_BATCHES)
     by_bound = _by_bound(asked, gpu, _LAW_BATCHES, forecast)
     beyond = np.array([any(why.kind == "batch" for why in each) for each in forecast.extrapolates])
@@ -340,7 +340,7 @@ def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
 
 
 def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
-    """From the operators measured on this GPU in this mode, if there are any."""
+    """Switches of the operators measured on this GPU in this mode; empty without any."""
     known = asked.model.layers.find(library_mode(gpu, asked.mode))
     if known is None:
         return ()
@@ -364,7 +364,7 @@ def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, 
 
 
 def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherMode:
-    """Both times by one method, so that shared errors cancel, and without anchors, which hold for their own mode."""
+    """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
     here, there = _alike(replace(asked, anchors=()), gpu, sizes, mode)
     factor = there.iteration_time_ms / here.iteration_time_ms
     width = np.hypot(_half_width(here), _half_width(there))
@@ -383,7 +383,7 @@ def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherM
 def _alike(
     asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode
 ) -> tuple[IterationForecast, IterationForecast]:
-    """Forecasts in the mode asked about and in another, by the same method: measured layers if both have them."""
+    """Forecasts in the question's mode and in another, by the same method: layer-times if both were measured."""
     methods = ("roofline",) if asked.method in ("roofline", "anchored") else ("auto", "roofline")
     for method in methods:
         one, two = replace(asked, method=method), replace(asked, method=method, mode=mode)
@@ -399,7 +399,7 @@ def _alike(
 
 
 def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
-    """Why one forecast extrapolates at some batch size where the other has no such reason."""
+    """Reasons for caution of the one forecast, at any batch size, that the other does not have."""
     pairs = zip(there.extrapolates, here.extrapolates, strict=True)
     return tuple(dict.fromkeys(str(why) for one, other in pairs for why in one if why not in other))
 

@@ -1,4 +1,4 @@
-"""What measured operators and profiles say of an iteration: tables of times by class and by layer."""
+"""Explains measured iterations: times by operator class and by layer, from measurement tables."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
-from predictor.models.layer_times.law import CLASSES, LayerSums, layer_sums
-from predictor.models.layer_times.library import NEAR, LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
+from predictor.models.layer_times.library import NEAR, DeviceMode, OperatorLibrary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ _NEGLIGIBLE = 0.005
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredClasses:
-    """Time of classes, and how well they are known; without operators there is none."""
+    """Time of each operator class, its reasons for caution and its source; empty without operators."""
 
     classes: dict[str, Array]
     about: str
@@ -61,7 +61,7 @@ class MeasuredClasses:
 
 
 def zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
-    """The layers of a CNN of the zoo; None for any other, and where the zoo's does not allow this size."""
+    """Layer table of a zoo CNN; None for other CNNs and for image sizes that the zoo refuses."""
     try:
         return None if Path(cnn).suffix else resolve_cnn(cnn, image_size)
     except EpochcastError:
@@ -71,12 +71,12 @@ def zoo_layers(cnn: str, image_size: int) -> LayerTable | None:
 def measured_classes(
     table: LayerTable | None, library: OperatorLibrary | None, sizes: Array, busy: Array
 ) -> MeasuredClasses:
-    """Time of each class, scaled to the GPU's time that was measured, and the switches of the CNN's own operators.
+    """Time of each class, scaled to the measured GPU time, and the switches of the CNN's operators.
 
     Parameters
     ----------
     table, library : LayerTable, OperatorLibrary
-        None where nobody knows the layers, or the table has no operators of this device and mode.
+        None if the layers are unknown, or the table has no operators of this device and mode.
     sizes, busy : ndarray, shape (n_batches,)
         Batch sizes, and the GPU's time in ms; NaN where not measured.
     """
@@ -106,21 +106,21 @@ def measured_classes(
 
 
 def _alone_ms(library: OperatorLibrary, table: LayerTable) -> dict[float, float]:
-    """What a CNN's operators take one by one, by the library's batch sizes."""
+    """Sum of the operators' times measured alone, by the library's batch sizes."""
     alone = layer_sums(library, table, library.batch_sizes).class_ms.sum(axis=0)
     return dict(zip(library.batch_sizes.tolist(), alone.tolist(), strict=True))
 
 
-def _worst(sums: LayerSums, *, strange: bool) -> float:
-    """The largest share, over batch sizes, of the time of operators that were not measured themselves."""
+def _worst(sums: OperatorTotals, *, strange: bool) -> float:
+    """Largest share over batch sizes of the time in interpolated (or, if `strange`, far-extrapolated) operators."""
     shares = [share for kind, share in sums.shares.items() if (kind == NEAR) != strange]
     return float(max(np.sum(shares, axis=0))) if shares else 0.0
 
 
 def measured_bounds(
-    table: LayerTable | None, mode: LibraryMode, sizes: Array, busy: Array, classes: dict[str, Array]
+    table: LayerTable | None, mode: DeviceMode, sizes: Array, busy: Array, classes: dict[str, Array]
 ) -> dict[str, Array]:
-    """GPU time by what bounds it: by the classes' times, else by the arithmetic of the layers alone, scaled."""
+    """GPU time by what bounds it: from the classes' times, else from scaled roofline times."""
     if table is None:
         return {}
     gpu = device_of(mode.gpu)
@@ -138,7 +138,7 @@ _TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
 
 
 def is_measurement_table(what: object) -> bool:
-    """Whether this is the path of a measurement table: a CSV with times, not a layer table; gzipped ones always are.
+    """Whether this is the path of a measurement table: a CSV with times, or any gzipped CSV.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def is_measurement_table(what: object) -> bool:
 def explain_measurements(
     tables: object, cnns: Sequence[str] = (), samples: int | None = None, **only: Any
 ) -> list[Explanation]:
-    """What measured iterations are made of, for each CNN, device and mode of measurement tables.
+    """Explain the measured iterations of each CNN, device and mode of measurement tables.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _joined(tables: object) -> pd.DataFrame:
     return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
 
-def _libraries(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
+def _libraries(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     if not (frame["kind"] == "operator").any():
         return {}
     from predictor.models.layer_times.estimator import libraries_of
@@ -263,7 +263,7 @@ def _chosen(rows: pd.DataFrame, cnns: Sequence[str], only: dict[str, Any]) -> pd
 
 
 def _series(
-    rows: pd.DataFrame, libraries: dict[LibraryMode, OperatorLibrary], samples: int | None, noise: str = ""
+    rows: pd.DataFrame, libraries: dict[DeviceMode, OperatorLibrary], samples: int | None, noise: str = ""
 ) -> Explanation:
     """The explanation of one CNN on one device in one mode, other modes left out."""
     first, by_size = rows.iloc[0], rows.groupby("batch_size")
@@ -271,7 +271,7 @@ def _series(
     sizes = np.array(times.index, dtype=int)
     wall, busy, host = (times[name].to_numpy(dtype=float) for name in _TIMES)
     gpu, framework, precision, memory_format = (str(first[name]) for name in ("gpu", "framework", *_MODE))
-    mode = LibraryMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
+    mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
     known = measured_classes(table, libraries.get(mode), sizes, busy)
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes)

@@ -43,7 +43,7 @@ _MOST_LABELS = 12
 
 
 def write_plot(explanations: Sequence[Explanation], path: Path) -> None:
-    """Draw a line of two pictures for each explanation and write them to a PNG or SVG file.
+    """Draw two plots side by side for each explanation and write them to a PNG or SVG file.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def _draw_law(axes: Any, explanation: Explanation) -> None:
 
 
 def _shade_bounds(axes: Any, sizes: Any, bound: Sequence[str]) -> None:
-    """Each batch size stands for what lies nearer to it than to its neighbours."""
+    """Colour the ground around each batch size, halfway to its neighbours."""
     middles = np.sqrt(sizes[1:] * sizes[:-1])
     edges = np.concatenate([sizes[:1] / 1.2, middles, sizes[-1:] * 1.2])
     named: set[str] = set()

@@ -50,9 +50,9 @@ _TIMES = (
 
 @dataclass(frozen=True, slots=True)
 class PredictionRow:
-    """The answer for one CNN, GPU and batch size. None where nothing was asked or is known.
+    """The prediction for one CNN, GPU and batch size. None: not asked for, or unknown.
 
-    Intervals (`low`, `high`) are meant to hold the truth nine times out of ten. `cost_usd` is one epoch on the whole
+    `low` to `high` are 90 % intervals. `cost_usd` is one epoch on the whole
     instance of `offer`, at its price of `priced_on`; `gpus_used` of its `offer_gpu_count` GPUs work. `best_batch` marks
     the smallest batch size that fits and lies within 5 % of the GPU's best epoch time of those that fit.
     """
@@ -99,7 +99,7 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
-    `columns` maps each of `COLUMNS` to a list of plain values; `scope` says in a paragraph what the answer covers.
+    `columns` maps each of `COLUMNS` to a list of plain values; `scope` is a paragraph on what it includes and excludes.
     """
 
     columns: dict[str, list[Any]]
@@ -212,7 +212,7 @@ def _columns(
 def _check_times(
     time_ms: _Floats, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], sizes: Sequence[int]
 ) -> None:
-    """Refuse a model's answer that is not a time."""
+    """Refuse predicted times that are not finite and above zero."""
     bad = np.argwhere(~(np.isfinite(time_ms) & (time_ms > 0)))
     if bad.size:
         gpu, size = bad[0]
@@ -237,7 +237,7 @@ def _epochs(
     rented: Sequence[Offer | None],
     fits: NDArray[np.bool_],
 ) -> dict[str, list[Any]]:
-    """Columns of the epoch, None without samples; and the recommended batch size, which follows from them."""
+    """Columns of the epoch (None without samples) and the recommended batch size."""
     samples = question.epoch_samples()
     names = {"epoch_time_s": "iteration_time_ms", "epoch_low_s": "low_ms", "epoch_high_s": "high_ms"}
     if samples is None:

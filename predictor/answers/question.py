@@ -1,4 +1,4 @@
-"""What is asked: which CNN, on which GPUs, at which batch sizes, trained how, and what is known of it already.
+"""The question: CNNs, GPUs, batch sizes, training mode, and measurements to predict from.
 
 `Question` declares every option once, with its help text and its kind; command line, REST schema, Python and bulk
 tables derive theirs from `options_of`.
@@ -67,7 +67,7 @@ __all__ = [
 
 
 RANKINGS = ("cost", "time")
-"""What a comparison can be ranked by: `total_cost_usd` or `total_time_h`."""
+"""Ranking criteria of a comparison: `total_cost_usd` or `total_time_h`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Option:
     """One option of a question, as every face declares it.
 
     `kind` is ``whole``, ``number``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and `high` bound
-    numbers, `choices` lists words. `flag` is the name on the command line where it differs from `name`; `usual` says
-    what a default of None stands for. `remote` is False where a service answers with its own.
+    numbers, `choices` lists words. `flag` is the name on the command line if it differs from `name`; `usual` describes
+    a default of None. `remote` is False if a service uses its own value.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Option:
     remote: bool = True
 
     def checked(self, value: Any) -> Any:
-        """`value` as this option holds it; text as it stands in a table's cell counts.
+        """Check `value`, or its text from a table's cell, and convert it to this option's type.
 
         Raises
         ------
@@ -206,12 +206,12 @@ ANCHOR_FIELDS = {
         ),
     )
 }
-"""What an anchor is made of: its GPU, its batch size and exactly one time."""
+"""Options of an anchor: its GPU, its batch size and exactly one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, checked when it is made.
+    """A question, checked when it is made.
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class Question:
         return cls(cnn, gpus, batch_sizes, **options)
 
     def mode_on(self, gpu: Gpu) -> Mode:
-        """How the CNN is trained on a GPU: in the precision asked for, else in what the framework does there."""
+        """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
         precision = self.precision or default_precision(gpu, self.framework)
         return Mode(
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
@@ -317,7 +317,7 @@ class Question:
         return [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]
 
     def knowledge(self) -> Knowledge:
-        """The model that answers, with the measurements and anchors of this question."""
+        """The model, with the measurements and anchors of this question."""
         model = load_model(self.model)
         anchors = tuple(
             each if isinstance(each, Anchor) else _anchor_from(dict(each), model, self)
@@ -369,7 +369,7 @@ class Plan:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
-        """The plan that some of the options by name make, and the options left."""
+        """Split options by name into a plan and the remaining options."""
         _check_names(options, {**options_of(Question), **options_of(Plan)})
         own = {name: value for name, value in options.items() if name in options_of(Plan)}
         return cls(**own), {name: value for name, value in options.items() if name not in own}
@@ -382,7 +382,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Knowledge:
-    """What answers a question: a model, anchors, and measurements of one's own."""
+    """The model, the anchors and the user's own measurements for a question."""
 
     model: Model
     given: tuple[Anchor, ...]
@@ -394,7 +394,7 @@ class Knowledge:
         return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The anchors given, and those of one's own measurements of this CNN."""
+        """The given anchors, and those from the user's own measurements of this CNN."""
         return self.given + (self.own.anchors(table, question) if self.own else ())
 
 
@@ -408,13 +408,13 @@ def load_model(model: Model | str | PathLike[str] | None) -> Model:
 
 
 def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:
-    """Find the GPUs that are meant, each able to train in `precision`.
+    """Find GPUs by name, each able to train in `precision`.
 
     Parameters
     ----------
     gpus : str, Gpu, or a sequence of them
-        Any name that `find_gpu` knows, or ``cpu:<model>``, of which operators were measured; ``"all"`` stands for
-        every GPU that has the precision.
+        Names as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` for every GPU
+        that has the precision.
     precision : str, optional
 
     Raises
@@ -506,7 +506,7 @@ def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Mod
 
     Notes
     -----
-    The overhead per epoch is a few percent, so t <- t * measured / predicted(t) settles in some steps.
+    The overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges in a few steps.
     """
     time_ms = 1000.0 * epoch_time_s / iterations
     for _ in range(50):
@@ -519,14 +519,14 @@ def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Mod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnMeasurements:
-    """A user's own measurement table: a model that knows its operators, and its whole CNNs as records."""
+    """A user's own measurement table: a model with its operators, and its whole CNNs as records."""
 
     model: Model
     targets: tuple[Mapping[Any, Any], ...]
 
     @classmethod
     def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
-        """Read a measurement table, and fit what its operators allow on top of `model`.
+        """Read a measurement table, and add layer models fitted on its operators to `model`.
 
         Raises
         ------
@@ -546,7 +546,7 @@ class OwnMeasurements:
         models = fit_layer_models(frame, model.layers)
         if not (models or targets):
             raise DataError(
-                "the measurements hold neither operators nor trained CNNs, so no answer can use them. "
+                "the measurements hold neither operators nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
         return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
@@ -594,7 +594,7 @@ def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
 
 
 def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
-    """The iteration's time as captured or not; a captured one takes the GPU's time."""
+    """Iteration time in this mode; of a captured graph, the GPU time."""
     if _known(row.get("capture"), "eager") == mode.capture:
         return float(row["iteration_time_ms"])
     busy = _known(row.get("gpu_time_ms"), None)

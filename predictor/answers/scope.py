@@ -1,4 +1,4 @@
-"""What an answer covers and what it leaves out, in sentences that go with every prediction."""
+"""The scope of an answer: what its times include and exclude, in one paragraph."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[An
         *([_COPIES] if question.framework in model.fed_frameworks else []),
         *_sources(model.card, columns["trained_on"]),
         *_epoch(question),
-        "Times do not depend on the optimizer or on autotuning: the training data does not tell them apart.",
+        "Times do not depend on the optimizer or on autotuning: the training data does not distinguish them.",
         _MEMORY[memory_estimate_validated(question.framework)],
     ]
     return " ".join(sentences)
@@ -58,7 +58,7 @@ def _epoch(question: Question) -> list[str]:
 
 
 def _sources(card: Mapping[str, Any], trained_on: Sequence[str]) -> list[str]:
-    """What the model was fitted on, and the operators measured, each where an answer comes from it."""
+    """Data behind the answer: what the model was fitted on, and the measured operators used."""
     fitted_on = str(card.get("trained_on", "unknown data"))
     used = dict.fromkeys(trained_on)
     model = f"Model: {card.get('name', 'unnamed')}, fitted on {fitted_on}."

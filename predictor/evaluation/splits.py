@@ -23,7 +23,7 @@ from predictor.operators.operators import operator_from_row, operators_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.library import LibraryMode
+    from predictor.models.layer_times.library import DeviceMode
 
 __all__ = [
     "LIBRARIES",
@@ -452,7 +452,7 @@ def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Pos
     )
 
 
-def _modes(features: pd.DataFrame) -> list[LibraryMode]:
+def _modes(features: pd.DataFrame) -> list[DeviceMode]:
     """Mode of every row, in which its operators are measured; scikit-learn is imported with it."""
     from predictor.models.layer_times.estimator import modes_of
 

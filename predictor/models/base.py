@@ -26,8 +26,8 @@ class UnfittedError(NotFittedError, SklearnNotFittedError):
 class FeatureTablePredictor(RegressorMixin, BaseEstimator):
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
-    `answer` is the time that y holds and `predict` gives; `uses_operators` says that rows of single layers may be
-    among the training rows, `uses_anchors` that `predict` takes measurements of the predicted CNNs.
+    `answer` is the quantity in y and of `predict`; with `uses_operators` the training rows may contain single layers,
+    with `uses_anchors` `predict` takes measurements of the predicted CNNs.
     """
 
     answer: ClassVar[str] = "iteration_time_ms"
@@ -44,7 +44,7 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
         return tags
 
     def _checked(self, X: Any, columns: Sequence[str]) -> pd.DataFrame:
-        """Pass X on, if it is a table that has rows, these columns, and nothing but CNNs as trained."""
+        """Return X if it is a table with rows, these columns, and rows of trained CNNs alone."""
         name = type(self).__name__
         if not isinstance(X, pd.DataFrame):
             raise SchemaError(
@@ -67,7 +67,7 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
             raise UnfittedError(f"{type(self).__name__} has not been fitted yet. Call fit(X, y) first.")
 
     def _learn_mode(self, X: pd.DataFrame, extra: tuple[str, ...] = ()) -> None:
-        """Learn the one mode of the training rows; refuse a mixture, which one law cannot describe."""
+        """Store the mode of the training rows; refuse several modes, which one model cannot fit."""
         words = mode_words(X, (*MODE_COLUMNS, *extra))
         self.mode_: dict[str, str] = {}
         for column in map(str, words):

@@ -37,7 +37,7 @@ Anchors = tuple[pd.DataFrame, ArrayLike]
 
 
 class FlopsRatio(FeatureTablePredictor):
-    """Iteration time that goes with FLOPs and against the GPU's peak rate at the row's precision.
+    """Iteration time proportional to FLOPs / the GPU's peak rate at the row's precision.
 
     Attributes
     ----------
@@ -141,7 +141,7 @@ def _refuse_unknown(table: pd.DataFrame, work: Floats) -> None:
         raise OutOfRangeError(
             f"{first['cnn']} at image size {first['image_size']} was not timed in {first['precision']}, "
             f"and has no layer table or no CNN was ({missing.sum()} such rows). Add a measurement at this "
-            "precision, or a layer_table_of that knows this CNN."
+            "precision, or a layer_table_of that has this CNN."
         )
 
 

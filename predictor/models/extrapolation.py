@@ -1,4 +1,4 @@
-"""Why an answer goes beyond what was measured: one short reason for each way in which it does."""
+"""Reasons for caution: each way in which a prediction extrapolates beyond the training data."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ from predictor.operators.work import unmeasured_share
 __all__ = ["MODE_FIELDS", "Ranges", "mode_of_words", "reasons", "shape_ranges"]
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
-"""What a word of `Ranges.modes` is made of."""
+"""Fields of a mode, joined by "|" in `Ranges.modes`."""
 
 _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
-"""Of a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the predicted time."""
+"""Interval factor for a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the
+predicted time."""
 
 _WIDENS_PER_SHARE = 2.0
-"""Added to the factor for each whole share of time in types never measured: where such operators were counted as one
-read and one write, CNNs with group norm, interpolation, clamp and means took up to 1.5 times the predicted time."""
+"""The interval factor grows by this x the share of time in operator types never measured: when such operators were
+counted as one read and one write, CNNs with group norm, interpolation, clamp and means took up to 1.5 times the
+predicted time."""
 
 _REFERENCE = ("NVIDIA H200", "amp_bf16", 32.0)
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
 _DECISIVE = ("precision", "memory_format", "xla", "autotune", "optimizer")
-_TOGETHER = ("precision", "memory_format", "xla")  # what decides kernels jointly
+_TOGETHER = ("precision", "memory_format", "xla")  # these select kernels jointly
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What the training rows covered.
+    """Ranges of the training data.
 
-    `gpu_modes` lists "gpu|framework|precision" and `modes` the `MODE_FIELDS` joined by "|" as measured, where what a
-    table does not say counts as a `Mode`'s default; `layer_types` the types of layers, `shapes` the least and greatest
-    value of each column of convolutions, `batch_size` those of the mini-batch.
+    `gpu_modes` lists "gpu|framework|precision", and `modes` the measured `MODE_FIELDS` joined by "|"; values missing
+    from a table count as a `Mode`'s defaults. `layer_types` lists the types of layers; `shapes` holds the least and
+    greatest value of each convolution column, `batch_size` those of the batch size.
     """
 
     gpus: tuple[str, ...]
@@ -55,12 +57,12 @@ class Ranges:
     batch_size: tuple[int, int]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain lists and dicts."""
+        """The fields as plain lists and dicts."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Ranges:
-        """Back from plain lists and dicts."""
+        """Read `as_json`."""
         low, high = found["batch_size"]
         return cls(
             tuple(found["gpus"]),
@@ -106,7 +108,7 @@ def reasons(
 
 
 def mode_of_words(words: Mapping[str, object]) -> str:
-    """A word of `Ranges.modes`; what is missing, None or NaN is the default of `Mode`."""
+    """An entry of `Ranges.modes`; missing values, None and NaN become the defaults of `Mode`."""
     usual = Mode()
     values = (words.get(name) for name in MODE_FIELDS)
     return "|".join(
@@ -120,20 +122,20 @@ def _of_gpu(ranges: Ranges, gpu: Gpu) -> tuple[Reason, ...]:
         return ()
     twins = _twins(ranges, gpu)
     if twins:
-        return (Reason("gpu", f"never measured, but its chip, as {twins[0]}"),)
+        return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was"),)
     if gpu.generation in ranges.generations:
-        return (Reason("gpu", "never measured, from its specifications"),)
+        return (Reason("gpu", "never measured, estimated from its specifications"),)
     return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})"),)
 
 
 def _twins(ranges: Ranges, gpu: Gpu) -> tuple[str, ...]:
-    """Measured GPUs that compute alike; the GPU itself, if it was measured."""
+    """Measured GPUs with the same chip and rates, the GPU itself included."""
     return _measured_designs(ranges.gpus).get(design_of(gpu), ())
 
 
 @lru_cache(maxsize=8)
 def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Measured GPUs by the design that they share."""
+    """Measured GPUs by chip design."""
     found: dict[str, tuple[str, ...]] = {}
     for name in gpus:
         design = design_of(find_gpu(name))
@@ -148,7 +150,7 @@ def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[Reason]:
 
 @lru_cache(maxsize=64)
 def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
-    """What was never measured in this mode on any GPU, whether its precision was, and what `capture` lacks."""
+    """Settings of this mode never measured on any GPU, whether its precision was, and reasons about `capture`."""
     measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in modes]
     with_framework = [each for each in measured if each["framework"] == mode.framework]
     if not with_framework:
@@ -169,7 +171,7 @@ def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...],
 
 
 def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
-    """What was measured, but not on this chip; nothing where the chip was not measured at all."""
+    """Settings measured on other chips alone; none if this chip was not measured at all."""
     twins = _twins(ranges, gpu)
     here = [word.split("|")[1:] for word in ranges.gpu_modes if word.split("|")[0] in twins] if twins else []
     if not here or [mode.framework, mode.precision] in here:
@@ -184,11 +186,11 @@ def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
 def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:
     if any(each["capture"] == mode.capture for each in with_framework) or mode.capture == "eager":
         return ()
-    return (Reason("capture", f"no {mode.capture} was measured, the host's time is taken as zero"),)
+    return (Reason("capture", f"{mode.capture} was never measured; the host time is taken as zero"),)
 
 
 def _said(name: str, word: str) -> str:
-    """A mode's word as people say it: ``xla`` or ``no xla`` instead of a truth value."""
+    """A setting in words: ``xla`` or ``no xla`` instead of a truth value."""
     return {"True": name, "False": f"no {name}"}.get(word, word)
 
 
@@ -211,7 +213,7 @@ def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]
 
 @lru_cache(maxsize=512)
 def _share_unmeasured(table: LayerTable) -> float:
-    """Share of a CNN's least time in types never measured, where such operators, bound by memory, weigh most."""
+    """Share of a CNN's roofline time in types never measured, where memory-bound types weigh most."""
     gpu, precision, batch_size = _REFERENCE
     return float(unmeasured_share(table, np.array([batch_size]), rates_of(find_gpu(gpu), precision))[0])
 

@@ -24,7 +24,7 @@ from predictor.models.served import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.law import LayerLaw
+    from predictor.models.layer_times.law import ClassWeights
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
@@ -38,13 +38,13 @@ __all__ = [
 
 
 def fed_frameworks_of(rows: Rows) -> tuple[str, ...]:
-    """Frameworks whose iterations copy their input in the fitted rows; answers add the copy for no other."""
+    """Frameworks whose measured iterations include the copy of the input; predictions add it for these alone."""
     copies = zip(rows.situations, rows.fed, strict=True)
     return tuple(sorted({situation.framework for situation, copied in copies if copied}))
 
 
 def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
-    """Ranges of rows of whole CNNs; `rows` are the same ones as `rows_of` reads them."""
+    """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
     distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
     tables = {id(table): table for table in whole["layer_table"]}.values()
     modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
@@ -69,8 +69,8 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     measurements : DataFrame
         A checked measurement table; weights are fitted on its targets, which are CNNs of the zoo.
     known : LayerModels, optional
-        Earlier models, which give the operators that the table lacks, and weights as priors: those of another GPU or
-        mode where there are none of the same.
+        Earlier models: they supply operators missing from the table, and prior weights, if need be those of another
+        GPU or mode.
     """
     from predictor.measurements.features import feature_table
     from predictor.models.layer_times.estimator import LayerTimes, libraries_of
@@ -94,8 +94,8 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     return [LayerModel(library, _with_noise(laws[mode], operators)) for mode, library in libraries.items()]
 
 
-def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
-    """The law, with the number of disturbed measurements in the description of its data."""
+def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
+    """The weights, with the number of disturbed measurements added to `trained_on`."""
     disturbed = disturbed_rows(operators)
     if not disturbed:
         return law
@@ -104,7 +104,7 @@ def _with_noise(law: LayerLaw, operators: pd.DataFrame) -> LayerLaw:
 
 
 def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
-    """Targets of the sources that measured operators, too: other sources' iterations hold other work."""
+    """Targets of sources that measured operators, too: iterations of other sources include other work."""
     if "source" not in targets or not len(operators):
         return targets
     same = targets[targets["source"].isin(operators["source"].unique())]
@@ -126,14 +126,14 @@ def fit_default(
     sources: Sequence[str] | None = None,
     uploaded: pd.DataFrame | None = None,
 ) -> Model:
-    """Fit the default model on the published measurements, and on what was uploaded besides.
+    """Fit the default model on the published measurements, and on an uploaded table if given.
 
     Parameters
     ----------
     published : path, optional
         As in `published_data_root`.
     sources : sequence of str, optional
-        Published data sets; those that say so (`DataSet.fitted`) by default.
+        Published data sets; by default those with `DataSet.fitted`.
     uploaded : DataFrame, optional
         A measurement table of operators, which join the libraries, and of CNNs by their zoo names.
     """
@@ -161,7 +161,7 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     Raises
     ------
     SchemaError
-        As `check_measurements`, by which the frame is checked and completed as a file is.
+        As of `check_measurements`, which also fills in missing columns.
     DataError
         If it holds no CNN on a GPU, or too few rows.
     """
@@ -242,8 +242,8 @@ def _own_measurements() -> pd.DataFrame:
 def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
     """Leave out targets of sources that measured operators, too: the weights of measured layers are fitted on these.
 
-    They are a thousand rows of one GPU, beside as many published rows of thirty. With them, intervals for unknown GPUs
-    grew from a factor of 2 to one of 3 to 4.
+    They are a thousand rows of one GPU, as many as the published rows of thirty GPUs. With them, intervals for unknown
+    GPUs grew from a factor of 2 to a factor of 3 to 4.
     """
     measured = own.loc[_of_libraries(own), "source"].unique()
     return own[~own["source"].isin(measured)].reset_index(drop=True)
@@ -286,7 +286,7 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
 
 
 def _named_hosts(whole: pd.DataFrame, offsets: dict[str, float]) -> dict[str, float]:
-    """Offsets of the hosts that a source names; the fit took the GPU's name where none is named."""
+    """Offsets of named hosts; for rows without a host the fit used the GPU's name, which is left out."""
     named = set(whole["host"].dropna().astype(str)) if "host" in whole else set()
     by_host = {key.split(": ", 1)[-1]: value for key, value in sorted(offsets.items())}
     return {host: value for host, value in by_host.items() if host in named}

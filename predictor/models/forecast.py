@@ -1,4 +1,4 @@
-"""What a model is given and gives back about iterations: measured anchors in, forecasts with reasons out."""
+"""Inputs and outputs of a model: measured anchors, forecasts, and reasons for caution."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 __all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Reason"]
 
 COVERAGE = 0.9
-"""Share of true times that an interval is meant to hold."""
+"""Intended coverage of intervals."""
 
 WIDENS = 1.25
-"""Usual factor of a reason on the half width of an interval: a judgement, not a measurement (docs/decisions/003)."""
+"""Default factor of a reason on the half width of an interval: a judgement, not a measurement (docs/decisions/003)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an answer extrapolates.
+    """A reason why a prediction extrapolates.
 
     `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, cnn), `text` says it to people, and `widens` is the factor on the half width of the interval
-    where specifications answer.
+    batch, anchor, layers, cnn), `text` explains it, and `widens` is the factor on the half width of the
+    roofline model's interval.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Reason:
 class Anchor:
     """A measured iteration of the CNN in question.
 
-    Without `image_size` it holds at the image size in question, without `precision` in the precision in question.
+    `image_size` and `precision` default to those of the prediction.
     """
 
     gpu: str
@@ -55,9 +55,9 @@ class Anchor:
 class IterationForecast:
     """Times of one iteration of a CNN on one GPU in one mode; arrays of shape (n_batches,), in ms.
 
-    `low_ms` to `high_ms` is the interval meant to hold 90 % of the true iteration times, `gpu_low_ms` to `gpu_high_ms`
-    that of the time that the GPU is busy, which `class_ms` splits by class of kernels. `extrapolates` gives the reasons
-    for caution at each batch size.
+    `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
+    GPU time; `class_ms` splits the GPU time by class of kernels or operators. `extrapolates` gives the reasons for
+    caution at each batch size.
     """
 
     iteration_time_ms: Array

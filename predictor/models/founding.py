@@ -172,7 +172,7 @@ class GpuSpecs(FeatureTablePredictor):
             cnns, shapes = (sorted({pair[i] for pair in new}) for i in (0, 1))
             raise OutOfRangeError(
                 f"{', '.join(cnns)}: convolution shapes without a column: {', '.join(shapes)}. "
-                f"{type(self).__name__} knows the {len(self.shapes_)} shapes of its training CNNs. "
+                f"{type(self).__name__} was fitted on the {len(self.shapes_)} shapes of its training CNNs. "
                 "Train it with a CNN that has these, or use a predictor that computes with shapes (roofline)."
             )
 
@@ -183,7 +183,7 @@ def _counts_by_cnn(table: pd.DataFrame, error: type[SchemaError | OutOfRangeErro
     if unknown:
         raise error(
             f"column 'layer_table' has no value for {', '.join(unknown[:5])}. "
-            "Give feature_table a layer_table_of that knows these CNNs."
+            "Give feature_table a layer_table_of that has these CNNs."
         )
     counted = {id(layers): layers for layers in table["layer_table"]}
     counts = {key: proxy_counts(layers) for key, layers in counted.items()}

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import OutOfRangeError
-from predictor.models.residuals import PARTS, Sites, covariances, krige
+from predictor.models.residuals import PARTS, Locations, covariances, gp_posterior
 
 __all__ = ["Calibration", "calibrate", "fit_variances", "interval_factor", "sites_of"]
 
@@ -44,7 +44,7 @@ class _Likelihood:
 
 
 def fit_variances(
-    sites: Sites, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
+    sites: Locations, residual: Array, names: tuple[str, ...] = PARTS, seed: int = 0
 ) -> dict[str, float]:
     """Variance of each named component, by maximum likelihood.
 
@@ -82,10 +82,11 @@ _LEVELS = (0.5, 0.8, 0.9, 0.95)
 
 @dataclass(slots=True)
 class Calibration:
-    """Variances of residual components and interval factors, by what is new to the fit.
+    """Variances of residual components and interval factors, for a GPU and for a CNN outside the training data.
 
-    `variances` maps ``gpu`` (the GPU is new) and ``cnn`` (the CNN is new) to variances by component; `factors` maps the
-    same, with ``anchored-`` in front where measurements of the CNN correct the prediction, to factors by coverage.
+    `variances` maps ``gpu`` (GPU outside the data) and ``cnn`` (CNN outside the data) to variances by component.
+    `factors` maps these keys, and ``anchored-gpu`` and ``anchored-cnn`` for predictions corrected by anchors, to
+    factors by coverage.
     """
 
     gpus: tuple[str, ...] = ()
@@ -118,14 +119,14 @@ class Calibration:
         return float(np.interp(coverage, list(levels), list(levels.values())))
 
 
-def sites_of(X: pd.DataFrame) -> Sites:
-    """Rows of a feature table as sites of residuals."""
+def sites_of(X: pd.DataFrame) -> Locations:
+    """Locations of the residuals of a feature table's rows."""
     modes = [
         X[c].astype(object).fillna("").astype(str)
         for c in ("framework", "precision", "xla", "memory_format")
         if c in X
     ]
-    return Sites(
+    return Locations(
         [find_gpu(name) for name in X["gpu"]],
         [str(name) for name in X["cnn"]],
         [int(size) for size in X["image_size"]],
@@ -135,11 +136,12 @@ def sites_of(X: pd.DataFrame) -> Sites:
 
 
 def calibrate(
-    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Sites | None = None
+    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Locations | None = None
 ) -> Calibration:
-    """Leave groups of CNNs, then of chips, out of `X` (whole CNNs alone) in turn; `predict` refits.
+    """Fit variances and factors by cross-validation: leave groups of CNNs, then of chips, out of `X` in turn.
 
-    `sites` are those of the rows of X, `sites_of(X)` by default.
+    `X` holds whole CNNs alone; `predict` refits without a group. `sites` are the locations of its rows, by default
+    `sites_of(X)`.
     """
     everywhere = sites_of(X) if sites is None else sites
     chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
@@ -167,10 +169,10 @@ class _HeldOut:
     kept_residual: Array
     residual: Array
 
-    def scores(self, sites: Sites, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
+    def scores(self, sites: Locations, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
         known = self.kept if anchored else self.kept[:0]
         residual = self.kept_residual if anchored else self.kept_residual[:0]
-        mean, variance = krige(sites.take(known), residual, sites.take(self.held_out), variances)
+        mean, variance = gp_posterior(sites.take(known), residual, sites.take(self.held_out), variances)
         return self.residual - mean, variance
 
 
@@ -180,7 +182,7 @@ def _held_out(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np
     return _HeldOut(kept, group, residual[kept], residual[group])
 
 
-def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
+def _parts(kind: str, sites: Locations) -> tuple[str, ...]:
     """Components of the residuals of new GPUs, or of new CNNs.
 
     On a new GPU the `work` component is dropped: iterations with similar work err alike on every GPU, so the error
@@ -192,7 +194,7 @@ def _parts(kind: str, sites: Sites) -> tuple[str, ...]:
 
 
 def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
-    """Deal the labels into at most four groups; none if there is only one label, which cannot be left out."""
+    """Split the labels at random into at most four groups; none if there is only one label."""
     names = np.random.default_rng(seed).permutation(sorted(set(labels)))
     if len(names) < 2:
         return []
@@ -202,7 +204,7 @@ def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
 
 
 def _completed(found: Calibration) -> Calibration:
-    """With one GPU alone, take the figures of new CNNs for new GPUs, and the reverse with one CNN alone."""
+    """With one GPU in the data, use the figures for new CNNs for new GPUs too; with one CNN, the reverse."""
     for missing, other in (("gpu", "cnn"), ("cnn", "gpu")):
         if missing not in found.variances and other in found.variances:
             found.variances[missing] = found.variances[other]

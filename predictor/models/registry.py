@@ -1,4 +1,4 @@
-"""Every predictor by name, and the methods that the service offers; an estimator is imported when it is asked for."""
+"""Every predictor by name, and the methods of a question; an estimator is imported when first used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["METHODS", "PREDICTORS", "Registered", "new_predictor"]
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """An estimator as ``module:Class`` with the parameters of this entry; `served` says that `predict` offers it."""
+    """An estimator as ``module:Class`` with its parameters; if `served`, questions may choose it as method."""
 
     estimator: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ PREDICTORS: dict[str, Registered] = {
 """docs/predictors.md says what each predictor needs and when it is the best choice."""
 
 METHODS = ("auto", *(name for name, entry in PREDICTORS.items() if entry.served))
-"""What a question may ask for as its method; ``auto`` takes the best one for what is known."""
+"""Methods of a question; ``auto`` selects the best one for the available measurements."""
 
 
 def new_predictor(name: str) -> FeatureTablePredictor:

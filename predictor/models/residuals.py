@@ -16,12 +16,12 @@ from predictor.models.forecast import Anchor, Reason
 __all__ = [
     "PARTS",
     "RUN_NOISE",
-    "Sites",
+    "Locations",
     "covariances",
     "far_anchors",
+    "gp_posterior",
     "is_of",
     "is_outlier",
-    "krige",
     "kriged",
     "layer_variances",
     "prior_variance",
@@ -30,25 +30,25 @@ __all__ = [
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
-"""Parts of a residual; each has a variance, fitted by `predictor.models.intervals`. Where sites tell their work
-there is one more, `work`."""
+"""Components of a residual; each has a variance, fitted by `predictor.models.intervals`. Locations with `work` have one
+more component, `work`."""
 
 RUN_NOISE = 1e-4
-"""Variance of ln time between runs of one training: a hundredth, squared, as careful measurements repeat."""
+"""Variance of ln time between runs of one training: careful measurements repeat within 1 %."""
 
 _WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
 _OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
-_OUTLIER = 3.0  # standard deviations beyond which a measurement of one's own is remarked on
-_BAD_CELL = 6.0  # and beyond which a residual of a table counts no more; the tails of residuals are heavy
+_OUTLIER = 3.0  # standard deviations beyond which an anchor gets a warning
+_BAD_CELL = 6.0  # standard deviations at which residuals of tables are clipped; their tails are heavy
 _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sites:
-    """Where residuals are known or asked for; all of length n. `mode` is any text that differs between modes.
+class Locations:
+    """GPU, CNN, image size, batch size and mode of n residuals. `modes` are any texts that differ between modes.
 
-    `work`, of shape (n, k) where given, says what kinds of work an iteration is made of, so that a distance of 1 is
-    far enough for two iterations on one GPU to miss the model in ways of their own.
+    `work`, of shape (n, k) or None, describes each iteration's mix of work in units of the correlation length: at a
+    distance of 1 the `work` components of two residuals on one GPU correlate by exp(-1/2).
     """
 
     gpus: Sequence[Gpu]
@@ -61,9 +61,9 @@ class Sites:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    def take(self, positions: NDArray[np.intp]) -> Sites:
-        """The sites at some positions."""
-        return Sites(
+    def take(self, positions: NDArray[np.intp]) -> Locations:
+        """The locations at these positions."""
+        return Locations(
             [self.gpus[i] for i in positions],
             [self.cnns[i] for i in positions],
             [self.image_sizes[i] for i in positions],
@@ -73,8 +73,8 @@ class Sites:
         )
 
 
-def covariances(a: Sites, b: Sites) -> dict[str, Array]:
-    """Correlation of each part (but noise) between two sets of sites, each of shape (len(a), len(b))."""
+def covariances(a: Locations, b: Locations) -> dict[str, Array]:
+    """Correlation of each part (but noise) between two sets of locations, each of shape (len(a), len(b))."""
     same_gpu = _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
     mode = np.where(_equal(a.modes, b.modes) > 0, 1.0, _OTHER_MODE)
     cnn = _equal(a.cnns, b.cnns) * mode
@@ -98,34 +98,33 @@ def covariances(a: Sites, b: Sites) -> dict[str, Array]:
     return parts
 
 
-def krige(
-    known: Sites,
+def gp_posterior(
+    known: Locations,
     residual: Array,
-    asked: Sites,
+    asked: Locations,
     variances: Mapping[str, float],
     *,
     trusted: bool = False,
 ) -> tuple[Array, Array]:
-    """Mean and variance of the residuals asked for, given known ones.
+    """Posterior mean and variance of a Gaussian process at new locations, given known residuals.
 
     Parameters
     ----------
-    known : Sites of length n
+    known : Locations of length n
     residual : ndarray, shape (n,)
-        ln(measured / model) at the known sites.
-    asked : Sites of length m
+        ln(measured / model) at the known locations.
+    asked : Locations of length m
     variances : mapping of part to variance
-        Parts left out count as zero; `noise` belongs to known and asked measurements alike.
+        Parts left out count as zero; `noise` is part of the known and of the predicted measurements.
     trusted : bool
-        Whether the known residuals are a user's own measurements of the very CNN asked about, which the answer
-        has to meet: none is clipped, and what the parts leave unexplained at a site (`noise`) is what the same
-        site shows again, but for `RUN_NOISE`. Otherwise they come from tables, whose bad cells must not count.
+        True for the user's own measurements of this CNN. They are not clipped, and at a measured (GPU, batch size)
+        the prediction equals the measurement up to run-to-run noise (`RUN_NOISE`). False for residuals of tables,
+        which are clipped at 6 standard deviations.
 
     Returns
     -------
     mean, variance : ndarray, shape (m,)
-        Where trusted residuals are larger than the variances allow, the variances are too small for this CNN,
-        and those returned are larger by the same factor.
+        If trusted residuals are larger than `variances` predict, the variance is scaled up by the same factor.
     """
     total = prior_variance(variances)
     noise = max(variances.get("noise", 0.0), 1e-6)
@@ -147,16 +146,16 @@ def krige(
 
 
 def prior_variance(variances: Mapping[str, float]) -> float:
-    """Variance of a residual about which nothing is known."""
+    """Variance of a residual without measurements to correct it: the sum over its parts."""
     return float(sum(variances.values()))
 
 
 def is_outlier(residual: float, variances: Mapping[str, float]) -> bool:
-    """Whether a residual is larger than the variances lead to expect, by far."""
+    """Whether a residual exceeds 3 standard deviations."""
     return abs(residual) > _OUTLIER * float(np.sqrt(prior_variance(variances)))
 
 
-def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
+def _combined(a: Locations, b: Locations, variances: Mapping[str, float]) -> Array:
     parts = covariances(a, b)
     total: Array = sum(
         (variances.get(name, 0.0) * part for name, part in parts.items()), np.zeros((len(a), len(b)))
@@ -164,8 +163,8 @@ def _combined(a: Sites, b: Sites, variances: Mapping[str, float]) -> Array:
     return total
 
 
-def _same_site(a: Sites, b: Sites) -> Array:
-    """1 where all that tells two measurements apart is equal, else 0."""
+def _same_site(a: Locations, b: Locations) -> Array:
+    """1 where GPU, CNN, image size, batch size and mode are equal, else 0."""
     same: Array = (
         _equal([g.name for g in a.gpus], [g.name for g in b.gpus])
         * _equal(a.cnns, b.cnns)
@@ -207,7 +206,7 @@ def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
 
 
 _LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
-"""Shares of the variance of what measured layers leave unexplained in one series, by part."""
+"""Share of each part in the residual variance of layer-times within one series."""
 
 _ITSELF = "the CNN asked about"
 
@@ -218,9 +217,9 @@ def is_of(anchor: Anchor, gpu: Gpu) -> bool:
 
 
 def layer_variances(total: float, roughness: float) -> dict[str, float]:
-    """Variances of the parts of what measured layers leave unexplained, `total` together.
+    """Split the residual variance `total` of layer-times into parts.
 
-    `roughness` is the standard deviation from one batch size to the next, which no neighbour tells.
+    `roughness`, the standard deviation from one batch size to the next, is a lower bound of the noise.
     """
     variances = {part: share * total for part, share in _LAYER_PARTS.items()}
     return variances | {"noise": max(variances["noise"], roughness**2)}
@@ -236,21 +235,22 @@ def kriged(
 ) -> tuple[Array, Array]:
     """Mean and variance of ln(truth / model) at the batch sizes, each of shape (n_batches,).
 
-    `residual` is ln(measured / model) at the anchors; at an anchor the answer is the anchor.
+    `residual` is ln(measured / model) at the anchors; at an anchor's batch size the mean equals its residual, up to
+    run-to-run noise.
     """
 
-    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Sites:
+    def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Locations:
         n = len(gpus)
-        return Sites(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
+        return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
-    return krige(known, residual, asked, variances, trusted=True)
+    return gp_posterior(known, residual, asked, variances, trusted=True)
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:
-    """Say which anchors lie further from the model than its errors explain."""
+    """Reasons for caution: anchors more than 3 standard deviations from the model."""
     return [
         Reason(
             "anchor",

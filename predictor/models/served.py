@@ -1,7 +1,7 @@
 """The served model: fitted coefficients, read from JSON, applied with numpy.
 
-The file holds numbers and text alone, no training rows and nothing executable, so that a model from anywhere
-can be loaded. `predictor.models.fit` makes it.
+The file holds numbers and text alone, no training rows and no code: loading an untrusted model is safe.
+`predictor.models.fit` makes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from predictor.models.residuals import far_anchors, is_of, kriged, prior_varianc
 from predictor.models.roofline.terms import (
     Coefficients,
     IterationParts,
-    Situation,
+    KernelContext,
     Term,
     iteration_parts,
     join_host,
@@ -49,7 +49,7 @@ FORMAT_VERSION = 2
 
 @dataclass(eq=False)
 class Model:
-    """Coefficients and what is known of their errors. Fields are as in the JSON file (datasets/README.md)."""
+    """Coefficients, error variances and interval factors; the fields of the JSON file (datasets/README.md)."""
 
     terms: dict[Term, float]
     host: dict[str, tuple[float, float]]
@@ -66,7 +66,7 @@ class Model:
 
     @cached_property
     def coefficients(self) -> Coefficients:
-        """The terms, laid out for many GPUs at once."""
+        """The terms as arrays over GPUs."""
         return Coefficients(self.terms)
 
     @classmethod
@@ -171,13 +171,13 @@ class Model:
         method: str,
         host: str | None,
     ) -> IterationForecast | Reason | None:
-        """The forecast from operators measured on this GPU; a reason why they do not answer; None without any."""
+        """The forecast from operators measured on this GPU, a reason to use specifications, or None."""
         own = [anchor for anchor in anchors if is_of(anchor, gpu)]
         layers = self._layers(gpu, mode, method, own)
         if layers is None:
             return None
         sums = layer_sums(layers.library, table, batches)
-        if method != "layer-times" and not is_cpu(gpu.name):  # of a CPU nothing else is known
+        if method != "layer-times" and not is_cpu(gpu.name):  # CPUs have no specifications to fall back on
             doubt = too_little_measured(sums)
             if doubt is not None:
                 return doubt
@@ -193,7 +193,7 @@ class Model:
         host: str | None,
         doubts: Sequence[Reason | None],
     ) -> list[IterationForecast]:
-        """Forecasts from specifications, corrected by anchors where there are any."""
+        """Forecasts by the roofline model from GPU specifications, corrected by anchors if given."""
         if not devices:
             return []
         modes = [mode for _, mode in devices]
@@ -218,7 +218,7 @@ class Model:
                 ("anchored-" if anchors else "") + ("cnn" if gpu.name in self.ranges.gpus else "gpu")
             ]
             width = factor[str(COVERAGE)] * np.sqrt(variance) * wider
-            corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+            corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
             middle, busy = total[i] * corrected, parts.device_ms[i] * corrected
             found.append(
                 IterationForecast(
@@ -239,7 +239,7 @@ class Model:
         return found
 
     def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
-        """Seconds of one epoch: iterations x (iteration time + what is spent between two, where it was measured)."""
+        """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
         between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
         seconds: Array = (
             np.asarray(iterations, dtype=float) * (np.asarray(iteration_time_ms, dtype=float) + between) / 1e3
@@ -247,7 +247,7 @@ class Model:
         return seconds
 
     def hosts(self) -> list[str]:
-        """Hosts that the training data measured by name."""
+        """Names of the hosts in the training data."""
         return sorted(self.host_offset)
 
     def _layers(self, gpu: Gpu, mode: Mode, method: str, own: Sequence[Anchor]) -> LayerModel | None:
@@ -264,7 +264,7 @@ class Model:
         return found
 
     def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
-        """What a host other than the library's takes, by the roofline model."""
+        """Host time of one iteration on another host than the library's, by the roofline model."""
         _, host_ms, _ = self._times(kernels_of(table), [(gpu, mode)], np.ones(1), host)
         return float(host_ms[0])
 
@@ -273,7 +273,7 @@ class Model:
     ) -> tuple[IterationParts, Array, Array]:
         """GPU times, (n_devices, n_batches); host times, (n_batches,); whole iterations, (n_devices, n_batches)."""
         situations = [
-            Situation(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+            KernelContext(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
             for gpu, mode in devices
         ]
         parts = iteration_parts(self.coefficients, kernels, situations, batches)

@@ -17,8 +17,8 @@ from predictor.measurements.schema import is_set
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
-from predictor.models.layer_times.law import LayerLaw, LayerSums, layer_sums
-from predictor.models.layer_times.library import OPERATOR_KEYS, LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights, OperatorTotals, layer_sums
+from predictor.models.layer_times.library import OPERATOR_KEYS, DeviceMode, OperatorLibrary
 from predictor.models.residuals import kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 from predictor.operators.operators import Operator, operator_from_row
@@ -43,20 +43,20 @@ class LayerTimes(FeatureTablePredictor):
     Parameters
     ----------
     answers : str
-        ``iteration_time_ms``, or ``gpu_time_ms``: what y holds, and what `predict` gives.
+        ``iteration_time_ms`` or ``gpu_time_ms``: the quantity in y and of `predict`.
     pull : float
-        Strength of the pull of each mode's weights to those of all modes together, and of these to 1.
+        Ridge strength: pulls each mode's weights towards those of all modes together, and these towards 1.
     trees : bool
         Whether to grow trees for shapes that were not measured; without them the neighbours' mean is taken.
     calibrate : bool
-        Whether to learn intervals, which refits the weights once per CNN.
+        Whether to fit intervals, which refits the weights once per CNN.
     random_state : int
-        Deals operators into the groups that trees are grown without, and draws each tree's features.
+        Random seed of each tree's features.
 
     Attributes
     ----------
-    libraries_ : dict of LibraryMode -> OperatorLibrary
-    laws_ : dict of LibraryMode -> LayerLaw
+    libraries_ : dict of DeviceMode -> OperatorLibrary
+    laws_ : dict of DeviceMode -> ClassWeights
 
     Notes
     -----
@@ -82,7 +82,7 @@ class LayerTimes(FeatureTablePredictor):
         self.random_state = random_state
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> LayerTimes:
-        """Build libraries of the operator rows, and fit weights on the whole CNNs; y as `answers` says.
+        """Build libraries of the operator rows, and fit weights on the whole CNNs; y holds the quantity `answers`.
 
         Raises
         ------
@@ -105,12 +105,12 @@ class LayerTimes(FeatureTablePredictor):
 
     def learn(
         self,
-        libraries: Mapping[LibraryMode, OperatorLibrary],
+        libraries: Mapping[DeviceMode, OperatorLibrary],
         frame: pd.DataFrame | None,
-        known: Mapping[LibraryMode, LayerLaw],
-    ) -> tuple[dict[LibraryMode, OperatorLibrary], dict[LibraryMode, LayerLaw]]:
-        """Grow trees for libraries, and fit their laws on whole CNNs of a feature table; `known` laws are priors."""
-        rows: dict[LibraryMode, LayerRows] = {}
+        known: Mapping[DeviceMode, ClassWeights],
+    ) -> tuple[dict[DeviceMode, OperatorLibrary], dict[DeviceMode, ClassWeights]]:
+        """Grow trees for libraries, and fit their weights on whole CNNs; `known` weights are priors."""
+        rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
         grown = {
@@ -122,8 +122,8 @@ class LayerTimes(FeatureTablePredictor):
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
 
-        `anchors` are rows of the same CNNs, and their times: they correct the sums at and near their batch sizes, on
-        the same GPU in the same mode.
+        `anchors` are rows of the same CNNs and their times in ms; they correct predictions at and near their batch
+        sizes, on the same GPU in the same mode.
 
         Raises
         ------
@@ -153,8 +153,8 @@ class LayerTimes(FeatureTablePredictor):
             }.items()
         }
 
-    def _rows_of(self, frame: pd.DataFrame, mode: LibraryMode, host: str | None) -> LayerRows:
-        """Whole CNNs of one mode with known layers; host times of machines other than the library's are left out."""
+    def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:
+        """Whole CNNs of one mode with layer tables; host times of machines other than the library's become NaN."""
         whole = frame[~_is_operator(frame) & frame["layer_table"].notna().to_numpy()]
         chosen = whole[np.array([each == mode for each in modes_of(whole)], dtype=bool)]
         busy = _numbers(chosen, "gpu_time_ms")
@@ -188,7 +188,7 @@ class LayerTimes(FeatureTablePredictor):
     def _predicted(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         times, width = np.empty(len(frame)), np.empty(len(frame))
         records: list[dict[Any, Any]] = frame.to_dict("records")
-        groups: dict[tuple[LibraryMode, object], list[int]] = {}
+        groups: dict[tuple[DeviceMode, object], list[int]] = {}
         for i, (mode, row, single) in enumerate(
             zip(modes_of(frame), records, _is_operator(frame), strict=True)
         ):
@@ -204,7 +204,7 @@ class LayerTimes(FeatureTablePredictor):
             times[places], width[places] = self._joined(law, sums, records[places[0]]), law.half_width(sums)
         return times, width
 
-    def _joined(self, law: LayerLaw, sums: LayerSums, row: Mapping[Any, Any]) -> Floats:
+    def _joined(self, law: ClassWeights, sums: OperatorTotals, row: Mapping[Any, Any]) -> Floats:
         busy = law.gpu_ms(sums)
         captured = row.get("capture") in ("graph", "static_graph")
         if self.answers == "gpu_time_ms" or captured or is_cpu(str(row["gpu"])):
@@ -217,7 +217,7 @@ class LayerTimes(FeatureTablePredictor):
             )
         return join_host(busy, np.full(busy.size, host))
 
-    def _known(self, mode: LibraryMode) -> tuple[OperatorLibrary, LayerLaw]:
+    def _known(self, mode: DeviceMode) -> tuple[OperatorLibrary, ClassWeights]:
         if mode not in self.libraries_:
             known = "; ".join(", ".join(map(str, each)) for each in self.libraries_)
             raise OutOfRangeError(
@@ -228,7 +228,7 @@ class LayerTimes(FeatureTablePredictor):
         return self.libraries_[mode], self.laws_[mode]
 
 
-def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
+def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
     """One library per GPU and mode of a measurement table's operator rows."""
     operators = frame[_is_operator(frame)]
     if "pass" in operators:
@@ -241,7 +241,7 @@ def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
     batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
     times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
     machines = operators["host"].tolist() if "host" in operators else [None] * len(operators)
-    rows: dict[LibraryMode, list[int]] = {}
+    rows: dict[DeviceMode, list[int]] = {}
     for i, mode in enumerate(modes_of(operators)):
         rows.setdefault(mode, []).append(i)
     rows = {mode: at + _of_the_same_kernels(mode, rows, measured) for mode, at in rows.items()}
@@ -252,7 +252,7 @@ def libraries_of(frame: pd.DataFrame) -> dict[LibraryMode, OperatorLibrary]:
 
 
 def _of_the_same_kernels(
-    mode: LibraryMode, rows: Mapping[LibraryMode, list[int]], measured: list[Operator]
+    mode: DeviceMode, rows: Mapping[DeviceMode, list[int]], measured: list[Operator]
 ) -> list[int]:
     """Positions of fp32 rows that are valid in TF32, or the reverse: all operators but matrix products."""
     other = mode._replace(precision=_SAME_BUT_FOR_PRODUCTS.get(mode.precision, mode.precision))
@@ -262,7 +262,7 @@ def _of_the_same_kernels(
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
-    """Operator of every row, each read once however often it was measured."""
+    """Operator of every row; equal rows share one object."""
     keys = [column for column in OPERATOR_KEYS if column in rows]
     number = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
     distinct, first = np.unique(number, return_index=True)
@@ -272,9 +272,9 @@ def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
     return [found[i] for i in np.searchsorted(distinct, number)]
 
 
-def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
-    """Library mode of every row; where a table lacks a column or value, the default."""
-    usual = LibraryMode("")
+def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
+    """GPU and mode of every row; missing columns and values get the defaults."""
+    usual = DeviceMode("")
     columns: list[list[Any]] = [frame["gpu"].astype(str).tolist()]
     for name in ("framework", "precision", "memory_format"):
         default = getattr(usual, name)
@@ -282,12 +282,12 @@ def modes_of(frame: pd.DataFrame) -> list[LibraryMode]:
         columns.append([value if isinstance(value, str) and value else default for value in values])
     columns.append(is_set(frame, "autotune").tolist())
     rows = list(zip(*columns, strict=True))
-    made = {row: LibraryMode(*row) for row in set(rows)}
+    made = {row: DeviceMode(*row) for row in set(rows)}
     return [made[row] for row in rows]
 
 
-def _series_of(frame: pd.DataFrame) -> list[tuple[LibraryMode, object, object, object]]:
-    """Series of every row, which its anchors must share: mode, CNN, image size and capture."""
+def _series_of(frame: pd.DataFrame) -> list[tuple[DeviceMode, object, object, object]]:
+    """Series of every row: mode, CNN, image size and capture. Anchors correct their own series alone."""
     captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
     return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
 
@@ -295,7 +295,7 @@ def _series_of(frame: pd.DataFrame) -> list[tuple[LibraryMode, object, object, o
 def _between(
     known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
 ) -> tuple[Floats, Floats]:
-    """Mean and variance of ln(truth / sum) at batch sizes of one series, from those measured."""
+    """Mean and variance of ln(truth / prediction) at the batch sizes of one series, given its anchors."""
     gpu = device_of(str(known["gpu"].iloc[0]))
     anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
     variances = layer_variances(deviation**2, roughness)
@@ -319,7 +319,7 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
 def _table_of(row: Mapping[Any, Any]) -> object:
     if row["layer_table"] is None or row["layer_table"] != row["layer_table"]:
         raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, from which its operators are known. "
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its operators are unknown. "
             "Give its layers as a CSV file, or leave the row out."
         )
     return row["layer_table"]

@@ -1,7 +1,7 @@
-"""Operator libraries with their laws in files: what lets serving answer from measured layers at once.
+"""Operator libraries and their fitted weights in files, for predictions without the measurement table.
 
-A model file `NAME.json` has them beside it, in the folder `NAME_operators`, one compressed JSON per GPU and
-mode, read when first asked for.
+They lie beside a model file `NAME.json`, in the folder `NAME_operators`: one compressed JSON per GPU and mode, read
+when first needed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
-from predictor.models.layer_times.law import LayerLaw
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import Operator
 
 __all__ = ["LayerModel", "LayerModels", "library_mode"]
@@ -32,19 +32,21 @@ __all__ = ["LayerModel", "LayerModels", "library_mode"]
 FORMAT_VERSION = 1
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
-_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # measured alone: once
+_STORED = tuple(
+    entry for entry in fields(Operator) if entry.name != "repeats"
+)  # an operator measured alone runs once
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerModel:
-    """One library with its law."""
+    """One operator library with its fitted weights."""
 
     library: OperatorLibrary
-    law: LayerLaw
+    law: ClassWeights
 
     def save(self, folder: Path) -> Path:
-        """Write the file of this GPU and mode; whoever reads it meanwhile sees the old one or this one."""
+        """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one."""
         expected = self.library.expected
         written = {
             "format_version": FORMAT_VERSION,
@@ -67,7 +69,7 @@ class LayerModel:
 
     @classmethod
     def load(cls, path: Path) -> LayerModel:
-        """Read such a file.
+        """Read the file of one GPU and mode.
 
         Raises
         ------
@@ -90,18 +92,18 @@ class LayerModel:
 
 @dataclass(slots=True, eq=False)
 class LayerModels:
-    """Layer models by GPU and mode: those given, then those of a folder."""
+    """Layer models by GPU and mode: those in `given` first, then those in `folder`."""
 
     folder: Path | None = None
-    given: dict[LibraryMode, LayerModel] = field(default_factory=dict)
+    given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
 
     @classmethod
     def beside(cls, model_file: Path) -> LayerModels:
-        """Those that belong to a model file."""
+        """The layer models in the folder beside a model file."""
         return cls(_folder_of(model_file))
 
-    def find(self, mode: LibraryMode) -> LayerModel | None:
-        """The layer model of this GPU and mode; None if nobody measured its operators."""
+    def find(self, mode: DeviceMode) -> LayerModel | None:
+        """The layer model of this GPU and mode; None if its operators were not measured."""
         if mode in self.given:
             return self.given[mode]
         path = self.folder / _file_name(mode) if self.folder is not None else None
@@ -109,12 +111,12 @@ class LayerModels:
             return None
         return _load(str(path), path.stat().st_mtime_ns)
 
-    def nearest_law(self, mode: LibraryMode) -> LayerLaw | None:
-        """The law of this mode, else one borrowed from the mode most like it; None if there is none.
+    def nearest_law(self, mode: DeviceMode) -> ClassWeights | None:
+        """The weights of this mode, else those of the most similar mode; None if there is none.
 
-        Only modes of the same framework are like it, and CPUs are not like GPUs. How an operator alone differs from
-        one in a CNN is the framework's doing more than the GPU's: weights of another precision and memory format
-        came nearer to whole CNNs on an H200 than weights of 1 did.
+        Only modes of the same framework qualify, and CPUs and GPUs never share weights. The framework decides more
+        than the GPU how an operator in a CNN differs from one alone: on an H200, weights of another precision and
+        memory format predicted whole CNNs better than weights of 1.
         """
         found = self.find(mode)
         if found is not None:
@@ -128,11 +130,11 @@ class LayerModels:
         return model.law.borrowed(" ".join(model.library.mode[:4]))
 
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
-        """Those, and these before them."""
+        """These layer models with `models` added, which take precedence."""
         return LayerModels(self.folder, self.given | {model.library.mode: model for model in models})
 
     def save(self, model_file: Path) -> list[Path]:
-        """Write all of them into the folder of a model file; where they lie there already, those that were given."""
+        """Write all into the folder beside a model file; files already there are left as they are, but for `given`."""
         folder = _folder_of(model_file)
         given = {_file_name(mode) for mode in self.given}
         others = [path for path in self._files() if path.name not in given and path.parent != folder]
@@ -148,7 +150,7 @@ class LayerModels:
         return [folder / path.name for path in others] + [model.save(folder) for model in self.given.values()]
 
     def modes(self) -> list[str]:
-        """File names, without endings, of what there is: for messages."""
+        """File names without endings, for messages."""
         names = {_file_name(mode) for mode in self.given} | {path.name for path in self._files()}
         return sorted(name.removesuffix(".json.gz") for name in names)
 
@@ -158,12 +160,12 @@ class LayerModels:
         )
 
 
-def library_mode(gpu: Gpu, mode: Mode) -> LibraryMode:
-    """Which library a question needs."""
-    return LibraryMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
+def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
+    """GPU and mode of the library that a prediction needs."""
+    return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 
-def _alike(one: LibraryMode, other: LibraryMode) -> bool:
+def _alike(one: DeviceMode, other: DeviceMode) -> bool:
     return one.framework == other.framework and is_cpu(one.gpu) == is_cpu(other.gpu)
 
 
@@ -171,7 +173,7 @@ def _folder_of(model_file: Path) -> Path:
     return model_file.with_name(f"{model_file.stem}_operators")
 
 
-def _file_name(mode: LibraryMode) -> str:
+def _file_name(mode: DeviceMode) -> str:
     words = [*mode[:4], *(["autotune"] if mode.autotune else [])]
     return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
 
@@ -203,9 +205,9 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
     expected = found["expected"]
     if expected is not None:
         expected = np.array(expected, dtype=float).reshape(log_ms.shape)
-    mode = LibraryMode(**found["mode"])
+    mode = DeviceMode(**found["mode"])
     library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
-    return LayerModel(library, LayerLaw.from_json(found["law"]))
+    return LayerModel(library, ClassWeights.from_json(found["law"]))
 
 
 def _check_columns(columns: list[list[Any]]) -> None:

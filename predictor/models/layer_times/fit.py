@@ -20,12 +20,12 @@ from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest
 from predictor.models.layer_times.law import (
     CLASSES,
     SIZES,
-    LayerLaw,
-    LayerSums,
+    ClassWeights,
+    OperatorTotals,
     counted_operators,
     layer_sums,
 )
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 
@@ -37,12 +37,12 @@ _COVERAGE = 0.9
 _Z = NormalDist().inv_cdf(0.5 + _COVERAGE / 2)
 _ERROR, _ERROR_UNMEASURED = 0.02, 0.10  # relative error of a sum of measured, and of interpolated operators
 _HUBER, _ROUNDS = 2.0, 8
-_FEW = 0.2  # share of the time that was not measured, below which a CNN's layers count as measured
-_LEAST_SPREAD = 0.005  # GPU times repeat no better from one machine to another
+_FEW = 0.2  # a CNN counts as measured if less than this share of its time is interpolated
+_LEAST_SPREAD = 0.005  # GPU times differ by this between machines
 _HOST_ERROR = 0.1  # of a host's time: repeats of one command differ by 4 % in the median, by 21 % at most
 _HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
-_LEAST_HOST_SPREAD = 0.1  # runs of one command differ by that: nine in ten within 9 %
-_LEAST_CNNS = 3  # to leave out in turn, for intervals
+_LEAST_HOST_SPREAD = 0.1  # 90 % of repeated runs of one command differ by less than 9 %
+_LEAST_CNNS = 3  # needed for intervals by leaving each CNN out in turn
 # Prior standard deviations: class weights have mean 1 and deviation 1, all others mean 0.
 _OPERATOR_MS, _ITERATION_MS = 0.002, 0.1
 _OF_SIZE = 2.0
@@ -53,7 +53,7 @@ _N_COLUMNS = len(CLASSES) + _N_SIZES + 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerRows:
-    """Whole CNNs measured in one mode: of each row its layers, batch size, GPU time and host time (NaN: unknown)."""
+    """Whole CNNs measured in one mode: layer table, batch size, GPU time and host time of each row (NaN: unknown)."""
 
     tables: list[LayerTable]
     batch_sizes: Array
@@ -74,7 +74,7 @@ class LayerRows:
 class _Design:
     """Class sums of all rows, (n_rows, n_columns), beside the measured times; `cnn` names each row's CNN.
 
-    `host_parts` (n_rows, 2, 3) is `LayerSums.host_parts`, with sums of gradients among other operators and apart;
+    `host_parts` (n_rows, 2, 3) is `OperatorTotals.host_parts` without and with gradient sums apart;
     `unmeasured` is the share of a row's time that comes from interpolated operators.
     """
 
@@ -90,20 +90,20 @@ class _Design:
 
 
 def fit_laws(
-    libraries: Mapping[LibraryMode, OperatorLibrary],
-    rows: Mapping[LibraryMode, LayerRows],
-    known: Mapping[LibraryMode, LayerLaw],
+    libraries: Mapping[DeviceMode, OperatorLibrary],
+    rows: Mapping[DeviceMode, LayerRows],
+    known: Mapping[DeviceMode, ClassWeights],
     pull: float,
     *,
     calibrate: bool,
-) -> dict[LibraryMode, LayerLaw]:
+) -> dict[DeviceMode, ClassWeights]:
     """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
 
     A mode without targets gets its prior.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
-    together = _fitted(_joined(list(designs.values())), LayerLaw(), pull) if designs else LayerLaw()
-    laws: dict[LibraryMode, LayerLaw] = {}
+    together = _fitted(_joined(list(designs.values())), ClassWeights(), pull) if designs else ClassWeights()
+    laws: dict[DeviceMode, ClassWeights] = {}
     for mode, library in libraries.items():
         prior = known.get(mode, together)
         if mode not in designs or not designs[mode].gpu_ms.size:
@@ -128,12 +128,12 @@ def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
 
 
 @lru_cache(maxsize=2048)
-def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> LayerSums:
+def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float, ...]) -> OperatorTotals:
     """`layer_sums`, cached: leaving CNNs out in turn needs the same sums again and again."""
     return layer_sums(library, table, np.array(batch_sizes))
 
 
-def _columns(sums: LayerSums) -> Array:
+def _columns(sums: OperatorTotals) -> Array:
     extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
     joined: Array = np.concatenate([sums.class_ms, sums.size_ms, extra]).T
     return joined
@@ -143,7 +143,7 @@ def _joined(designs: list[_Design]) -> _Design:
     return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
 
 
-def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
+def _fitted(design: _Design, prior: ClassWeights, pull: float) -> ClassWeights:
     if not design.gpu_ms.size:
         return prior
     of_size = np.full(_N_SIZES, _OF_SIZE)
@@ -163,12 +163,12 @@ def _fitted(design: _Design, prior: LayerLaw, pull: float) -> LayerLaw:
 
 
 def _robust(design: _Design, held: Array, expected: Array) -> Array:
-    """Bounded weights of least relative error; rows that are off by far more than their error count less.
+    """Weights of least relative error, bounded from below; outlying rows are down-weighted.
 
     Notes
     -----
-    Iteratively reweighted least squares with Huber's weights, so that an algorithm switch at one batch size does not
-    bend the weights of all others.
+    Iteratively reweighted least squares with Huber's weights: a switch of algorithm at one batch size barely changes
+    the fit at the others.
     """
     from scipy.optimize import nnls
 
@@ -186,12 +186,12 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     return np.asarray(solved, dtype=float)
 
 
-def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
+def _with_host(prior: ClassWeights, design: _Design) -> ClassWeights:
     """Fit the weight of the operators' host times, the host time per operator and per iteration.
 
     Notes
     -----
-    Leaving each CNN out in turn decides whether sums of gradients count like other operators.
+    Cross-validation over CNNs decides whether gradient sums are weighted like other operators.
     """
     known = design.rows(np.isfinite(design.host_ms))
     if not known.host_ms.size:
@@ -216,13 +216,13 @@ def _with_host(prior: LayerLaw, design: _Design) -> LayerLaw:
 
 
 def _host_columns(design: _Design, *, apart: bool) -> tuple[Array, Array]:
-    """Columns of the three host weights, and the time that is added without a weight."""
+    """Columns of the three host weights, and the host time that is added unweighted."""
     own, added, n = design.host_parts[:, int(apart)].T
     return np.column_stack([np.nan_to_num(own), n, np.ones(len(n))]), added
 
 
 def _host_weights(design: _Design, *, apart: bool) -> Array:
-    """Non-negative host weights of least relative error; outliers (a full launch queue) count less."""
+    """Non-negative host weights of least relative error; outliers (a full launch queue) are down-weighted."""
     from scipy.optimize import nnls
 
     columns, added = _host_columns(design, apart=apart)
@@ -240,9 +240,14 @@ def _host_weights(design: _Design, *, apart: bool) -> Array:
 
 
 def _calibrated(
-    law: LayerLaw, design: _Design, library: OperatorLibrary, rows: LayerRows, prior: LayerLaw, pull: float
-) -> LayerLaw:
-    """Half widths from leaving each CNN out in turn: once with, and once without the operators that it alone has."""
+    law: ClassWeights,
+    design: _Design,
+    library: OperatorLibrary,
+    rows: LayerRows,
+    prior: ClassWeights,
+    pull: float,
+) -> ClassWeights:
+    """Half widths by leaving each CNN out in turn, with and without the operators that occur in it alone."""
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:
         return law
@@ -266,7 +271,7 @@ def _calibrated(
                 jumps[bool(sums.unmeasured().mean() < _FEW)] += _jumps(known.batch_sizes[at], error)
                 hosts += _host_errors(known.host_ms[at], left.host_ms(sums))
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
-    # CNNs whose operators were measured come first: errors of interpolated ones are alike at all batch sizes, or wild.
+    # Measured CNNs first: errors of interpolated operators are either equal at all batch sizes or erratic.
     chosen = jumps[True] or jumps[False]
     rough = _quantile(chosen) / _Z if chosen else law.roughness
     near = spread + unmeasured
@@ -293,7 +298,7 @@ def _jumps(batch_sizes: Array, error: Array) -> list[float]:
 
 
 def _half_widths(missed: Array) -> tuple[float, float, float]:
-    """Half width where all operators were measured, and what interpolated and extrapolated shares add to it.
+    """Half width with all operators measured, and its increase by the interpolated and extrapolated shares.
 
     `missed` has the columns error, interpolated share, extrapolated share. Quantile regression, scaled by the
     conformal quantile of error / width.
@@ -326,7 +331,7 @@ def _finite(rows: LayerRows) -> tuple[list[LayerTable], Array, Array, Array]:
 
 
 def own_operators(rows: LayerRows) -> dict[Operator, str]:
-    """Operators that occur in one CNN alone, with that CNN's name."""
+    """Operators that occur in only one CNN, mapped to its name."""
     having: dict[Operator, set[str]] = {}
     for table, _ in rows.groups():
         for operator in counted_operators(table)[0]:
@@ -341,23 +346,23 @@ def _quantile(errors: list[float]) -> float:
     return float(ordered[min(rank, len(ordered)) - 1])
 
 
-_LEAST_OPERATORS = 60  # to grow trees on; fewer are interpolated by neighbours alone
+_LEAST_OPERATORS = 60  # needed to grow trees; fewer are interpolated by neighbours alone
 _N_GROUPS = 3
 _N_TREES, _RATE, _LEAVES, _LEAST_ROWS, _FEATURES = 60, 0.2, 64, 3, 0.3
-_CACHED = 48  # libraries: leaving CNNs out in turn mostly leaves the same operators
+_CACHED = 48  # libraries; folds that leave a CNN out mostly share their operators
 
 _cache: OrderedDict[bytes, OperatorLibrary] = OrderedDict()
 _lock = Lock()
 
 
 def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
-    """The library with trees, one forest of convolutions and one of all else, where it has enough of them.
+    """The library with a forest for convolutions and one for all other operators, each if it has 60 or more.
 
     Parameters
     ----------
     library : OperatorLibrary
     seed : int
-        Draws what each tree sees.
+        Random seed of each tree's features.
     """
     key = _fingerprint(library, seed)
     with _lock:
@@ -399,12 +404,12 @@ def _with_forests(library: OperatorLibrary, seed: int) -> OperatorLibrary:
 
 
 def _groups(operators: tuple[Operator, ...]) -> NDArray[np.intp]:
-    """Group of each operator, by its name alone, so that it does not depend on the rest of the library."""
+    """Cross-fitting group of each operator: a hash of its name, independent of the rest of the library."""
     return np.array([crc32(each.name.encode()) % _N_GROUPS for each in operators], dtype=np.intp)
 
 
 def _cross_fitted(features: Array, ratio: Array, group: NDArray[np.intp], seed: int) -> tuple[Forest, Array]:
-    """Mean of forests that each leave a group out, and each operator's prediction by the forest that left it out."""
+    """Mean of forests that each leave a group out, and out-of-fold predictions of each operator."""
     expected = np.full(ratio.shape, np.nan)
     forests: list[Forest] = []
     for number in range(_N_GROUPS):

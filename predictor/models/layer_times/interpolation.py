@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 N_TILE_COLUMNS = 17
 
 _TILE_ROWS, _TILE_COLUMNS = 128, 64
-_USUAL_SM_COUNT = 128  # for devices whose number is unknown; it scales waves alone
+_USUAL_SM_COUNT = 128  # for devices whose count is unknown; it only scales waves
 _NOT_FEATURES = 5  # first values of `_sizes`, from which tiles are counted
 _CHANNELS_DIVIDE, _MAPS_DIVIDE = 6, 4  # kernels do not distinguish sizes by higher powers of two
 
@@ -103,7 +103,7 @@ def _sizes(operator: Operator) -> tuple[float, ...]:
 
 
 def _twos(number: int, most: int) -> int:
-    """How often a number divides by two, at most `most` times."""
+    """Exponent of two in a number, at most `most`."""
     return min(most, (number & -number).bit_length() - 1)
 
 
@@ -112,7 +112,7 @@ _ROUNDING = 1e-9  # of ln of a batch size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Batch sizes at which operators were measured: `at` is ln of them all, ascending.
+    """Batch sizes at which operators were measured; `at` holds the ln of all, ascending.
 
     `patterns` (n_patterns, n_batches) are the distinct sets of measured batch sizes, `member` (n_operators,) the
     number of each operator's set.
@@ -124,7 +124,7 @@ class Curves:
 
     @classmethod
     def of(cls, batch_sizes: Array, known: NDArray[np.bool_]) -> Curves:
-        """Curves of operators that are `known`, (n_operators, n_batches), at these batch sizes."""
+        """Curves of operators; `known` (n_operators, n_batches) marks the measured batch sizes."""
         number: dict[bytes, int] = {}
         member = [number.setdefault(each.tobytes(), len(number)) for each in np.packbits(known, axis=1)]
         found = np.array(member, dtype=np.intp)
@@ -140,8 +140,8 @@ class Curves:
     ) -> tuple[Array, NDArray[np.bool_]]:
         """Values of some operators at these batch sizes, and whether these lie beyond the measured ones.
 
-        `values` (n_rows, n_batches) holds the measured ones. A curve is constant beyond its ends, and 0 for an
-        operator that was never measured.
+        `values` (n_rows, n_batches) holds the measured values. A curve is constant beyond its ends; it is 0 for an
+        operator without measurements.
         """
         asked, member = np.log(batch_sizes), self.member[rows]
         found = np.zeros((rows.size, asked.size))
@@ -176,7 +176,7 @@ def needed(at: Array, asked: Array) -> NDArray[np.intp]:
 
 N_NEIGHBOURS = 12
 FAR = 2.0
-"""Distance beyond which the nearest shape is no neighbour: two doublings of one size, scaled by `_SCALES`."""
+"""Distance above which the nearest shape counts as far: two doublings of one size, scaled by `_SCALES`."""
 
 _POWER = 2.0
 _REACH = 1.5  # distance at which a neighbour's residual is shrunk by half
@@ -226,7 +226,7 @@ class Neighbourhood:
         return found
 
     def shrunk(self, rows: Sequence[int], values: Array) -> Array:
-        """Mean of the library's `values` over the neighbours of some operators, shrunk to 0 where these are far."""
+        """Weighted mean of `values` over the neighbours, multiplied by `closeness`: 0 for far neighbours."""
         near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
         found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near
         return found
@@ -246,7 +246,7 @@ class KnownShapes:
         return cls(operators, _by_type(operators))
 
     def of_rows(self, kept: NDArray[np.bool_]) -> KnownShapes:
-        """Those of some operators alone."""
+        """Shapes of the kept operators."""
         moved = np.cumsum(kept) - 1
         found = KnownShapes([each for each, keep in zip(self.operators, kept, strict=True) if keep], {})
         for type_, rows in self.positions.items():
@@ -405,7 +405,7 @@ class Forest:
             "start": self.start,
             "roots": self.roots.tolist(),
             "feature": self.feature.tolist(),
-            "threshold": self.threshold.tolist(),  # in full: rows lie on thresholds, or next to them
+            "threshold": self.threshold.tolist(),  # unrounded: rows lie on thresholds or next to them
             "left": self.left.tolist(),
             "right": self.right.tolist(),
             "value": [round(each, _DIGITS) for each in self.value.tolist()],
@@ -413,7 +413,7 @@ class Forest:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Forest:
-        """Read `as_json`; ValueError where the numbers are no forest of these features."""
+        """Read `as_json`; ValueError if the numbers do not describe a forest of these features."""
         whole = {
             name: np.array(found[name], dtype=np.int32) for name in ("roots", "feature", "left", "right")
         }

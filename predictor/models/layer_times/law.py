@@ -23,37 +23,38 @@ from predictor.operators.work import (
     operator_class,
 )
 
-__all__ = ["CLASSES", "SIZED", "SIZES", "LayerLaw", "LayerSums", "counted_operators", "layer_sums"]
+__all__ = ["CLASSES", "SIZED", "SIZES", "ClassWeights", "OperatorTotals", "counted_operators", "layer_sums"]
 
 Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
-"""Classes of operators, each with a weight."""
+"""Operator classes; each has a weight."""
 
 SIZES = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0)
-"""Sizes of operators: log2 of the bytes moved over the L2 cache. All but the last have a weight, added to the class's.
+"""Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the class's.
 
-An operator of a few kilobytes takes longer between others than alone, again and again; one whose input the L2 cache
-still holds takes less; a large one takes the same."""
+Inside a CNN, an operator of a few kilobytes takes longer than measured alone, one whose input is still in the L2 cache
+takes less, and a large one takes the same."""
 
 SIZED = np.array([name not in ("optimizer", "loss") for name in CLASSES], dtype=float)
-"""Classes to which these weights apply: nothing that ran just before wrote what an optimizer step reads."""
+"""Operator classes whose time depends on size. The optimizer and the loss are excluded: their inputs are never still in
+the L2 cache."""
 
 _BORROWED = 0.05
-"""Of ln time, how unsure weights of another mode are beside one's own: a few times what they differed by on an H200."""
+"""Standard uncertainty of ln time added for weights of another mode: a few times their difference on an H200."""
 
 _UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayerSums:
-    """Times of one CNN's operators, added up; arrays over batch sizes.
+class OperatorTotals:
+    """Summed times of one CNN's operators, in ms; arrays over batch sizes.
 
-    `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes counts to both, by how
-    near it is to each. `host_ms` is the host's time for all operators (NaN if the library
-    has none), `n_operators` how many run. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the
-    time, (n_batches,), that is known only so well; `named` gives the operators behind all but `NEAR`. Of `host_ms` and
-    `n_operators`, `gradient_host_ms` and `n_gradients` are sums of gradients, which the backward pass alone runs.
+    `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
+    linear interpolation. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their
+    number. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the time, (n_batches,), of operators
+    with that support; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and
+    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
     """
 
     sized_ms: Array
@@ -72,21 +73,21 @@ class LayerSums:
 
     @property
     def size_ms(self) -> Array:
-        """Times by size alone of the classes and sizes that have such weights, (len(SIZES) - 1, n_batches)."""
+        """Times by size, summed over the classes that have size weights, (len(SIZES) - 1, n_batches)."""
         added: Array = np.tensordot(SIZED, self.sized_ms[:, :-1], axes=1)
         return added
 
     def unmeasured(self) -> Array:
-        """Share of the time, (n_batches,), of operators that were not measured themselves."""
+        """Share of the time, (n_batches,), in interpolated or extrapolated operators."""
         return sum(self.shares.values(), np.zeros(self.sized_ms.shape[2]))
 
     def strange(self) -> Array:
-        """Share of the time of operators like which nothing was measured; half of what lies beyond batch sizes."""
+        """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
         found: Array = self.shares[FARAWAY] + self.shares[BEYOND] / 2
         return found
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
-        """Host time of operators, that of sums of gradients if they count `apart`, and how many operators are left."""
+        """Host time of the operators, of gradient sums (0 unless `apart`), and the number of the former operators."""
         if not apart or not math.isfinite(self.gradient_host_ms):
             return self.host_ms, 0.0, self.n_operators
         return (
@@ -105,17 +106,18 @@ class LayerSums:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerLaw:
+class ClassWeights:
     """Weights of one mode: GPU time = sum of weight x time + `operator_ms` x operators + `iteration_ms`.
 
     An operator's weight is that of its class, in `weights`, plus that of its size, in `size_weights` at `SIZES`.
 
-    Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`; where
-    `gradients_apart`, sums of gradients, which no layer's code launches, take their own time and no more. `spread` and
-    `spread_near` are half widths of ln(measured / predicted) that hold 90 % of unseen CNNs: where all its operators
-    were measured, and where none was; `spread_strange` is what operators add like which nothing was measured;
-    `host_spread` is the half width of the host's time. `roughness` is the standard deviation of that logarithm from
-    one batch size to the next, which measurements of the CNN at others do not take away.
+    Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`; with
+    `gradients_apart`, sums of gradients, which no layer's code launches, enter with their measured time, unweighted.
+
+    `spread` and `spread_near` are 90 % half widths of ln(measured / predicted) for unseen CNNs: with all operators
+    measured, and with all interpolated. `spread_strange` is added in proportion to the time in shapes far from all
+    measured; `host_spread` is the half width of the host time. `roughness` is the standard deviation of
+    ln(measured / predicted) from one batch size to the next, which anchors at other batch sizes cannot reduce.
     """
 
     weights: dict[str, float] = field(default_factory=dict)
@@ -133,54 +135,54 @@ class LayerLaw:
     gradients_apart: bool = False
     size_weights: tuple[float, ...] = (0.0,) * (len(SIZES) - 1)
 
-    def gpu_ms(self, sums: LayerSums) -> Array:
-        """Time that the GPU is busy in one iteration."""
+    def gpu_ms(self, sums: OperatorTotals) -> Array:
+        """GPU time of one iteration, in ms, (n_batches,)."""
         weighted = sum(self._weighted(sums), np.zeros(sums.sized_ms.shape[2]))
         busy: Array = weighted + self.operator_ms * sums.n_operators + self.iteration_ms
         return busy
 
-    def class_ms(self, sums: LayerSums) -> dict[str, Array]:
-        """The same, split by class."""
+    def class_ms(self, sums: OperatorTotals) -> dict[str, Array]:
+        """GPU time by operator class; classes without operators are left out."""
         split = zip(CLASSES, self._weighted(sums), strict=True)
         return {name: ms for name, ms in split if ms.any()}
 
-    def host_ms(self, sums: LayerSums) -> float:
-        """Time that the host needs to enqueue one iteration; NaN if the library has no host times."""
+    def host_ms(self, sums: OperatorTotals) -> float:
+        """Host time to enqueue one iteration, in ms; NaN if the library has no host times."""
         own_ms, apart_ms, n = sums.host_parts(apart=self.gradients_apart)
         own = self.host_weight * own_ms if self.host_weight else 0.0
         return own + apart_ms + self.host_operator_ms * n + self.host_iteration_ms
 
-    def _weighted(self, sums: LayerSums) -> Array:
+    def _weighted(self, sums: OperatorTotals) -> Array:
         """Times of the classes in an iteration, (len(CLASSES), n_batches)."""
         weights = np.array([self.weights.get(name, 1.0) for name in CLASSES])
         factors = weights[:, None] + SIZED[:, None] * np.array([*self.size_weights, 0.0])
         weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
         return weighted
 
-    def half_width(self, sums: LayerSums, host_share: Array | float = 0.0) -> Array:
-        """Half width of the interval of ln time, wider by the share of GPU time that was not measured.
+    def half_width(self, sums: OperatorTotals, host_share: Array | float = 0.0) -> Array:
+        """90 % half width of ln time; it grows with the share of GPU time that was not measured.
 
-        `host_share` is how much of a change of the host's time changes the iteration: 0 where the GPU is busy.
+        `host_share` is d ln(iteration time) / d ln(host time): 0 where the GPU time alone decides.
         """
         near = (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
         busy = self.spread + near + self.spread_strange * sums.strange() + sums.shares[UNKNOWN]
         width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
 
-    def borrowed(self, lender: str) -> LayerLaw:
-        """These weights for another mode or GPU, where they are less sure; `lender` says whose they are."""
+    def borrowed(self, lender: str) -> ClassWeights:
+        """These weights for another mode or GPU, with wider intervals; `lender` names their origin."""
         near, far = (math.hypot(spread, _BORROWED) for spread in (self.spread, self.spread_near))
         return replace(
             self, spread=near, spread_near=far, trained_on=f"weights of {lender} ({self.trained_on})"
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers and text."""
+        """The fields as plain numbers and text."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> LayerLaw:
-        """Back from plain numbers and text; ValueError or TypeError where something else is among them."""
+    def from_json(cls, found: Mapping[str, Any]) -> ClassWeights:
+        """Read `as_json`; ValueError or TypeError for a value of another kind."""
         law = cls(**{**found, "size_weights": tuple(found.get("size_weights", cls().size_weights))})
         numbers = [*law.weights.values(), *law.size_weights]
         numbers += [value for value in found.values() if not isinstance(value, str | Mapping | list | tuple)]
@@ -191,13 +193,13 @@ class LayerLaw:
         return law
 
 
-def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> LayerSums:
+def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
     """Add up a CNN's operators by class.
 
     Raises
     ------
     SchemaError
-        If an operator's time cannot even be estimated; the message names it.
+        If an operator lacks the shape from which its work is computed; the message names it.
     """
     operators, counts = counted_operators(table)
     times = library.times(operators, batch_sizes)
@@ -207,7 +209,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     np.add.at(sized, class_of, weighted[:, :, None] * _size_shares(library, operators, batch_sizes))
     total = weighted.sum(axis=0)
     gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
-    return LayerSums(
+    return OperatorTotals(
         sized.transpose(0, 2, 1),
         float(counts @ times.host_ms),
         float(counts.sum()),
@@ -227,7 +229,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
 
 
 def _size_shares(library: OperatorLibrary, operators: Sequence[Operator], batch_sizes: Array) -> Array:
-    """How much each operator counts to each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
+    """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
     cache, rates = (
         device_cache_bytes(library.mode.gpu),
         device_rates(library.mode.gpu, library.mode.precision),
@@ -241,7 +243,7 @@ def _size_shares(library: OperatorLibrary, operators: Sequence[Operator], batch_
 
 @lru_cache(maxsize=256)
 def counted_operators(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
-    """Operators of a CNN, each once, and how often each runs; remembered."""
+    """Distinct operators of a CNN and how often each runs; cached."""
     counted = operators_of(table)
     return tuple(counted), np.array(list(counted.values()), dtype=float)
 
@@ -252,8 +254,8 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
         return Reason(word, f"{', '.join(names)} never measured on this GPU in this mode")
     some = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
     if word == "shape":
-        return Reason(word, f"nothing like {some} was measured")
-    return Reason(word, f"{some} beyond the batch sizes measured")
+        return Reason(word, f"no measured operator has a shape near that of {some}")
+    return Reason(word, f"{some} beyond the measured batch sizes")
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The operator library: operators measured on one GPU in one mode, and times of others interpolated from them.
 
-A measured operator's time is used as it is; for others time over roofline is interpolated, which varies a hundredth
-of what time does. Values that follow from a library's operators alone are computed once and cached.
+A measured operator's time is used unchanged; for others time / roofline is interpolated, which varies a hundred times
+less than time. Values that follow from a library's operators alone are computed once and cached.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "NEAR",
     "OPERATOR_KEYS",
     "UNKNOWN",
-    "LibraryMode",
+    "DeviceMode",
     "OperatorLibrary",
     "OperatorTimes",
 ]
@@ -45,11 +45,11 @@ __all__ = [
 Array = NDArray[np.float64]
 
 MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
-"""Where a time comes from: measured (at this batch size or at two around it), interpolated from near shapes, beyond the
-measured batch sizes, from far shapes, of a type that was never measured."""
+"""Support of a time: measured (at this batch size or interpolated between two), interpolated from near shapes,
+extrapolated beyond the measured batch sizes, extrapolated from far shapes, of a type that was never measured."""
 
-_USUAL = 0.15  # of the share of operators that the commonest batch size has
-_CLIFF = 0.3  # of ln time: residuals are clipped here, beyond which a neighbour ran another kernel
+_USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
+_CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 OPERATOR_KEYS = (
@@ -66,7 +66,7 @@ OPERATOR_KEYS = (
 """Columns that distinguish operators; `cnn` holds the operator's name, which has its shape."""
 
 
-class LibraryMode(NamedTuple):
+class DeviceMode(NamedTuple):
     """GPU and mode of a library; without `capture`, since an operator's own time does not depend on it."""
 
     gpu: str
@@ -94,13 +94,13 @@ class OperatorLibrary:
     """Measured operators of one mode.
 
     `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
-    not measured, never a whole row; `host_ms` (n_operators,) is what the host takes to launch it, NaN if unknown.
+    not measured, never a whole row; `host_ms` (n_operators,) is the host time to launch it, NaN if unknown.
     `forests` predict ln(time / roofline) from an operator's features; `expected`, shaped like `log_ms`, holds the
     predictions of trees grown without the operator (out of fold), `hidden` those of operators taken out of the library.
-    `host` is the machine that launched them all; None where it is unknown, or there were several.
+    `host` is the machine of all measurements; None if unknown or several.
     """
 
-    mode: LibraryMode
+    mode: DeviceMode
     operators: tuple[Operator, ...]
     batch_sizes: Array
     log_ms: Array
@@ -111,13 +111,13 @@ class OperatorLibrary:
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
 
     @classmethod
-    def of_rows(cls, mode: LibraryMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
+    def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
         """Library of rows of a measurement table, all of this mode; repeated operators are averaged.
 
         Raises
         ------
         SchemaError
-            If a row is of no operator, or there is none.
+            If a row is not an operator's, or there are no rows.
         """
         names: dict[tuple[object, ...], Operator] = {}
         measured: list[Operator] = []
@@ -136,14 +136,14 @@ class OperatorLibrary:
 
     @classmethod
     def of_times(
-        cls, mode: LibraryMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
+        cls, mode: DeviceMode, measured: Sequence[Operator], times: Array, machines: Iterable[object]
     ) -> OperatorLibrary:
-        """Library of operators, each measured once or more; `times` has batch size, GPU ms and host ms of each.
+        """Library of measurements, one or more per operator; `times` (n, 3): batch size, GPU ms, host ms.
 
         Raises
         ------
         SchemaError
-            If there is none.
+            If there are no operators.
         """
         kept = np.array([not is_view(each, mode.framework) for each in measured], dtype=bool)
         measured, times = [measured[int(i)] for i in np.flatnonzero(kept)], times[kept]
@@ -239,7 +239,7 @@ class OperatorLibrary:
         return OperatorTimes(least * np.exp(log_ratio), host, sureness)
 
     def _times_of_repeated(self, operators: Sequence[Operator], batches: Array) -> OperatorTimes:
-        """Times where operators run on several maps of each image: as at a batch size so many times as large."""
+        """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
         gpu_ms = np.empty((len(operators), batches.size))
         host_ms = np.empty(len(operators))
         sureness = np.empty(gpu_ms.shape, dtype=np.int8)
@@ -281,7 +281,7 @@ class OperatorLibrary:
 
     @cached_property
     def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
-        """Logarithms of rooflines, computed for an operator when first needed, and which are computed."""
+        """Logarithms of rooflines, computed per operator when first needed, and a mask of the computed ones."""
         return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
 
     def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
@@ -297,14 +297,14 @@ class OperatorLibrary:
 
     @cached_property
     def usual_sizes(self) -> Array:
-        """Batch sizes at which many operators were measured: trees learn from these, and are constant between them."""
+        """Batch sizes at which many operators were measured; trees are fitted at these alone."""
         rows = ~self._batch_free
         share = np.isfinite(self.log_ms[rows]).mean(axis=0) if rows.any() else np.ones(self.batch_sizes.size)
         sizes: Array = self.batch_sizes[share >= _USUAL * share.max()]
         return sizes
 
     def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """ln(time / roofline) of some measured operators, and whether the batch sizes lie beyond their own."""
+        """ln(time / roofline) of measured operators, and whether a batch size lies outside their measured range."""
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
         return curves, beyond & ~self._batch_free[rows, None]
 

@@ -1,4 +1,4 @@
-"""A forecast of iterations from measured layers, corrected by measurements of the CNN itself where there are any."""
+"""Forecasts iterations from measured operators, corrected by measurements of the CNN itself if given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel
-from predictor.models.layer_times.law import LayerSums, layer_sums
+from predictor.models.layer_times.law import OperatorTotals, layer_sums
 from predictor.models.layer_times.library import FARAWAY, UNKNOWN
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
@@ -28,12 +28,12 @@ Array = NDArray[np.float64]
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _MOST_STRANGE = 0.15
-"""Share of the time in operators unlike any measured, beyond which specifications answer."""
+"""Share of the time in operators unlike any measured, above which the roofline model is used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    sums: LayerSums
+    sums: OperatorTotals
     gpu_ms: Array
     host_ms: Array
     total_ms: Array
@@ -41,10 +41,10 @@ class _Parts:
     gpu_half_width: Array
 
 
-def too_little_measured(sums: LayerSums) -> Reason | None:
-    """Why specifications answer a CNN although operators were measured on the GPU; None if layer times answer.
+def too_little_measured(sums: OperatorTotals) -> Reason | None:
+    """The reason to use specifications although operators were measured on the GPU; None if layer-times applies.
 
-    The largest share over batch sizes decides for all of them, so that times do not jump from one method to another.
+    The largest share over batch sizes decides for all of them: one curve never mixes two methods.
     """
     strange = float(np.max(sums.shares[FARAWAY] + sums.shares[UNKNOWN]))
     if strange > _MOST_STRANGE:
@@ -62,7 +62,7 @@ def forecast_by_layers(
     gpu: Gpu,
     mode: Mode,
     batch_sizes: Sequence[int] | ArrayLike,
-    sums: LayerSums,
+    sums: OperatorTotals,
     anchors: Sequence[Anchor] = (),
     host: str | None = None,
     host_ms: float | None = None,
@@ -71,17 +71,17 @@ def forecast_by_layers(
 
     Parameters
     ----------
-    sums : LayerSums
-        Of the CNN's operators at these batch sizes.
+    sums : OperatorTotals
+        Totals of the CNN's operators at these batch sizes.
     anchors : sequence of Anchor
-        Those measured on this GPU correct the answer; others say nothing about it.
+        Those measured on this GPU correct the forecast; others are ignored.
     host, host_ms : str, float, optional
-        Another host than the library's, and the time that it needs to enqueue an iteration.
+        A host other than the library's, and its time to enqueue an iteration.
 
     Raises
     ------
     OutOfRangeError
-        If nobody knows the host's time, which an eager iteration may wait for, or an anchor is of another image size.
+        If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
     """
     batches = np.asarray(batch_sizes, dtype=float)
     parts = _parts(model, sums, mode, host_ms)
@@ -91,12 +91,12 @@ def forecast_by_layers(
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
-        found = max(expected, float(np.mean(residual**2)))  # an anchor is met, however far it lies
+        found = max(expected, float(np.mean(residual**2)))  # so that the forecast meets the anchors
         mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
         width = gpu_width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
-    corrected = np.exp(mean)  # what an anchor says of an iteration, it says of its parts
+    corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
     return IterationForecast(
         middle,
@@ -114,7 +114,7 @@ def forecast_by_layers(
     )
 
 
-def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None) -> _Parts:
+def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None) -> _Parts:
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
@@ -129,7 +129,7 @@ def _parts(model: LayerModel, sums: LayerSums, mode: Mode, host_ms: float | None
     return _Parts(sums, busy, hosts, join_host(busy, hosts), width, gpu_width)
 
 
-def _reasons(sums: LayerSums, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
+def _reasons(sums: OperatorTotals, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
     common = [Reason("cnn", text) for text in table.warnings]
     if mode.optimizer != _OPTIMIZER:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))

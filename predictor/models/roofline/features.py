@@ -1,6 +1,6 @@
-"""Why a kernel misses the roofline: features of every kernel class, linear in the logarithm of its time.
+"""Features of every kernel class: ln(time / roofline time) is linear in them.
 
-A kernel's time is ``base * exp(features . coefficients)``, its base being the roofline time.
+A kernel's time is ``base * exp(features . coefficients)``; `base` is its roofline time.
 """
 
 from collections.abc import Mapping
@@ -126,7 +126,7 @@ def kernel_features(
 
 
 def _tensor_gain(rates: Rates) -> Array:
-    """How much faster than fp32 the tensor cores claim to be (log2): kernels realise only part of it."""
+    """Log2 of the tensor cores' peak over the fp32 peak; kernels reach only part of this gain."""
     return np.asarray(np.log2(rates.flop_per_ms / rates.fp32_flop_per_ms))
 
 
@@ -144,7 +144,7 @@ def _conv_features(
 ) -> dict[str, Array]:
     """Features of a convolution pass seen as the matrix product (m, n, k) in tiles of 64 x 64.
 
-    Tiles are counted as such, not per SM: laws per SM fitted on some GPUs went wrong on larger ones.
+    Tiles are not divided by the number of SMs: coefficients fitted that way extrapolated badly to larger GPUs.
     """
     m, n, k = columns["gemm_m"] * batch_size, columns["gemm_n"], columns["gemm_k"]
     if name == "conv_backward_weight":
@@ -199,5 +199,5 @@ def _conv_features(
 
 
 def _above(x: Array | float, y: Array | float) -> Array:
-    """How far x exceeds y, else 0: one bend of a piecewise-linear law, which extrapolates as a line."""
+    """max(0, x - y): one bend of a piecewise-linear function."""
     return np.maximum(0.0, np.subtract(x, y))

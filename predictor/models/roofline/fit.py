@@ -18,7 +18,7 @@ from predictor.errors import OutOfRangeError
 from predictor.measurements.features import KERNEL_TIME_PREFIX
 from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
-from predictor.models.roofline.terms import Situation, Term, expected_of, join_host, tags_of, terms_of
+from predictor.models.roofline.terms import KernelContext, Term, expected_of, join_host, tags_of, terms_of
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of, kernels_of_operator
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ class Design:
 
     @classmethod
     def of(
-        cls, kernels: Sequence[Kernels], situations: Sequence[Situation], batch_sizes: Sequence[int]
+        cls, kernels: Sequence[Kernels], situations: Sequence[KernelContext], batch_sizes: Sequence[int]
     ) -> Design:
         """Lay out rows; the three sequences have one entry per row."""
         design = cls(n_rows=len(kernels))
-        alike: dict[Situation, list[int]] = defaultdict(list)
+        alike: dict[KernelContext, list[int]] = defaultdict(list)
         for row, situation in enumerate(situations):
             alike[situation].append(row)
         blocks: list[_Block] = []
@@ -102,7 +102,7 @@ _Block = tuple[NDArray[np.int64], NDArray[np.int64], Array, Array]
 def _blocks(
     design: Design,
     kernels: Sequence[Kernels],
-    situation: Situation,
+    situation: KernelContext,
     rows: Sequence[int],
     batch_sizes: Sequence[int],
     offset: int,
@@ -135,7 +135,7 @@ _START_FEED_MS = (0.05, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Ridge:
-    """Strength of the ridge penalty per hundred rows, by kind of term: a level, a law, or a deviation of a tag."""
+    """Ridge strength per hundred rows, by kind of term: a level, a slope, or a deviation under a tag."""
 
     level: float = 0.001
     law: float = 0.1
@@ -224,7 +224,7 @@ class RooflineObjective:
         kernel_times: Sequence[KernelTimes] = (),
         ridge: Ridge | None = None,
     ) -> RooflineObjective:
-        """Lay out a fit; `kernel_times` may share the design or bring their own."""
+        """Build the objective's matrices; `kernel_times` may share the design or have their own."""
         ridge = ridge or Ridge()
         designs = [design, *(times.design for times in kernel_times if times.design is not design)]
         terms = sorted(set().union(*(each.entries for each in designs)))
@@ -249,7 +249,7 @@ class RooflineObjective:
     def without(
         self, rows: NDArray[np.bool_], kernel_times: Sequence[NDArray[np.bool_]]
     ) -> RooflineObjective:
-        """The same with some rows, and some of each of the kernel times, at weight zero."""
+        """The objective with weight zero for some rows and some of each of the kernel times."""
         lighter = [
             replace(times, weight=np.where(gone, 0.0, times.weight))
             for times, gone in zip(self.kernel_times, kernel_times, strict=True)
@@ -299,7 +299,7 @@ class RooflineObjective:
         )
 
     def _has_weight(self) -> NDArray[np.bool_]:
-        """Whether any row or kernel time of weight has the term."""
+        """Whether any row or kernel time with a weight above zero has the term."""
         found = np.asarray(abs(self.transposed[0]) @ (self.sums.T @ self.weight)) > 0
         for number, times in enumerate(self.kernel_times):
             found |= np.asarray(abs(self.transposed[number + 1]) @ (times.groups.T @ times.weight)) > 0
@@ -394,7 +394,7 @@ class Rows:
     """Whole iterations, one entry per row of the feature table that they came from."""
 
     kernels: list[Kernels]
-    situations: list[Situation]
+    situations: list[KernelContext]
     batch_sizes: list[int]
     hosts: list[str]
     fed: Array
@@ -432,15 +432,15 @@ def rows_of(X: pd.DataFrame) -> Rows:
     return Rows(kernels, situations, batches, hosts, is_set(X, "copies_input").astype(float))
 
 
-def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, Situation, int, str]:
+def _cell(row: dict[Any, Any], xla: bool) -> tuple[Kernels, KernelContext, int, str]:
     table = row["layer_table"]
     if table is None:
         raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, which its kernels follow from. "
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its kernels are unknown. "
             "Give its layers as a CSV file, or leave the row out."
         )
     gpu = find_gpu(row["gpu"])
-    situation = Situation(
+    situation = KernelContext(
         gpu,
         str(row["precision"]),
         _word(row, "framework", "pytorch"),
@@ -465,14 +465,17 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
 
 
 def operator_times(X: pd.DataFrame, weight: float) -> KernelTimes | None:
-    """Single layers timed alone, pass by pass; whole training steps are left out: they update their inputs, too."""
+    """Times of single passes of single layers. Whole training steps are left out: they update their inputs, too."""
     chosen = single_passes(X)
     if chosen.empty:
         return None
     records = chosen.to_dict("records")
     design = Design.of(
         [kernels_of_operator(_layer(row), str(row["pass"])) for row in records],
-        [Situation(find_gpu(r["gpu"]), str(r["precision"]), "", origin=str(r["source"])) for r in records],
+        [
+            KernelContext(find_gpu(r["gpu"]), str(r["precision"]), "", origin=str(r["source"]))
+            for r in records
+        ],
         [int(row["batch_size"]) for row in records],
     )
     log_ms = np.log(chosen["iteration_time_ms"].to_numpy(dtype=float))

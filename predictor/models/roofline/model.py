@@ -13,7 +13,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.errors import SchemaError
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
 from predictor.models.intervals import Predict, calibrate, sites_of
-from predictor.models.residuals import Sites, krige, prior_variance
+from predictor.models.residuals import Locations, gp_posterior, prior_variance
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import (
     Fitted,
@@ -44,7 +44,7 @@ class Roofline(FeatureTablePredictor):
     ridge : Ridge, optional
         Strength of the ridge penalty, by kind of coefficient.
     operator_weight : float
-        Weight of one single layer timed alone, a whole iteration being 1.
+        Weight of a single layer timed alone, relative to a whole iteration.
     profile_weight : float
         Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
     device_weight : float
@@ -53,11 +53,11 @@ class Roofline(FeatureTablePredictor):
     partial_weight : float
         Weight of an iteration without optimizer (forward and backward alone).
     max_iterations : int
-        Of the optimiser (L-BFGS).
+        Iteration limit of the optimiser (L-BFGS).
     calibrate : bool
         Whether to calibrate intervals, which refits the model eight times, starting from the fitted coefficients.
     random_state : int
-        Deals CNNs and chips into the groups that calibration leaves out.
+        Random seed of the groups of CNNs and chips that calibration leaves out.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Roofline(FeatureTablePredictor):
         return {"|".join(term): value for term, value in self.fitted_.terms.items()}
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Rows of single layers, and rows of whole CNNs whose layers are known."""
+        """Rows of single layers, and rows of whole CNNs with a layer table."""
         operator = (
             (frame["kind"] == "operator").to_numpy() if "kind" in frame else np.zeros(len(frame), dtype=bool)
         )
@@ -163,12 +163,12 @@ class Roofline(FeatureTablePredictor):
 
         return refit
 
-    def _sites(self, X: pd.DataFrame) -> Sites:
+    def _sites(self, X: pd.DataFrame) -> Locations:
         """Locations of the rows' residuals; `anchored` adds the work of each row."""
         return sites_of(X)
 
     def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
-        """Keep nothing of the training rows; `anchored` keeps their residuals."""
+        """Do nothing; `anchored` keeps the training rows' residuals here."""
 
     def _deviations(self, X: pd.DataFrame, variance: Floats | None, coverage: float) -> Floats:
         """Half widths of the intervals of ln time, from `variance` or else the prior variance."""
@@ -222,7 +222,7 @@ class Anchored(Roofline):
 
     Attributes
     ----------
-    sites_ : Sites
+    sites_ : Locations
         Locations of the training rows.
     residual_ : ndarray, shape (n_training_rows,)
         ln(measured / model) there.
@@ -247,7 +247,7 @@ class Anchored(Roofline):
         self.sites_ = self._sites(whole)
         self.residual_ = np.log(problem.time_ms / problem.times(self.fitted_))
 
-    def _sites(self, X: pd.DataFrame) -> Sites:
+    def _sites(self, X: pd.DataFrame) -> Locations:
         return replace(super()._sites(X), work=_work(X))
 
     def _kriged(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
@@ -259,10 +259,10 @@ class Anchored(Roofline):
         for cell in sorted(set(cells)):
             rows = np.flatnonzero(cells == cell)
             variances = self.calibration_.variances_for(*cell.split("|", 1))
-            mean[rows], variance[rows] = krige(known, residual, asked.take(rows), variances)
+            mean[rows], variance[rows] = gp_posterior(known, residual, asked.take(rows), variances)
         return mean, variance
 
-    def _with_anchors(self, anchors: Anchors | None) -> tuple[Sites, Floats]:
+    def _with_anchors(self, anchors: Anchors | None) -> tuple[Locations, Floats]:
         if anchors is None or not len(anchors[0]):
             return self.sites_, self.residual_
         frame, y = anchors
@@ -285,7 +285,7 @@ def _work(X: pd.DataFrame) -> Floats:
     return np.hstack([np.log(np.stack(ms, axis=1) + _SMALL_MS) / _APART_BY_TIME, size / _APART_BY_SIZE])
 
 
-def _keys(sites: Sites) -> tuple[list[object], ...]:
+def _keys(sites: Locations) -> tuple[list[object], ...]:
     return (
         [g.name for g in sites.gpus],
         list(sites.cnns),
@@ -295,8 +295,8 @@ def _keys(sites: Sites) -> tuple[list[object], ...]:
     )
 
 
-def _joined(a: Sites, b: Sites) -> Sites:
-    return Sites(
+def _joined(a: Locations, b: Locations) -> Locations:
+    return Locations(
         [*a.gpus, *b.gpus],
         [*a.cnns, *b.cnns],
         [*a.image_sizes, *b.image_sizes],

@@ -21,7 +21,7 @@ from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 __all__ = [
     "Coefficients",
     "IterationParts",
-    "Situation",
+    "KernelContext",
     "Term",
     "expected_of",
     "iteration_parts",
@@ -59,21 +59,21 @@ _VARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "gpu": {"conv": _CONV_BY_GPU, "element": ("one", "launch_bound")},
     "tensor": {"conv": _CONV_BY_TENSOR},
 }
-# Tags whose level is shared by all kernel classes of a family, for want of data to tell them apart.
+# Tags whose level is shared by all kernel classes of a family: the data cannot separate the classes.
 _SHARED_BY_FAMILY = ("kepler", "generation", "xla", "channels_last")
 
 
-# A depthwise convolution's time went with the square root of the peak in experiments on PROFET's GPUs: halfway between
-# what bandwidth and what the issue of instructions would allow. One CNN on one GPU cannot tell such a law.
+# Prior of the exponent: in experiments on PROFET's GPUs a depthwise convolution's time was proportional to the square
+# root of the peak, between a bandwidth and an issue bound. One CNN on one GPU cannot determine the exponent.
 _EXPECTED = {"issue_bound": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
-    """All that decides the kernels' times besides the CNN and the batch size.
+class KernelContext:
+    """GPU, mode and data source of a kernel time.
 
     `origin` is the source of single layers timed alone, whose instrument differs from a training loop's; their
-    `framework` is empty. Both are told apart by tags of their own.
+    `framework` is empty. Each origin and each framework has a tag.
     """
 
     gpu: Gpu
@@ -84,13 +84,15 @@ class Situation:
     origin: str = ""
 
 
-def tags_of(situation: Situation) -> list[str]:
-    """Tags under which coefficients may differ from the general law."""
+def tags_of(situation: KernelContext) -> list[str]:
+    """Tags under which coefficients may differ from the general ones."""
     tags = [
         f"gpu:{design_of(situation.gpu)}",
         f"generation:{situation.gpu.generation}",
     ]
-    if situation.gpu.generation == "kepler":  # so unlike all others that it must not pull the general law
+    if (
+        situation.gpu.generation == "kepler"
+    ):  # too different from the rest to influence the general coefficients
         tags.append("kepler:yes")
     if situation.framework:
         tags.append(f"framework:{situation.framework}")
@@ -106,12 +108,12 @@ def tags_of(situation: Situation) -> list[str]:
 
 
 def expected_of(term: Term) -> float:
-    """The value that a fit draws a term's coefficient to, where the measurements do not tell it."""
+    """Prior mean of a term's coefficient."""
     return 0.0 if term[2] else _EXPECTED.get(term[1], 0.0)
 
 
 def terms_of(name: str, feature: str, tags: Sequence[str]) -> list[Term]:
-    """Term whose coefficients add up to the effective one of a feature, for a class of kernels under tags."""
+    """Terms whose coefficients sum to the effective coefficient of a feature, for a kernel class under tags."""
     return [(name, feature, ""), *(t for tag in tags for t in terms_under_tag(name, feature, tag))]
 
 
@@ -128,7 +130,7 @@ Array = NDArray[np.float64]
 
 
 class Coefficients:
-    """The fitted terms, laid out so that those of many GPUs are gathered at once.
+    """The fitted terms as arrays, for many GPUs at once.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ class Coefficients:
             for place in _places_of(name, feature):
                 row[place] += value
 
-    def weights(self, situations: Sequence[Situation]) -> dict[str, Array]:
+    def weights(self, situations: Sequence[KernelContext]) -> dict[str, Array]:
         """Weight of each feature of each kernel class, shape (n_situations, n_features)."""
         found = np.zeros((len(situations), len(_PLACES)))
         for row, situation in zip(found, situations, strict=True):
@@ -165,7 +167,7 @@ _COLUMNS_OF = {
 
 
 def _places_of(name: str, feature: str) -> list[int]:
-    """Where a term's coefficient counts: at its kernel class, or at every class of a family."""
+    """Rows of the kernel classes that a term applies to: its own, or every class of a family."""
     names = [each for each in KERNEL_CLASSES if name in (each, f"family:{FAMILY_OF[each]}")]
     return [_PLACES[each, feature] for each in names if (each, feature) in _PLACES]
 
@@ -174,8 +176,8 @@ def _places_of(name: str, feature: str) -> list[int]:
 class IterationParts:
     """GPU times of one CNN, in ms.
 
-    `device_ms` has shape (n_situations, n_batches), `class_ms` gives the same by kernel class; `kernels` is how many
-    kernels the host enqueues per iteration.
+    `device_ms` has shape (n_situations, n_batches), `class_ms` gives the same by kernel class; `kernels` is the number
+    of kernels that the host enqueues per iteration.
     """
 
     device_ms: Array
@@ -184,15 +186,15 @@ class IterationParts:
 
 
 def iteration_parts(
-    coefficients: Coefficients, kernels: Kernels, situations: Sequence[Situation], batch_sizes: Array
+    coefficients: Coefficients, kernels: Kernels, situations: Sequence[KernelContext], batch_sizes: Array
 ) -> IterationParts:
-    """Time the device is busy in one iteration, in several situations at once.
+    """GPU time of one iteration on several GPUs and in several modes.
 
     Parameters
     ----------
     coefficients : Coefficients
     kernels : Kernels
-    situations : sequence of Situation
+    situations : sequence of KernelContext
     batch_sizes : ndarray, shape (n_batches,)
     """
     rates = _rates_of_all(situations)
@@ -211,8 +213,8 @@ def iteration_parts(
     return IterationParts(device_ms, class_ms, float(kernels.count.sum()))
 
 
-def _rates_of_all(situations: Sequence[Situation]) -> Rates:
-    """Rates of all situations, each an array of shape (n_situations, 1, 1)."""
+def _rates_of_all(situations: Sequence[KernelContext]) -> Rates:
+    """Peak rates of all GPUs and modes, each an array of shape (n_situations, 1, 1)."""
     rates = [rates_of(each.gpu, each.precision) for each in situations]
     columns: dict[str, Any] = {
         field.name: np.array([getattr(each, field.name) for each in rates])[:, None, None]

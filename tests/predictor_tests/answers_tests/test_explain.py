@@ -24,8 +24,8 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.layer_times.law import LayerLaw
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import operators_of
 
 SIZES = [1, 8, 64, 512]
@@ -36,7 +36,7 @@ def explained(cnn, gpus, batch_sizes, **options):
     return explain(Question.of(cnn, gpus, batch_sizes, options))[0]
 
 
-H200 = LibraryMode("NVIDIA H200", precision="tf32")
+H200 = DeviceMode("NVIDIA H200", precision="tf32")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def measured_model(made_up_gpu):
     """The shipped model, and all of ResNet-18's operators measured on a made-up H200."""
     rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), [4, 16, 64, 256])
     library = OperatorLibrary.of_rows(H200, rows)
-    law = LayerLaw(operator_ms=0.001, iteration_ms=0.02)
+    law = ClassWeights(operator_ms=0.001, iteration_ms=0.02)
     return replace(load_model(None), layers=LayerModels(given={H200: LayerModel(library, law)}))
 
 

@@ -7,19 +7,19 @@ import pytest
 
 from predictor.catalogue.devices import find_gpu
 from predictor.models.intervals import fit_variances, interval_factor
-from predictor.models.residuals import PARTS, Sites, krige, prior_variance
+from predictor.models.residuals import PARTS, Locations, gp_posterior, prior_variance
 
 VARIANCES = dict.fromkeys(PARTS, 0.01)
 
 
-def sites(*cells: tuple[str, str, int, float]) -> Sites:
+def sites(*cells: tuple[str, str, int, float]) -> Locations:
     gpus, cnns, images, batches = zip(*cells, strict=True)
-    return Sites([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
+    return Locations([find_gpu(g) for g in gpus], cnns, images, batches, ["fp32"] * len(cells))
 
 
 def test_without_measurements_nothing_is_corrected():
     asked = sites(("T4", "a", 224, 32))
-    mean, variance = krige(asked.take(np.array([], dtype=int)), np.array([]), asked, VARIANCES)
+    mean, variance = gp_posterior(asked.take(np.array([], dtype=int)), np.array([]), asked, VARIANCES)
     assert mean.tolist() == [0.0]
     assert variance[0] == pytest.approx(prior_variance(VARIANCES))
 
@@ -27,7 +27,7 @@ def test_without_measurements_nothing_is_corrected():
 def test_a_measurement_without_noise_is_met():
     known = sites(("T4", "a", 224, 32))
     exact = {**VARIANCES, "noise": 0.0}
-    mean, variance = krige(known, np.array([0.2]), known, exact)
+    mean, variance = gp_posterior(known, np.array([0.2]), known, exact)
     assert mean[0] == pytest.approx(0.2, rel=1e-3)
     assert variance[0] < 1e-4
 
@@ -35,47 +35,51 @@ def test_a_measurement_without_noise_is_met():
 def test_the_nearer_measurement_tells_more():
     known = sites(("T4", "a", 224, 32))
     asked = sites(("T4", "a", 224, 64), ("V100-SXM2-16GB", "a", 224, 64), ("V100-SXM2-16GB", "b", 224, 64))
-    mean, variance = krige(known, np.array([0.2]), asked, VARIANCES)
+    mean, variance = gp_posterior(known, np.array([0.2]), asked, VARIANCES)
     assert mean[0] > mean[1] > mean[2] == 0.0
     assert variance[0] < variance[1] < variance[2]
 
 
 def test_the_variance_never_falls_below_the_noise():
     known = sites(*[("T4", "a", 224, 32.0)] * 20)
-    _, variance = krige(known, np.full(20, 0.1), known, VARIANCES)
+    _, variance = gp_posterior(known, np.full(20, 0.1), known, VARIANCES)
     assert (variance >= VARIANCES["noise"]).all()
 
 
 def test_a_bad_cell_of_a_table_counts_no_more_than_six_deviations():
     known = sites(("T4", "a", 224, 32))
     deviation = np.sqrt(prior_variance(VARIANCES))
-    wild, outermost = (krige(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 6 * deviation))
+    wild, outermost = (
+        gp_posterior(known, np.array([r]), known, VARIANCES)[0][0] for r in (50.0, 6 * deviation)
+    )
     assert wild == pytest.approx(outermost)
 
 
 def test_a_residual_of_five_deviations_counts_in_full():
     known = sites(("T4", "a", 224, 32))
     deviation = np.sqrt(prior_variance(VARIANCES))
-    once, large = (krige(known, np.array([n * deviation]), known, VARIANCES)[0][0] for n in (1, 5))
+    once, large = (gp_posterior(known, np.array([n * deviation]), known, VARIANCES)[0][0] for n in (1, 5))
     assert large == pytest.approx(5 * once)
 
 
 def test_a_measurement_of_ones_own_is_met_however_far_it_lies():
     known = sites(("T4", "a", 224, 32))
-    mean, variance = krige(known, np.array([np.log(10.0)]), known, VARIANCES, trusted=True)
+    mean, variance = gp_posterior(known, np.array([np.log(10.0)]), known, VARIANCES, trusted=True)
     assert np.exp(mean[0]) == pytest.approx(10.0, rel=0.01)
     assert variance[0] >= VARIANCES["noise"]
 
 
 def test_two_measurements_of_ones_own_at_one_place_are_averaged():
     known = sites(("T4", "a", 224, 32), ("T4", "a", 224, 32))
-    mean, _ = krige(known, np.array([0.9, 1.1]), known.take(np.array([0])), VARIANCES, trusted=True)
+    mean, _ = gp_posterior(known, np.array([0.9, 1.1]), known.take(np.array([0])), VARIANCES, trusted=True)
     assert mean[0] == pytest.approx(1.0, rel=0.01)
 
 
 def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():
     known, asked = sites(("T4", "a", 224, 32)), sites(("T4", "a", 224, 256))
-    usual, wild = (krige(known, np.array([r]), asked, VARIANCES, trusted=True)[1][0] for r in (0.1, 2.0))
+    usual, wild = (
+        gp_posterior(known, np.array([r]), asked, VARIANCES, trusted=True)[1][0] for r in (0.1, 2.0)
+    )
     assert wild > 5 * usual
 
 
@@ -84,7 +88,7 @@ def test_other_cnns_of_like_work_on_the_gpu_tell_what_a_cnn_never_run_there_will
     cells = sites(("T4", "b", 224, 32), ("T4", "c", 224, 32), ("V100-SXM2-16GB", "b", 224, 32))
     asked = replace(cells, work=np.array([[0.1, 0.0], [5.0, 0.0], [0.0, 0.0]]))
     variances = {**VARIANCES, "gpu": 0.0, "work": 0.01}
-    alike, unlike, elsewhere = krige(known, np.array([0.2]), asked, variances)[0]
+    alike, unlike, elsewhere = gp_posterior(known, np.array([0.2]), asked, variances)[0]
     assert alike > 0.02
     assert unlike == pytest.approx(0.0, abs=1e-6)
     assert elsewhere == 0.0
@@ -92,7 +96,7 @@ def test_other_cnns_of_like_work_on_the_gpu_tell_what_a_cnn_never_run_there_will
 
 def test_where_no_work_is_told_none_is_alike():
     known, asked = sites(("T4", "a", 224, 32)), sites(("T4", "b", 224, 32))
-    mean, _ = krige(known, np.array([0.2]), asked, {**VARIANCES, "gpu": 0.0, "work": 0.01})
+    mean, _ = gp_posterior(known, np.array([0.2]), asked, {**VARIANCES, "gpu": 0.0, "work": 0.01})
     assert mean[0] == 0.0
 
 

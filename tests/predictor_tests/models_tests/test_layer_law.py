@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.layer_times.law import CLASSES, SIZES, LayerLaw, LayerSums, layer_sums
-from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import CLASSES, SIZES, ClassWeights, OperatorTotals, layer_sums
+from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, DeviceMode, OperatorLibrary
 from predictor.models.residuals import layer_variances
 from predictor.operators.operators import operators_of
 
@@ -17,10 +17,10 @@ def sums(**shares):
     told = {kind: np.array([shares.get(name, 0.0)]) for name, kind in kinds.items()}
     names = {kind: ("permute",) if told[kind][0] else () for kind in kinds.values()}
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
-    return LayerSums(sized, 1.0, 10.0, told, names, 0.1, 4.0)
+    return OperatorTotals(sized, 1.0, 10.0, told, names, 0.1, 4.0)
 
 
-LAW = LayerLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
+LAW = ClassWeights(spread=0.03, spread_near=0.12, spread_strange=0.5)
 
 
 def test_all_measured_has_the_narrowest_interval():
@@ -44,7 +44,7 @@ def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
 
 
 def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_they_count_apart():
-    law = LayerLaw(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
+    law = ClassWeights(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
     assert law.host_ms(sums()) == pytest.approx(0.5 * 1.0 + 0.05 * 10 + 2.0)
     assert replace(law, gradients_apart=True).host_ms(sums()) == pytest.approx(
         0.5 * 0.9 + 0.1 + 0.05 * 6 + 2.0
@@ -53,13 +53,13 @@ def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_t
 
 def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
     blind = replace(sums(), host_ms=float("nan"), gradient_host_ms=float("nan"))
-    law = LayerLaw(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
+    law = ClassWeights(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
     assert law.host_ms(blind) == pytest.approx(0.5)
 
 
 def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did():
     written = {key: value for key, value in LAW.as_json().items() if key != "gradients_apart"}
-    assert not LayerLaw.from_json(written).gradients_apart
+    assert not ClassWeights.from_json(written).gradients_apart
 
 
 class TestTheSizeOfAnOperator:
@@ -69,12 +69,12 @@ class TestTheSizeOfAnOperator:
         at_smallest = np.zeros((len(CLASSES), len(SIZES), 1))
         at_smallest[CLASSES.index("convolution"), 0] = 2.0
         weights = (0.25,) + (0.0,) * (len(SIZES) - 2)
-        law = LayerLaw(weights={"convolution": 1.1}, size_weights=weights)
+        law = ClassWeights(weights={"convolution": 1.1}, size_weights=weights)
         assert law.gpu_ms(replace(sums(), sized_ms=at_smallest))[0] == pytest.approx(2.0 * 1.35)
         assert law.class_ms(replace(sums(), sized_ms=at_smallest))["convolution"][0] == pytest.approx(2.7)
 
     def test_says_nothing_of_the_largest_nor_of_an_optimizer_step(self):
-        law = LayerLaw(size_weights=(0.25,) * (len(SIZES) - 1))
+        law = ClassWeights(size_weights=(0.25,) * (len(SIZES) - 1))
         largest, step = np.zeros((2, len(CLASSES), len(SIZES), 1))
         largest[CLASSES.index("convolution"), -1], step[CLASSES.index("optimizer"), 0] = 1.0, 1.0
         for sized in (largest, step):
@@ -83,7 +83,7 @@ class TestTheSizeOfAnOperator:
     def test_is_its_bytes_over_the_cache_in_doublings(self):
         table = zoo_cnn("resnet18")
         library = OperatorLibrary.of_times(
-            LibraryMode("H200"), list(operators_of(table)), _unit_times(table), {None}
+            DeviceMode("H200"), list(operators_of(table)), _unit_times(table), {None}
         )
         found = [layer_sums(library, table, np.array([batch])) for batch in (1.0, 1024.0)]
         small, large = (each.sized_ms.sum(axis=(0, 2)) / each.sized_ms.sum() for each in found)
@@ -91,7 +91,7 @@ class TestTheSizeOfAnOperator:
 
     def test_says_nothing_on_a_cpu_whose_cache_nobody_looked_up(self):
         table = zoo_cnn("resnet18")
-        mode = LibraryMode("cpu:AMD EPYC")
+        mode = DeviceMode("cpu:AMD EPYC")
         library = OperatorLibrary.of_times(mode, list(operators_of(table)), _unit_times(table), {None})
         sized = layer_sums(library, table, np.array([8.0])).sized_ms
         assert sized[:, -1].sum() == pytest.approx(sized.sum())
@@ -99,13 +99,13 @@ class TestTheSizeOfAnOperator:
 
 def test_a_law_of_an_older_file_weighs_no_sizes():
     written = {key: value for key, value in LAW.as_json().items() if key != "size_weights"}
-    assert LayerLaw.from_json(written).size_weights == (0.0,) * (len(SIZES) - 1)
+    assert ClassWeights.from_json(written).size_weights == (0.0,) * (len(SIZES) - 1)
 
 
 @pytest.mark.parametrize("wrong", [[0.0], [float("nan")] * (len(SIZES) - 1), "none"])
 def test_damaged_weights_of_sizes_are_refused(wrong):
     with pytest.raises((ValueError, TypeError)):
-        LayerLaw.from_json({**LAW.as_json(), "size_weights": wrong})
+        ClassWeights.from_json({**LAW.as_json(), "size_weights": wrong})
 
 
 def _unit_times(table):

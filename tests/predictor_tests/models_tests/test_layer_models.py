@@ -13,13 +13,13 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.layer_times.law import LayerLaw
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.models.served import Anchor, Model
 from predictor.operators.operators import operators_of
 
 SIZES = (16, 64, 256)
-MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 TF32 = Mode(precision="tf32")
 H200 = find_gpu("H200")
 RESNET = zoo_cnn("resnet18")
@@ -28,7 +28,7 @@ RESNET = zoo_cnn("resnet18")
 @pytest.fixture(scope="module")
 def layer_model(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES, host="a desk")
-    law = LayerLaw(weights={"activation": 1.2}, operator_ms=0.001, spread=0.04, spread_near=0.09)
+    law = ClassWeights(weights={"activation": 1.2}, operator_ms=0.001, spread=0.04, spread_near=0.09)
     return LayerModel(OperatorLibrary.of_rows(MODE, rows), law)
 
 
@@ -125,7 +125,7 @@ def test_another_framework_or_a_cpu_borrows_nothing(layer_model, changed):
 def test_weights_are_borrowed_from_the_mode_most_alike(layer_model, tmp_path):
     other = LayerModel(
         replace(layer_model.library, mode=MODE._replace(precision="amp_bf16")),
-        LayerLaw(weights={"activation": 2.0}),
+        ClassWeights(weights={"activation": 2.0}),
     )
     LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
     models = LayerModels.beside(tmp_path / "model.json")

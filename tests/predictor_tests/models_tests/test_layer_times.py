@@ -8,13 +8,13 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
-from predictor.models.layer_times.library import LibraryMode
+from predictor.models.layer_times.library import DeviceMode
 from predictor.operators.operators import operators_of
 
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
 SIZES = (16, 64, 256)
 WEIGHTS = {"activation": 1.3, "pooling": 1.2}
-MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 
 
 @pytest.fixture(scope="module")

@@ -159,11 +159,11 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
 @pytest.mark.parametrize(
     ("cnn", "gpu", "mode", "batch", "reason"),
     [
-        ("resnet50", "P100-PCIE-16GB", Mode(), 64, "gpu: never measured, from its specifications"),
+        ("resnet50", "P100-PCIE-16GB", Mode(), 64, "gpu: never measured, estimated from its specifications"),
         ("resnet50", "L4", Mode(), 64, r"nor any of its generation \(ada\)"),
         ("resnet50", "T4", Mode(framework="chainer"), 64, "framework: chainer was never measured"),
         ("resnet50", "RTX 3090", Mode(), 64, "precision: fp32 was never measured on GeForce RTX 3090"),
-        ("resnet50", "T4", Mode(capture="graph"), 64, "capture: no graph was measured"),
+        ("resnet50", "T4", Mode(capture="graph"), 64, "capture: graph was never measured"),
         ("resnet50", "T4", Mode(optimizer="adam"), 64, "optimizer: adam was never measured with pytorch"),
         (
             "resnet50",
@@ -187,7 +187,13 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
             64,
             "mode: fp32, channels_last, no xla were never measured together with pytorch",
         ),
-        ("resnet50", "A100-SXM4-80GB", Mode(precision="tf32"), 64, "gpu: never measured, but its chip, as"),
+        (
+            "resnet50",
+            "A100-SXM4-80GB",
+            Mode(precision="tf32"),
+            64,
+            "gpu: never measured, but NVIDIA A100 80GB PCIe with the same chip was",
+        ),
         ("resnet50", "K80", Mode(), 64, "framework: pytorch was never measured on Tesla K80"),
         ("resnet50", "T4", Mode("tensorflow", "amp_fp16"), 64, "with tensorflow on Tesla T4"),
         ("resnet50", "H200", Mode(precision="fp16"), 64, "precision: fp16 was never measured on NVIDIA H200"),

@@ -9,13 +9,13 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
-from predictor.models.layer_times.law import LayerLaw
-from predictor.models.layer_times.library import LibraryMode, OperatorLibrary
+from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import device_rates
 
 SIZES = (16, 64, 256)
-MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 CNNS = ("resnet18", "resnet50", "vgg16_bn", "squeezenet1_1", "densenet121")
 H200 = device_rates("NVIDIA H200", "tf32")
 
@@ -95,7 +95,7 @@ def test_growing_twice_gives_the_same(plain, grown):
 
 
 def test_a_file_keeps_the_trees(grown, strangers, tmp_path):
-    loaded = LayerModel.load(LayerModel(grown, LayerLaw()).save(tmp_path)).library
+    loaded = LayerModel.load(LayerModel(grown, ClassWeights()).save(tmp_path)).library
     batches = np.array([32.0, 128.0])
     np.testing.assert_allclose(
         loaded.times(strangers, batches).gpu_ms, grown.times(strangers, batches).gpu_ms, rtol=1e-3

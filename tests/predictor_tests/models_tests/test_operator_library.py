@@ -13,13 +13,13 @@ from predictor.models.layer_times.library import (
     MEASURED,
     NEAR,
     UNKNOWN,
-    LibraryMode,
+    DeviceMode,
     OperatorLibrary,
 )
 from predictor.operators.operators import Operator, operators_of
 
 SIZES = (8, 32, 128)
-MODE = LibraryMode("NVIDIA H200", "pytorch", "tf32")
+MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 RESNET = tuple(operators_of(zoo_cnn("resnet50")))
 
 

@@ -13,7 +13,7 @@ from predictor.models.roofline.features import FAMILY_OF
 from predictor.models.roofline.fit import Design, Fitted, HostLayout, KernelTimes, RooflineObjective
 from predictor.models.roofline.terms import (
     Coefficients,
-    Situation,
+    KernelContext,
     iteration_parts,
     join_host,
     tags_of,
@@ -31,12 +31,12 @@ LAW = {
 }
 
 
-def rows() -> tuple[list, list[Situation], list[int]]:
+def rows() -> tuple[list, list[KernelContext], list[int]]:
     grid = list(product(CNNS, GPUS, BATCHES))
     kernels = {name: kernels_of(zoo_cnn(name)) for name in CNNS}
     return (
         [kernels[cnn] for cnn, _, _ in grid],
-        [Situation(find_gpu(gpu), "fp32", "pytorch") for _, gpu, _ in grid],
+        [KernelContext(find_gpu(gpu), "fp32", "pytorch") for _, gpu, _ in grid],
         [batch for _, _, batch in grid],
     )
 
@@ -81,7 +81,10 @@ def parts_of(terms, kernels, situation, batches):
 
 
 def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo():
-    situation, batches = Situation(find_gpu("H200"), "amp_bf16", "pytorch"), np.array([1, 8, 64, 512, 4096])
+    situation, batches = (
+        KernelContext(find_gpu("H200"), "amp_bf16", "pytorch"),
+        np.array([1, 8, 64, 512, 4096]),
+    )
     times = {
         cnn: parts_of({}, kernels_of(zoo_cnn(cnn)), situation, batches).device_ms[0] for cnn in zoo_names()
     }
@@ -98,11 +101,11 @@ def test_many_situations_at_once_are_each_as_alone():
 
 
 EVERY_KIND = (
-    Situation(find_gpu("Tesla K80"), "fp32", "pytorch"),
-    Situation(find_gpu("Tesla T4"), "amp_fp16", "pytorch", "channels_last"),
-    Situation(find_gpu("A100-SXM4-40GB"), "tf32", "tensorflow", xla=True),
-    Situation(find_gpu("H200"), "amp_bf16", "pytorch"),
-    Situation(find_gpu("GTX 1080 Ti"), "amp_fp16", "tensorflow"),
+    KernelContext(find_gpu("Tesla K80"), "fp32", "pytorch"),
+    KernelContext(find_gpu("Tesla T4"), "amp_fp16", "pytorch", "channels_last"),
+    KernelContext(find_gpu("A100-SXM4-40GB"), "tf32", "tensorflow", xla=True),
+    KernelContext(find_gpu("H200"), "amp_bf16", "pytorch"),
+    KernelContext(find_gpu("GTX 1080 Ti"), "amp_fp16", "tensorflow"),
 )
 
 
@@ -150,8 +153,8 @@ def test_kernel_classes_add_up_to_the_device_time():
 
 
 def test_only_kepler_has_the_kepler_tag():
-    assert "kepler:yes" in tags_of(Situation(find_gpu("Tesla K80"), "fp32", "pytorch"))
-    assert "kepler:yes" not in tags_of(Situation(find_gpu("T4"), "fp32", "pytorch"))
+    assert "kepler:yes" in tags_of(KernelContext(find_gpu("Tesla K80"), "fp32", "pytorch"))
+    assert "kepler:yes" not in tags_of(KernelContext(find_gpu("T4"), "fp32", "pytorch"))
 
 
 def test_a_level_that_a_family_shares_is_one_term_for_all_its_classes():
@@ -169,7 +172,7 @@ def two_frameworks_of_which_one_is_fed(design: Design, times: np.ndarray, kernel
 def labels_of_every_kind(design: Design, times: np.ndarray) -> dict[str, KernelTimes]:
     """Parts of iterations (of their own rows) and single layers (of a design of their own), off by some factor."""
     n, conv = 5, kernels_of_operator(zoo_cnn("squeezenet1_1").layers[3], "forward")
-    alone = Situation(find_gpu("Tesla T4"), "fp32", "", origin="justus")
+    alone = KernelContext(find_gpu("Tesla T4"), "fp32", "", origin="justus")
     layers = Design.of([conv] * n, [alone] * n, [1, 2, 4, 8, 16])
     weight, row = np.full(n, 0.3), np.arange(n)
     return {

@@ -5,25 +5,25 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.models.roofline.features import FAMILY_OF, FEATURES_OF_FAMILY
 from predictor.models.roofline.fit import Ridge
-from predictor.models.roofline.terms import Situation, expected_of, tags_of, terms_of, terms_under_tag
+from predictor.models.roofline.terms import KernelContext, expected_of, tags_of, terms_of, terms_under_tag
 from predictor.operators.kernels import KERNEL_CLASSES
 
 T4, K80, A100 = find_gpu("T4"), find_gpu("K80"), find_gpu("A100-SXM4-40GB")
-EVERYTHING = Situation(K80, "fp32", "pytorch", "channels_last", xla=True, origin="justus")
+EVERYTHING = KernelContext(K80, "fp32", "pytorch", "channels_last", xla=True, origin="justus")
 
 
 @pytest.mark.parametrize(
     ("situation", "tag"),
     [
-        (Situation(T4, "fp32", "pytorch"), "gpu:TU104, 40 SMs, 1.59 GHz"),
-        (Situation(T4, "fp32", "pytorch"), "generation:turing"),
-        (Situation(T4, "fp32", "pytorch"), "framework:pytorch"),
-        (Situation(K80, "fp32", "pytorch"), "kepler:yes"),
-        (Situation(T4, "amp_fp16", "pytorch"), "tensor:yes"),
-        (Situation(A100, "tf32", "pytorch"), "tensor:yes"),
-        (Situation(T4, "amp_fp16", "pytorch", "channels_last"), "channels_last:yes"),
-        (Situation(T4, "fp32", "tensorflow", xla=True), "xla:yes"),
-        (Situation(T4, "fp32", "", origin="justus"), "origin:justus"),
+        (KernelContext(T4, "fp32", "pytorch"), "gpu:TU104, 40 SMs, 1.59 GHz"),
+        (KernelContext(T4, "fp32", "pytorch"), "generation:turing"),
+        (KernelContext(T4, "fp32", "pytorch"), "framework:pytorch"),
+        (KernelContext(K80, "fp32", "pytorch"), "kepler:yes"),
+        (KernelContext(T4, "amp_fp16", "pytorch"), "tensor:yes"),
+        (KernelContext(A100, "tf32", "pytorch"), "tensor:yes"),
+        (KernelContext(T4, "amp_fp16", "pytorch", "channels_last"), "channels_last:yes"),
+        (KernelContext(T4, "fp32", "tensorflow", xla=True), "xla:yes"),
+        (KernelContext(T4, "fp32", "", origin="justus"), "origin:justus"),
     ],
 )
 def test_a_situation_has_the_tag_of_what_it_is(situation, tag):
@@ -31,7 +31,7 @@ def test_a_situation_has_the_tag_of_what_it_is(situation, tag):
 
 
 def test_a_plain_situation_has_no_tag_but_gpu_generation_and_framework():
-    assert tags_of(Situation(T4, "fp32", "pytorch")) == [
+    assert tags_of(KernelContext(T4, "fp32", "pytorch")) == [
         "gpu:TU104, 40 SMs, 1.59 GHz",
         "generation:turing",
         "framework:pytorch",
@@ -50,7 +50,7 @@ def test_a_plain_situation_has_no_tag_but_gpu_generation_and_framework():
     ],
 )
 def test_a_chip_has_one_tag_whatever_memory_is_beside_it(one, other):
-    first, second = (tags_of(Situation(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+    first, second = (tags_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
     assert first == second
 
 
@@ -59,16 +59,16 @@ def test_a_chip_has_one_tag_whatever_memory_is_beside_it(one, other):
     [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("T4", "RTX 2080 Max-Q"), ("H100 80GB HBM3", "H100 PCIe")],
 )
 def test_chips_of_other_clocks_or_sms_have_tags_of_their_own(one, other):
-    first, second = (tags_of(Situation(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+    first, second = (tags_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
     assert first[0] != second[0]
 
 
 def test_half_precision_without_tensor_cores_is_no_tensor_situation():
-    assert "tensor:yes" not in tags_of(Situation(find_gpu("GTX 1080 Ti"), "amp_fp16", "pytorch"))
+    assert "tensor:yes" not in tags_of(KernelContext(find_gpu("GTX 1080 Ti"), "amp_fp16", "pytorch"))
 
 
 def test_single_layers_have_no_framework():
-    assert not [tag for tag in tags_of(Situation(T4, "fp32", "", origin="justus")) if "framework" in tag]
+    assert not [tag for tag in tags_of(KernelContext(T4, "fp32", "", origin="justus")) if "framework" in tag]
 
 
 @pytest.mark.parametrize("name", KERNEL_CLASSES)
