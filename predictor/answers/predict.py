@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "Answer", "PredictionRow", "answer", "predict"]
+__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "TIMES", "Answer", "PredictionRow", "answer", "predict"]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -37,7 +37,7 @@ NEAR_BEST = 1.05
 """Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
 
 _Floats = NDArray[np.float64]
-_TIMES = (
+TIMES = (
     "iteration_time_ms",
     "low_ms",
     "high_ms",
@@ -164,7 +164,7 @@ def _columns(
     """All columns of one CNN."""
     unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
     sizes = np.array(question.batch_sizes)
-    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in _TIMES}
+    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
     offers = cheapest_offers(question.prices(), question.spot)
     rented = [offers.get(gpu.name) for gpu, _ in devices]
