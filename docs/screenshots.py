@@ -1,7 +1,7 @@
 """Makes the pictures of the web page in docs/images: `python docs/screenshots.py`, where Chromium is installed.
 
-Run it after a change of the page. It starts a service and stops it. Pictures are made at one pixel per dot and
-of the top of the page, so that they stay small; `--out` writes them elsewhere.
+Run it after a change of the page; it starts a service of its own and stops it. Pictures have one pixel per dot and show
+the top of the page, so that they stay small; `--out` writes them elsewhere.
 """
 
 import argparse

@@ -1,40 +1,83 @@
 """The `epochcast` command: it parses and renders, nothing else.
 
-Every command lies in `epochcast.commands` and imports what it needs when it runs, so that `--help` is
-instant.
+Every command is a module of `epochcast.commands`, imported when it is called: `epochcast --help` imports none of them.
 """
 
 import os
 import sys
+from functools import cache
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from epochcast.commands import (
-    cnn,
-    compare,
-    data,
-    evaluate,
-    explain,
-    fit,
-    gpu,
-    keys,
-    offer,
-    predict,
-    profile,
-    serve,
-)
 from predictor.errors import EpochcastError
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "build_app", "main"]
 
-app = typer.Typer(
-    name="epochcast",
-    help="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+COMMANDS = {
+    "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
+    "compare": "Rank GPUs for rent by what the training costs or how long it takes.",
+    "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
+    "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
+    "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
+    "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
+    "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
+    "data": "Measurement tables: import published ones, show what one holds, upload it.",
+    "gpu": "The catalogue of GPUs.",
+    "offer": "Cloud offers and their prices.",
+    "cnn": "CNNs: the zoo, and layer tables.",
+    "keys": "API keys of the service: who may upload measurements.",
+}
+"""Each command and the first line of its help, which stands in its module, too; a test compares them."""
+
+
+@cache
+def build_app(called: str | None = None) -> typer.Typer:
+    """The application, with all commands; if one is called, the others have their names and help alone."""
+    app = typer.Typer(
+        name="epochcast",
+        help="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name, text in COMMANDS.items():
+        if called in (None, name):
+            _add(app, name)
+        else:
+            app.command(name, help=text)(_not_called)
+    return app
+
+
+def main() -> None:
+    """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
+    try:
+        build_app(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))(
+            prog_name="epochcast"
+        )
+    except EpochcastError as error:
+        _fail(str(error))
+    except BrokenPipeError:
+        # The reader has gone (`| head`); the interpreter must not complain when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror}. Check the path.")
+
+
+def _add(app: typer.Typer, name: str) -> None:
+    """Import a command's module and add what it has: a command, or a group of them."""
+    module = import_module(f"epochcast.commands.{name}")
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    else:
+        app.command(name)(getattr(module, f"{name}_command"))
+
+
+def _not_called() -> None:
+    """Stand in for a command whose help alone is printed."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,41 +88,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     pass
-
-
-app.command("predict")(predict.predict_command)
-app.command("compare")(compare.compare_command)
-app.command("explain")(explain.explain_command)
-app.command("evaluate")(evaluate.evaluate_command)
-app.command("fit")(fit.fit_command)
-app.add_typer(profile.app, name="profile")
-app.command("serve")(serve.serve_command)
-app.add_typer(data.app, name="data")
-app.add_typer(gpu.app, name="gpu")
-app.add_typer(offer.app, name="offer")
-app.add_typer(cnn.app, name="cnn")
-app.add_typer(keys.app, name="keys")
-
-
-def main() -> None:
-    """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
-    try:
-        app(prog_name="epochcast")
-    except EpochcastError as error:
-        _fail(str(error))
-    except BrokenPipeError:
-        # The reader has gone (`| head`); the interpreter must not complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror}. Check the path.")
 
 
 def _fail(message: str) -> None:

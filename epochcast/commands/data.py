@@ -1,4 +1,4 @@
-"""`epochcast data`: other people's measurements in our form, and what a measurement table holds."""
+"""`epochcast data`: imports published measurements, and shows and uploads measurement tables."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from epochcast.tables import Column, Format, Record, number, print_records, prin
 __all__ = ["app", "push_table"]
 
 app = typer.Typer(
-    help="Measurement tables: import published ones, show what one holds.", no_args_is_help=True
+    help="Measurement tables: import published ones, show what one holds, upload it.", no_args_is_help=True
 )
 
 
@@ -26,7 +26,7 @@ def import_command(
     ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
-    """Turn published measurements into a measurement table and report what became of every row."""
+    """Turn published measurements into a measurement table, and report the rows rejected and why."""
     from predictor.measurements.published import import_measurements
     from predictor.measurements.table import write_measurements
 
@@ -48,7 +48,7 @@ def push_command(
     path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
     url: Annotated[str, typer.Argument(help="Address of the service.")],
 ) -> None:
-    """Send a measurement table to a service, with the key in $EPOCHCAST_API_KEY; sending it again is harmless."""
+    """Upload a measurement table to a service, with the key in $EPOCHCAST_API_KEY; each row is stored once."""
     push_table(path, url)
 
 
@@ -68,7 +68,7 @@ def show_command(
     path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
     output: o.OutputFormat = Format.table,
 ) -> None:
-    """Show what a measurement table holds, after checking it."""
+    """Check a measurement table and summarise it."""
     from predictor.measurements.table import read_measurements, summary
 
     table = summary(read_measurements(path))

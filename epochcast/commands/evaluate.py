@@ -25,8 +25,8 @@ def evaluate_command(
     predictor: Annotated[
         list[str] | None, typer.Option(help="Predictor; repeat it.", show_default="all that apply")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides what is drawn at random.")] = 0,
-    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of what is drawn at random.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Number of processes.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Folder for CSV files and plots.")] = None,
     plots: Annotated[bool, typer.Option(help="Draw plots into --out; needs matplotlib.")] = True,
     output: o.OutputFormat = Format.table,

@@ -1,4 +1,4 @@
-"""`epochcast fit`: a model of one's own measurements, or the shipped one again."""
+"""`epochcast fit`: fits a model on one's own measurements, or the shipped one again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,13 +21,15 @@ def fit_command(
     out: Annotated[Path | None, typer.Option(help="JSON file to write.", show_default=False)] = None,
     accuracy: Annotated[
         Path | None,
-        typer.Option(help="summary.csv of `evaluate --out`, to put on the model's card.", show_default=False),
+        typer.Option(
+            help="summary.csv of `evaluate --out`, whose figures go on the model's card.", show_default=False
+        ),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Also, or alone: what was uploaded to this store, sqlite:///FILE or postgresql://...",
+            help="Fit on measurements uploaded to this store, too or alone: sqlite:///FILE or postgresql://...",
             show_default=False,
         ),
     ] = None,
@@ -51,12 +53,12 @@ def fit_command(
             and (line["field"], line["value"]) != ("single_layers", 0)
         ]
         print_table(known, columns)
-        _say_libraries(out)
+        _print_libraries(out)
     else:
         print_records(card, output, ("field", "value"))
 
 
-def _say_libraries(out: Path) -> None:
+def _print_libraries(out: Path) -> None:
     """Name the operator libraries that lie beside a model file, and their folder; nothing where there are none."""
     from predictor.models.layer_times.files import LayerModels
 

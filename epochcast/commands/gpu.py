@@ -42,7 +42,7 @@ def show_command(
     name: Annotated[str, typer.Argument(help="Any name that people and drivers write.")],
     output: o.OutputFormat = Format.table,
 ) -> None:
-    """Show all that is known of one GPU."""
+    """Show the specifications and precisions of one GPU."""
     from predictor.catalogue.devices import find_gpu, precisions_of
 
     gpu = find_gpu(name)

@@ -1,4 +1,4 @@
-"""`epochcast keys`: who may upload measurements to the service."""
+"""`epochcast keys`: the API keys with which measurements can be uploaded to a service."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -25,7 +25,7 @@ _DEFAULT = "sqlite:///epochcast.db"
 
 @app.command("add")
 def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
-    """Make a key and print it: the only time that it can be seen, for the store keeps its hash alone."""
+    """Make a key and print it, once: the store keeps its hash alone."""
     from epochcast.api import open_store
 
     engine = open_store(store)
@@ -38,7 +38,7 @@ def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
 
 @app.command("revoke")
 def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
-    """Refuse a key from now on; what was uploaded with it stays, under its name."""
+    """Refuse a key from now on; measurements uploaded with it stay, under its name."""
     from epochcast.api import open_store
 
     engine = open_store(store)
@@ -50,7 +50,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
 
 @app.command("list")
 def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
-    """List the keys by name, with the first characters of each and what was uploaded with it."""
+    """List the keys by name, with the first characters and the number of uploads of each."""
     from epochcast.api import open_store
 
     engine = open_store(store)

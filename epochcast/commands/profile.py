@@ -1,5 +1,6 @@
 """`epochcast profile`: measure the local machine, or list what it has for measuring."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -10,9 +11,9 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
-from epochcast.next_steps import next_steps
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
+from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
     from proxy_cnns.configuration import Configuration
@@ -24,6 +25,8 @@ app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )
 
+_ANY_CNN = "resnet50"
+_USUAL_BATCH_SIZE = 64
 _WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
@@ -258,7 +261,7 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     typer.echo(f"{outcome.out}: {outcome.rows:,} measurements, {outcome.new:,} of them new.")
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
-        first, *others = next_steps(request, outcome)
+        first, *others = _next_steps(request, outcome)
         typer.echo("\n      ".join([f"Next: {first}", *others]))
 
 
@@ -282,3 +285,52 @@ def _some(lines: tuple[str, ...]) -> str:
     return "; ".join(line.rstrip(".") for line in lines[:3]) + (
         f"; and {more} more (all are in the sidecar)." if more > 0 else "."
     )
+
+
+def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
+    """Commands that work on the table just written, and a sentence where a prediction needs other measurements.
+
+    Operators predict any CNN, on a CPU, too; whole CNNs predict themselves on a GPU; other tables can only be shown.
+    """
+    out = _quoted(str(outcome.out))
+    steps = [f"epochcast data show {out}"]
+    kinds = {each.subject.kind for each in request.configurations}
+    if "operator" in kinds or ("target" in kinds and not is_cpu(outcome.gpu)):
+        return [*steps, _prediction(request, outcome, out)]
+    alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
+    sentence = f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
+    return [*steps, f"epochcast explain {out}", sentence]
+
+
+def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
+    """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
+    mode = request.configurations[0].mode
+    sizes = {each.batch_size for each in request.configurations}
+    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else request.configurations[0].batch_size
+    words = ["epochcast predict", _cnn(request), f"--gpu {_quoted(outcome.gpu)}"]
+    words += [f"--framework {mode.framework}"] * (mode.framework != "pytorch")
+    words += [f"--precision {mode.precision}"]
+    words += [f"--memory-format {mode.memory_format}"] * (mode.memory_format != "nchw")
+    words += [f"--capture {mode.capture}"] * (mode.capture != "eager") + ["--autotune"] * mode.autotune
+    return " ".join([*words, f"--batch-size {size}", f"--measurements {out}"])
+
+
+def _cnn(request: "Request") -> str:
+    """The CNN of ``cnn:`` or the first of ``targets:``; of a preset with whole CNNs its first, else any."""
+    from proxy_cnns.user_cnns import names_a_file
+
+    _, _, texts = request.name.partition(":")
+    text = texts.split(",")[0].strip()
+    if not text:
+        cnn = next((each.subject for each in request.configurations if each.subject.kind == "target"), None)
+        text = _ANY_CNN if cnn is None else f"{cnn.name}@{cnn.image_size}"
+    if names_a_file(text):
+        return _quoted(text)
+    name, at, size = text.rpartition("@")
+    return f"{_quoted(name)} --image-size {size}" if at and size.isdecimal() else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """As a shell takes it as one word; in double quotes if that is enough."""
+    quoted = shlex.quote(text)
+    return quoted if quoted == text or set(text) & set('"$`\\!') else f'"{text}"'

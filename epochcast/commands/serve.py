@@ -1,4 +1,4 @@
-"""`epochcast serve`: the service, on this machine alone by default."""
+"""`epochcast serve`: the service, by default for this machine alone."""
 
 import os
 from pathlib import Path
@@ -8,24 +8,26 @@ import typer
 
 __all__ = ["serve_command"]
 
-_KEEP_ALIVE_S = 75  # longer than the 60 s of proxies: the server must not be first to close a connection
+_KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
 
 def serve_command(
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this machine's.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     store: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Where measurements and keys are kept; '' for a service that only answers.",
+            help="Where measurements and keys are kept; '' for a service without uploads.",
             show_default="$EPOCHCAST_STORE, else sqlite:///epochcast.db",
         ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="A model that `fit` wrote; replaced while the service runs, it is read again.",
+            help="A model that `fit` wrote; if it is replaced, the service reads it again.",
             show_default="$EPOCHCAST_MODEL, else the shipped model",
         ),
     ] = None,
@@ -37,13 +39,13 @@ def serve_command(
     try:
         import uvicorn
 
-        import api.main  # noqa: F401 - so that what is missing is said before a server starts
+        import api.main  # noqa: F401 - names a missing package before a server starts
     except ModuleNotFoundError as error:
         raise BackendUnavailableError(
             f"{error.name} is not installed, which the service needs: pip install 'epochcast[api]'."
         ) from None
-    _tell("EPOCHCAST_STORE", store)
-    _tell("EPOCHCAST_MODEL", None if model is None else str(model.resolve()))
+    _set("EPOCHCAST_STORE", store)
+    _set("EPOCHCAST_MODEL", None if model is None else str(model.resolve()))
     _check()
     _check_port(host, port)
     uvicorn.run(
@@ -60,7 +62,7 @@ def serve_command(
 
 
 def _check_port(host: str, port: int) -> None:
-    """Listen for a moment, so that an address that is taken is one line here."""
+    """Listen for a moment, so that a port in use is one line here and not a server's traceback."""
     import socket
 
     from predictor.errors import SchemaError, ServiceError
@@ -86,14 +88,14 @@ def _check_port(host: str, port: int) -> None:
         ) from None
 
 
-def _tell(variable: str, value: str | None) -> None:
-    """Settings reach the processes that answer through the environment."""
+def _set(variable: str, value: str | None) -> None:
+    """Pass a setting to the worker processes through the environment."""
     if value is not None:
         os.environ[variable] = value
 
 
 def _check() -> None:
-    """Open what the service needs once, so that a mistake is one line here and no traceback of a server."""
+    """Make the application once, so that a wrong setting is one line here and not a server's traceback."""
     from pydantic import ValidationError
 
     from api.main import create_app

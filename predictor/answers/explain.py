@@ -19,6 +19,7 @@ from predictor.answers.bounds import (
     operator_classes_of,
     switches_of_library,
 )
+from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
@@ -63,15 +64,6 @@ _ABOUT = (
     "autotune",
     "capture",
     "optimizer",
-)
-_TIMES = (
-    "iteration_time_ms",
-    "low_ms",
-    "high_ms",
-    "gpu_time_ms",
-    "gpu_low_ms",
-    "gpu_high_ms",
-    "host_time_ms",
 )
 
 
@@ -185,7 +177,7 @@ def explanation_rows(explanation: Explanation) -> list[dict[str, Any]]:
     return [
         about
         | {"batch_size": size, "bound": explanation.bound[i]}
-        | {name: getattr(explanation, name)[i] for name in _TIMES}
+        | {name: getattr(explanation, name)[i] for name in TIMES}
         | {f"{name}_ms": ms[i] for name, ms in explanation.classes.items()}
         | {f"{name}_bound_ms": ms[i] for name, ms in explanation.bound_ms.items()}
         | {name: getattr(explanation, name) for name in ("host", "method", "trained_on")}
@@ -201,7 +193,7 @@ def row_columns(explanations: Sequence[Explanation]) -> list[str]:
         *_ABOUT,
         "batch_size",
         "bound",
-        *_TIMES,
+        *TIMES,
         *(f"{name}_ms" for name in classes),
         *(f"{name}_bound_ms" for name in GPU_BOUNDS),
         "host",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.question import Question
+from predictor.answers.question import Knowledge, Question
 from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "Answer", "PredictionRow", "answer", "predict"]
+__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "TIMES", "Answer", "PredictionRow", "answer", "predict"]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -37,7 +37,7 @@ NEAR_BEST = 1.05
 """Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
 
 _Floats = NDArray[np.float64]
-_TIMES = (
+TIMES = (
     "iteration_time_ms",
     "low_ms",
     "high_ms",
@@ -144,7 +144,7 @@ def answer(question: Question) -> Answer:
             question.method,
             question.host,
         )
-        for name, values in _columns(question, known.model, table, devices, forecasts).items():
+        for name, values in _columns(question, known, table, devices, forecasts).items():
             columns[name] += values
     return Answer(columns, scope_of(question, known.model, columns))
 
@@ -156,14 +156,15 @@ def predict(cnn: object, gpus: object, batch_sizes: Any, **options: Any) -> list
 
 def _columns(
     question: Question,
-    model: Model,
+    known: Knowledge,
     table: LayerTable,
     devices: Sequence[tuple[Gpu, Mode]],
     forecasts: Sequence[IterationForecast],
 ) -> dict[str, list[Any]]:
     """All columns of one CNN."""
+    unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
     sizes = np.array(question.batch_sizes)
-    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in _TIMES}
+    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
     offers = cheapest_offers(question.prices(), question.spot)
     rented = [offers.get(gpu.name) for gpu, _ in devices]
@@ -186,7 +187,7 @@ def _columns(
         "memory_format": [question.memory_format] * n,
         "framework": [question.framework] * n,
         **{name: values.ravel().tolist() for name, values in times.items()},
-        **_epochs(question, model, devices[0][1], sizes, times, rented, fits),
+        **_epochs(question, known.model, devices[0][1], sizes, times, rented, fits),
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
         "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),
@@ -200,7 +201,11 @@ def _columns(
         "host": of_gpus([each.host for each in forecasts]),
         "method": of_gpus([each.method for each in forecasts]),
         "trained_on": of_gpus([each.trained_on for each in forecasts]),
-        "extrapolates": [tuple(map(str, why)) for each in forecasts for why in each.extrapolates],
+        "extrapolates": [
+            tuple(map(str, (*why, *more)))
+            for each, more in zip(forecasts, unused, strict=True)
+            for why in each.extrapolates
+        ],
     }
 
 

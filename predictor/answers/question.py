@@ -44,7 +44,7 @@ from predictor.checks import (
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, SchemaError, nearest
-from predictor.models.forecast import Anchor
+from predictor.models.forecast import Anchor, Reason
 from predictor.models.registry import METHODS
 
 if TYPE_CHECKING:
@@ -182,11 +182,11 @@ _ANCHOR = "A measurement of this CNN, to predict from"
 ANCHOR_FIELDS = {
     each.name: each
     for each in (
-        Option("gpu", "GPU it was measured on.", "word", None, _ANCHOR),
-        Option("batch_size", "Its batch size.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
+        Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
+        Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
         Option("iteration_time_ms", "Milliseconds of one iteration.", "number", None, _ANCHOR),
         Option("epoch_time_s", "Or seconds of an epoch, with its samples.", "number", None, _ANCHOR),
-        Option("samples", "Samples of that epoch.", "whole", None, _ANCHOR, 1, MAX_SAMPLES),
+        Option("samples", "Training samples of that epoch.", "whole", None, _ANCHOR, 1, MAX_SAMPLES),
         Option(
             "throughput_samples_per_s",
             "Or samples per second.",
@@ -251,22 +251,25 @@ class Question:
         "nchw", f"{', '.join(MEMORY_FORMATS)}.", "choice", _TRAINING, choices=MEMORY_FORMATS
     )
     framework: str = option("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS)
-    autotune: bool = option(False, "cuDNN times its algorithms first.", "flag", _TRAINING)
+    autotune: bool = option(False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING)
     capture: str = option("eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES)
     optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS)
     host: str | None = option(
-        None, "The machine around the GPU.", panel=_TRAINING, usual="the reference host"
+        None,
+        "The machine around the GPU, which enqueues its kernels.",
+        panel=_TRAINING,
+        usual="the reference host",
     )
     offers: str | PathLike[str] | Sequence[Offer] | None = option(
         None, "Your own price file, with the columns of offers.csv.", "file", _PRICES,
         usual="the shipped prices", remote=False,
     )  # fmt: skip
-    spot: bool = option(False, "Spot prices.", "flag", _PRICES)
+    spot: bool = option(False, "Use spot prices.", "flag", _PRICES)
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR
     )
     measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = option(
-        None, "A measurement table of your own (epochcast profile): operators answer, CNNs are anchors.",
+        None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file", _MODEL,
     )  # fmt: skip
     method: str = option("auto", f"{', '.join(METHODS)}.", "choice", _MODEL, choices=METHODS)
@@ -355,10 +358,10 @@ class Plan:
         None, "US$ that the training may cost.", "number", _PLAN, flag="--budget"
     )
     deadline_h: float | None = option(None, "Hours that it may take.", "number", _PLAN, flag="--deadline")
-    setup_minutes: float = option(0.0, "Paid minutes before training starts.", "number", _PLAN)
+    setup_minutes: float = option(0.0, "Minutes that are paid before training starts.", "number", _PLAN)
     relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN)
     rank_by: str = option("cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS)
-    all_offers: bool = option(False, "Every offer, not the cheapest of each GPU.", "flag", _PLAN)
+    all_offers: bool = option(False, "Rank every offer, not only the cheapest of each GPU.", "flag", _PLAN)
 
     def __post_init__(self) -> None:
         for name, known in options_of(Plan).items():
@@ -384,6 +387,11 @@ class Knowledge:
     model: Model
     given: tuple[Anchor, ...]
     own: OwnMeasurements | None
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+        """That one's own measurements of a GPU are of other modes, where they are."""
+        reason = self.own.unused_on(gpu, mode) if self.own else None
+        return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
         """The given anchors, and those from the user's own measurements of this CNN."""
@@ -458,10 +466,9 @@ def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anc
     missing = [key for key in ("gpu", "batch_size") if key not in given]
     unknown = sorted(set(given) - set(ANCHOR_FIELDS))
     if missing or unknown:
-        raise SchemaError(
-            f"the anchor lacks {', '.join(missing) or 'nothing'} and has the unknown "
-            f"{', '.join(unknown) or 'nothing'}. Give its gpu, its batch_size and one time."
-        )
+        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
+        raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
     gpu = find_gpu(str(given["gpu"]))
     mode = question.mode_on(gpu)
     check_precision(gpu, mode.precision)
@@ -543,6 +550,23 @@ class OwnMeasurements:
                 "Measure some with `epochcast profile --preset quick`."
             )
         return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
+        """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
+        from predictor.models.layer_times.files import library_mode
+
+        libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
+        rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
+        used = library_mode(gpu, mode) in libraries or any(_in_mode(row, mode) for row in rows)
+        if used or not (libraries or rows):
+            return None
+        measured = {f"{each.precision}, {each.memory_format}" for each in libraries}
+        measured |= {f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}" for row in rows}
+        return Reason(
+            "measurements",
+            f"yours on {gpu.name} are not used: they are of {' and '.join(sorted(measured))}, the answer is of "
+            f"{mode.precision}, {mode.memory_format}; ask for the mode that you measured",
+        )
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
         """The table's measurements of this CNN at its image size, each in the question's mode on its GPU."""

@@ -435,9 +435,10 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     """Find the first layer whose input shape contradicts the layer that it reads: position, column, and reason.
 
     Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
-    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join. A part of a
-    tensor may be read where something else reads the tensor, too (a split), and the same numbers in another shape
-    (a view). Rows are numbered by their position, as in a table that was sent or read from a file.
+    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join. A layer may
+    read a crop; the same numbers in another shape, also as several maps per image (a view); or an equal part of them
+    where another layer reads them, too (a split). Rows are numbered by their position, as in a table that was sent or
+    read from a file.
     """
     inputs = [
         (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
@@ -457,11 +458,10 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
 
 
 def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:
-    if layer.in_height in (None, 1, image_size):  # 1: an image is made from a vector
+    numbers = _numbers((layer.in_channels, layer.in_height, layer.in_width)) * layer.repeats
+    cut = numbers in (image_size**2, 3 * image_size**2)  # into tiles, of a grey or coloured image
+    if layer.in_height in (None, 1, image_size) or cut:  # 1: an image is made from a vector
         return None
-    sizes = [getattr(layer, f"in_{side}") for side in _SIDES]
-    if None not in sizes and layer.repeats * prod(sizes) in (image_size**2, 3 * image_size**2):
-        return None  # a view of a grey or coloured image, such as its tiles
     return (
         "in_height",
         f"it is {layer.in_height}, but the layer reads the image, and image_size is {image_size}. "
@@ -473,11 +473,8 @@ def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str
     given = tuple(getattr(before, f"out_{side}") for side in _SIDES)
     taken = tuple(getattr(layer, f"in_{side}") for side in _SIDES)
     wrong = [i for i in range(3) if None not in (given[i], taken[i]) and given[i] != taken[i]]
-    known = None not in (*given, *taken)
-    is_view = known and before.repeats * prod(given) == layer.repeats * prod(taken)
-    if not wrong or before.type in _RESHAPES or is_view:
-        return None
-    if wrong == [0] and readers > 1 and given[0] % taken[0] == 0:
+    cropped = 0 not in wrong and all(taken[i] < given[i] for i in wrong)
+    if not wrong or cropped or before.type in _RESHAPES or _shares(before, given, layer, taken, readers):
         return None
     side = _SIDES[wrong[0]]
     return (
@@ -485,3 +482,20 @@ def _pair_complaint(before: Layer, layer: Layer, readers: int) -> tuple[str, str
         f"{layer.type} {layer.name!r} reads {taken[wrong[0]]}, but row {before.index}, {before.type} {before.name!r}, "
         f"gives {given[wrong[0]]} as out_{side}. Correct one of them, or say in inputs which rows it reads.",
     )
+
+
+def _shares(
+    before: Layer, given: tuple[int | None, ...], layer: Layer, taken: tuple[int | None, ...], readers: int
+) -> bool:
+    """Whether a layer reads all numbers of another in some shape, or an equal part where others read it, too."""
+    if given[1:] == taken[1:] and given[0] and taken[0]:  # heights and widths may be unknown
+        parts = given[0] / taken[0]
+    elif None in given or None in taken:
+        return False
+    else:
+        parts = _numbers(given) * before.repeats / max(1, _numbers(taken) * layer.repeats)
+    return parts == 1 or (readers > 1 and parts >= 1 and parts == int(parts))
+
+
+def _numbers(sides: tuple[int | None, ...]) -> int:
+    return prod(side or 0 for side in sides)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from epochcast.command import app
+from epochcast.command import build_app
 
 sys.path.insert(0, str(Path(__file__).parent))
 from dockerfile import ROOT, Stage, read_stages
@@ -31,4 +31,4 @@ def compose() -> dict[str, Any]:
 @pytest.fixture
 def epochcast() -> Callable[..., Any]:
     """Run `epochcast` with these arguments; gives exit code and output."""
-    return lambda *arguments: CliRunner().invoke(app, list(arguments))
+    return lambda *arguments: CliRunner().invoke(build_app(), list(arguments))

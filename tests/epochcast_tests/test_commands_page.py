@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from epochcast.command import app
+from epochcast.command import build_app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```console\n\$ (.*?)\n(.*?)```", PAGE, re.DOTALL)
@@ -22,7 +22,7 @@ EXAMPLES = [
 
 def commands(command=None, path=()):
     """Every command with its words, depth first."""
-    command = command or typer.main.get_command(app)
+    command = command or typer.main.get_command(build_app())
     below = getattr(command, "commands", {})
     if not below or command.invoke_without_command:
         yield " ".join(path), command

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from epochcast.command import app
+from epochcast.command import build_app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -98,7 +98,7 @@ def test_the_excerpt_has_the_columns_that_make_predict_prints(epochcast):
 
 
 def test_every_command_named_exists():
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(build_app())
     named = set(re.findall(r"\bepochcast ([a-z]+)\b(?!\w)", "\n".join([*SHELL, *_inline()])))
     assert sorted(named - set(command.commands)) == []
 

@@ -142,9 +142,9 @@ def _anchor_words(anchors: list[Record]) -> list[str]:
 def _command(arguments: list[str], code: int = 0) -> str:
     from typer.testing import CliRunner
 
-    from epochcast.command import app
+    from epochcast.command import build_app
 
-    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    result = CliRunner().invoke(build_app(), [str(each) for each in arguments])
     assert result.exit_code == code, (arguments, result.output, result.exception)
     return result.stdout
 

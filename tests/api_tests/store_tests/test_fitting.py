@@ -60,11 +60,11 @@ def test_nothing_to_fit_on_is_an_error():
 def test_the_command_says_which_libraries_it_wrote_and_where(uploaded, store_url, tmp_path):
     from typer.testing import CliRunner
 
-    from epochcast.command import app
+    from epochcast.command import build_app
 
     out = tmp_path / "model.json"
     run = CliRunner().invoke(
-        app,
+        build_app(),
         ["fit", "--store", store_url, "--out", str(out)],
     )
     assert run.exit_code == 0, run.output

@@ -167,3 +167,14 @@ def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
 def test_a_cpu_without_operators_is_refused(method):
     with pytest.raises(OutOfRangeError, match="no operator was measured on cpu:Xeon"):
         predict("lenet5", CPU, [64], method=method)
+
+
+def test_measurements_in_another_precision_than_the_answers_are_said_to_be_unused(operators):
+    in_fp32 = operators.assign(precision="fp32")
+    (row,) = predict("resnet18", A100, 64, measurements=in_fp32)
+    assert (row.precision, row.method) == ("tf32", "roofline")
+    assert any(
+        reason.startswith(f"measurements: yours on {A100} are not used") for reason in row.extrapolates
+    )
+    (row,) = predict("resnet18", A100, 64, measurements=in_fp32, precision="fp32")
+    assert not any(reason.startswith("measurements:") for reason in row.extrapolates)

@@ -45,8 +45,14 @@ def test_a_layer_that_reads_more_or_fewer_channels_than_there_are_is_inconsisten
     assert "conv2d '' reads 64, but row 0, conv2d '', gives 128 as out_channels" in found[2]
 
 
-def test_a_layer_that_reads_another_height_is_inconsistent():
-    assert table_complaint(changed(1, in_height=31, out_height=31))[:2] == (1, "in_height")
+def test_a_layer_that_reads_a_larger_map_than_there_is_is_inconsistent():
+    assert table_complaint(changed(1, in_height=33, out_height=33))[:2] == (1, "in_height")
+
+
+def test_a_crop_is_consistent():
+    whole = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
+    crop = Layer(1, "", "conv2d", in_channels=8, in_height=7, in_width=8)
+    assert table_complaint(table(whole, crop)) is None
 
 
 def test_half_of_a_tensor_is_read_where_others_read_it_too():
@@ -54,6 +60,23 @@ def test_half_of_a_tensor_is_read_where_others_read_it_too():
     assert (
         table_complaint(table(Layer(0, "", "conv2d", in_channels=3, out_channels=128), split, split)) is None
     )
+
+
+def test_a_third_in_another_shape_is_read_where_others_read_it_too():
+    shape = {"out_channels": 192, "out_height": 64, "out_width": 49}
+    part = {"in_channels": 32, "in_height": 64, "in_width": 98}
+    parts = [Layer(1, "", "permute", inputs=(0,), **part)] * 3
+    assert table_complaint(table(Layer(0, "", "linear", **shape), *parts)) is None
+    assert table_complaint(table(Layer(0, "", "linear", **shape), parts[0]))[:2] == (1, "in_channels")
+
+
+def test_tiles_of_an_image_or_a_map_are_consistent():
+    side = {"in_height": 2, "in_width": 2, "repeats": 16}
+    tiles = Layer(0, "", "conv2d", in_channels=3, out_channels=8, **side)
+    whole = Layer(0, "", "conv2d", in_channels=3, out_channels=8, out_height=8, out_width=8)
+    assert table_complaint(table(tiles)) is None
+    assert table_complaint(table(replace(tiles, in_channels=48, repeats=1))) is None
+    assert table_complaint(table(whole, replace(tiles, in_channels=8))) is None
 
 
 def test_a_view_of_the_same_numbers_is_no_contradiction():
@@ -64,6 +87,6 @@ def test_a_view_of_the_same_numbers_is_no_contradiction():
 
 
 def test_an_inconsistent_csv_is_refused_by_row_and_column(tmp_path):
-    write_layer_table_csv(changed(1, in_height=31, out_height=31), tmp_path / "mine.csv")
-    with pytest.raises(SchemaError, match=r"mine.csv, row 2, column in_height: .* reads 31, but row 0"):
+    write_layer_table_csv(changed(1, in_height=33, out_height=33), tmp_path / "mine.csv")
+    with pytest.raises(SchemaError, match=r"mine.csv, row 2, column in_height: .* reads 33, but row 0"):
         read_layer_table_csv(tmp_path / "mine.csv")
