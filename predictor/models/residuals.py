@@ -208,7 +208,7 @@ def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
 _LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
 """Share of each part in the residual variance of layer-times within one series."""
 
-_ITSELF = "the CNN asked about"
+_ITSELF = "the CNN of the question"
 
 
 def is_of(anchor: Anchor, gpu: Gpu) -> bool:
