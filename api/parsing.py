@@ -26,7 +26,8 @@ from api.questions import (
 )
 from api.serving import serving_of
 from api.store.uploads import MAX_ROWS, parsed_json, rows_of, table_sent
-from predictor.answers.question import OwnMeasurements, Question
+from predictor.answers.knowledge import OwnMeasurements
+from predictor.answers.question import Question
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn

@@ -20,7 +20,9 @@ from pydantic import (
 
 from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
 from api.store.uploads import MAX_ROWS
-from predictor.answers.question import ANCHOR_FIELDS, Option, OwnMeasurements, Plan, Question, options_of
+from predictor.answers.knowledge import OwnMeasurements
+from predictor.answers.options import Option, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE

@@ -28,7 +28,7 @@ from predictor.models.served import Model
 
 if TYPE_CHECKING:
     from api.settings import Settings
-    from predictor.answers.question import OwnMeasurements
+    from predictor.answers.knowledge import OwnMeasurements
 
 __all__ = ["Queue", "ServedModel", "ServingState", "serving_of"]
 

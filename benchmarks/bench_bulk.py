@@ -22,7 +22,7 @@ import numpy as np
 from machine import machine
 
 from predictor.answers.bulk import predict_rows
-from predictor.answers.question import load_model
+from predictor.answers.knowledge import load_model
 
 ROWS = 100_000
 CNNS = ("resnet18", "resnet50", "vgg16", "mobilenet_v2", "densenet121")

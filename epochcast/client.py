@@ -11,8 +11,9 @@ from epochcast.service import KEY_VARIABLE, Reply, Service
 from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
+from predictor.answers.options import options_of
 from predictor.answers.predict import COLUMNS, Answer
-from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.checks import as_list
 from predictor.errors import EpochcastError, SchemaError, ServiceError
 

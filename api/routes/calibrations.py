@@ -23,7 +23,7 @@ from api.routes.predictions import predicted
 from api.serving import ServingState, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
-from predictor.answers.question import OwnMeasurements
+from predictor.answers.knowledge import OwnMeasurements
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name

@@ -19,7 +19,8 @@ from epochcast.commands.answer_tables import (
     title,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
-from predictor.answers.question import Plan, Question, options_of
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.tables import Format
-from predictor.answers.question import ANCHOR_FIELDS, Option, Question, options_of
+from predictor.answers.options import Option, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Question
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.answers.knowledge import OwnMeasurements, load_model
+from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
-from predictor.answers.question import ANCHOR_FIELDS, OwnMeasurements, Question, load_model, options_of
+from predictor.answers.question import ANCHOR_FIELDS, Question
 from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, whole_number
 from predictor.cnns.layer_table import LayerTable

@@ -19,6 +19,7 @@ from predictor.answers.bounds import (
     operator_classes_of,
     switches_of_library,
 )
+from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
@@ -221,7 +222,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    known, devices = question.knowledge(), question.devices()
+    known, devices = Knowledge.of(question), question.devices()
     found: list[Explanation] = []
     for table in question.layer_tables():
         anchors = known.anchors(table, question)

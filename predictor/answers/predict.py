@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.question import Knowledge, Question
+from predictor.answers.knowledge import Knowledge
+from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
@@ -133,7 +134,7 @@ def answer(question: Question) -> Answer:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    known, devices = question.knowledge(), question.devices()
+    known, devices = Knowledge.of(question), question.devices()
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for table in question.layer_tables():
         forecasts = known.model.forecasts(

@@ -1,25 +1,23 @@
 """The question: CNNs, GPUs, batch sizes, training mode, and measurements to predict from.
 
 `Question` declares every option once, with its help text and its kind; command line, REST schema, Python and bulk
-tables derive theirs from `options_of`.
+tables derive theirs from `options_of` (`predictor.answers.options`).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from predictor.answers.options import Option, option, options_of
 from predictor.catalogue.devices import (
     Gpu,
     all_gpus,
     check_precision,
     default_precision,
     device_of,
-    find_gpu,
     precisions_of,
 )
 from predictor.catalogue.modes import (
@@ -37,140 +35,30 @@ from predictor.checks import (
     MAX_SAMPLES,
     as_list,
     batch_sizes_of,
-    positive_number,
-    whole_number,
-    yes_or_no,
 )
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
-from predictor.errors import DataError, SchemaError, nearest
-from predictor.models.forecast import Anchor, Reason
+from predictor.errors import SchemaError, nearest
+from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.answers.knowledge import OwnMeasurements
     from predictor.models.served import Model
 
 __all__ = [
     "ANCHOR_FIELDS",
     "RANKINGS",
-    "Option",
-    "OwnMeasurements",
     "Plan",
     "Question",
     "gpus_of",
-    "load_model",
-    "option",
-    "options_of",
 ]
 
 
 RANKINGS = ("cost", "time")
 """Ranking criteria of a comparison: `total_cost_usd` or `total_time_h`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option of a question, as every face declares it.
-
-    `kind` is ``whole``, ``number``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and `high` bound
-    numbers, `choices` lists words. `flag` is the name on the command line if it differs from `name`; `usual` describes
-    a default of None. `remote` is False if a service uses its own value.
-    """
-
-    name: str
-    help: str
-    kind: str
-    default: Any
-    panel: str
-    low: float = 0
-    high: float = math.inf
-    choices: tuple[str, ...] = ()
-    flag: str = ""
-    usual: str = ""
-    remote: bool = True
-
-    def checked(self, value: Any) -> Any:
-        """Check `value`, or its text from a table's cell, and convert it to this option's type.
-
-        Raises
-        ------
-        SchemaError, OutOfRangeError
-            If it is of another kind or outside the range; the message names the option.
-        """
-        if value is None or (isinstance(value, str) and not value.strip()):
-            return self.default
-        if self.kind == "number" and str(value) in (str(self.default), "0") and self.default is not None:
-            return self.default
-        return _CHECKS[self.kind](self, value)
-
-
-def _whole(known: Option, value: Any) -> int:
-    return whole_number(known.name, value, low=int(known.low), high=int(known.high))
-
-
-def _number(known: Option, value: Any) -> float:
-    return positive_number(known.name, value)
-
-
-def _choice(known: Option, value: Any) -> str:
-    word = str(value).strip()
-    if word not in known.choices:
-        raise SchemaError(
-            f"{known.name} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
-            f"known: {', '.join(known.choices)}."
-        )
-    return word
-
-
-def _word(_known: Option, value: Any) -> str:
-    return str(value).strip()
-
-
-def _flag(known: Option, value: Any) -> bool:
-    return value if isinstance(value, bool) else yes_or_no(known.name, str(value))
-
-
-def _as_given(_known: Option, value: Any) -> Any:
-    return value
-
-
-def _anchors(_known: Option, value: Any) -> tuple[Any, ...]:
-    return tuple(value)
-
-
-_CHECKS: dict[str, Callable[[Option, Any], Any]] = {
-    "whole": _whole,
-    "number": _number,
-    "choice": _choice,
-    "word": _word,
-    "flag": _flag,
-    "file": _as_given,
-    "anchors": _anchors,
-}
-
-
-def option(default: Any, help_: str, kind: str = "word", panel: str = "", **more: Any) -> Any:
-    """Declare an option of a question as a dataclass field with a default."""
-    return field(default=default, metadata={"help": help_, "kind": kind, "panel": panel, **more})
-
-
-def options_of(kind: type[Any]) -> Mapping[str, Option]:
-    """The options that a dataclass declares with `option`, by name, in order."""
-    declared: Any = kind
-    return _declared(declared)
-
-
-@cache
-def _declared(kind: Any) -> dict[str, Option]:
-    return {each.name: _option_of(each) for each in fields(kind) if each.metadata}
-
-
-def _option_of(each: Field[Any]) -> Option:
-    known = dict(each.metadata)
-    default = None if each.default is MISSING else each.default
-    return Option(each.name, known.pop("help"), known.pop("kind"), default, known.pop("panel"), **known)
 
 
 _TRAINING = "How it is trained"
@@ -316,16 +204,6 @@ class Question:
         """Layer table of each CNN at the image size given, else the data set's, else its own."""
         return [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]
 
-    def knowledge(self) -> Knowledge:
-        """The model, with the measurements and anchors of this question."""
-        model = load_model(self.model)
-        anchors = tuple(
-            each if isinstance(each, Anchor) else _anchor_from(dict(each), model, self)
-            for each in self.anchors
-        )
-        own = _fitted(self.measurements, model)
-        return Knowledge(own.model if own else model, anchors, own)
-
     def prices(self) -> tuple[Offer, ...]:
         """The offers themselves, those of a price file, or the shipped ones."""
         if self.offers is None or isinstance(self.offers, str | PathLike):
@@ -380,33 +258,6 @@ class Plan:
         return self.setup_minutes / 60.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Knowledge:
-    """The model, the anchors and the user's own measurements for a question."""
-
-    model: Model
-    given: tuple[Anchor, ...]
-    own: OwnMeasurements | None
-
-    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
-        """That one's own measurements of a GPU are of other modes, where they are."""
-        reason = self.own.unused_on(gpu, mode) if self.own else None
-        return (reason,) if reason else ()
-
-    def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The given anchors, and those from the user's own measurements of this CNN."""
-        return self.given + (self.own.anchors(table, question) if self.own else ())
-
-
-def load_model(model: Model | str | PathLike[str] | None) -> Model:
-    """Return the model itself, the one in a JSON file, or the default that comes with epochcast."""
-    if model is None or isinstance(model, str | PathLike):
-        from predictor.models.served import Model
-
-        return Model.load(model)
-    return model
-
-
 def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:
     """Find GPUs by name, each able to train in `precision`.
 
@@ -450,157 +301,3 @@ def _data_set(name: str) -> Any:
     from predictor.catalogue.data_sets import find_training_set
 
     return find_training_set(name)
-
-
-def _fitted(
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None, model: Model
-) -> OwnMeasurements | None:
-    if measurements is None or isinstance(measurements, OwnMeasurements):
-        return measurements
-    return OwnMeasurements.of(measurements, model)
-
-
-def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anchor:
-    """An anchor from a mapping; SchemaError if it has other keys or not exactly one time."""
-    given = {key: value for key, value in given.items() if value not in (None, "")}
-    missing = [key for key in ("gpu", "batch_size") if key not in given]
-    unknown = sorted(set(given) - set(ANCHOR_FIELDS))
-    if missing or unknown:
-        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
-        wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
-        raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
-    gpu = find_gpu(str(given["gpu"]))
-    mode = question.mode_on(gpu)
-    check_precision(gpu, mode.precision)
-    batch_size = whole_number("anchor batch_size", given["batch_size"], high=MAX_BATCH_SIZE)
-    size = given.get("image_size")
-    return Anchor(
-        gpu=gpu.name,
-        batch_size=batch_size,
-        iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
-        image_size=None if size is None else whole_number("anchor image_size", size),
-        precision=mode.precision,
-    )
-
-
-def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
-    times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in given]
-    if len(times) != 1:
-        raise SchemaError(
-            f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
-            "iteration_time_ms, epoch_time_s with samples, or throughput_samples_per_s."
-        )
-    value = positive_number(f"anchor {times[0]}", given[times[0]])
-    if times[0] == "iteration_time_ms":
-        return value
-    if times[0] == "throughput_samples_per_s":
-        return 1000.0 * batch_size / value
-    if "samples" not in given:
-        raise SchemaError("the anchor's epoch_time_s needs samples. Give the training samples of that epoch.")
-    iterations = math.ceil(whole_number("anchor samples", given["samples"]) / batch_size)
-    return _iteration_time_ms_of_epoch(value, iterations, model, mode)
-
-
-def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Model, mode: Mode) -> float:
-    """Find the iteration time whose predicted epoch is the measured one, by fixed-point steps.
-
-    Notes
-    -----
-    The overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges in a few steps.
-    """
-    time_ms = 1000.0 * epoch_time_s / iterations
-    for _ in range(50):
-        predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
-        time_ms *= epoch_time_s / predicted
-        if abs(predicted / epoch_time_s - 1.0) < 1e-9:
-            break
-    return time_ms
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnMeasurements:
-    """A user's own measurement table: a model with its operators, and its whole CNNs as records."""
-
-    model: Model
-    targets: tuple[Mapping[Any, Any], ...]
-
-    @classmethod
-    def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
-        """Read a measurement table, and add layer models fitted on its operators to `model`.
-
-        Raises
-        ------
-        DataError, SchemaError
-            If the table cannot be read, or holds neither operators nor CNNs as trained.
-        """
-        from predictor.measurements.table import check_measurements, read_measurements
-        from predictor.models.fit import fit_layer_models
-
-        frame = (
-            read_measurements(table)
-            if isinstance(table, str | PathLike)
-            else check_measurements(table, "the measurements given")
-        )
-        trained = frame["pass"].fillna("training") == "training"
-        targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
-        models = fit_layer_models(frame, model.layers)
-        if not (models or targets):
-            raise DataError(
-                "the measurements hold neither operators nor trained CNNs, so no prediction can use them. "
-                "Measure some with `epochcast profile --preset quick`."
-            )
-        return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
-
-    def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
-        """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
-        from predictor.models.layer_times.files import library_mode
-
-        libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
-        rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
-        used = library_mode(gpu, mode) in libraries or any(_in_mode(row, mode) for row in rows)
-        if used or not (libraries or rows):
-            return None
-        measured = {f"{each.precision}, {each.memory_format}" for each in libraries}
-        measured |= {f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}" for row in rows}
-        return Reason(
-            "measurements",
-            f"yours on {gpu.name} are not used: they are of {' and '.join(sorted(measured))}, the answer is of "
-            f"{mode.precision}, {mode.memory_format}; ask for the mode that you measured",
-        )
-
-    def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The table's measurements of this CNN at its image size, each in the question's mode on its GPU."""
-        rows = (
-            row for row in self.targets if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
-        )
-        found = (_own_anchor(row, question) for row in rows)
-        return tuple(anchor for anchor in found if anchor is not None)
-
-
-def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
-    name = str(row["gpu"])
-    mode = question.mode_on(device_of(name))
-    time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
-    if time_ms is None:
-        return None
-    return Anchor(name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision)
-
-
-def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
-    """Whether a row was measured in this mode; a missing value counts as the default."""
-    usual = Mode()
-    words = ("framework", "precision", "memory_format", "autotune", "optimizer", "xla")
-    return all(str(_known(row.get(word), getattr(usual, word))) == str(getattr(mode, word)) for word in words)
-
-
-def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
-    """Iteration time in this mode; of a captured graph, the GPU time."""
-    if _known(row.get("capture"), "eager") == mode.capture:
-        return float(row["iteration_time_ms"])
-    busy = _known(row.get("gpu_time_ms"), None)
-    return float(busy) if busy is not None and mode.capture != "eager" else None
-
-
-def _known(value: Any, default: Any) -> Any:
-    missing = value is None or str(value) in ("", "<NA>", "nan")
-    return default if missing else value

@@ -4,7 +4,8 @@ import pytest
 
 from api import questions
 from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
-from predictor.answers.question import Option, Plan, Question, options_of
+from predictor.answers.options import Option, options_of
+from predictor.answers.question import Plan, Question
 from predictor.cnns.zoo import zoo_cnn
 
 LISTS = {"precision": "precisions", "memory_format": "memory_formats"}

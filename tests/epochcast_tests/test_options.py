@@ -9,7 +9,8 @@ import pytest
 import epochcast as face
 from epochcast.client import Client
 from predictor.answers.bulk import optional_columns
-from predictor.answers.question import ANCHOR_FIELDS, Plan, Question, options_of
+from predictor.answers.options import options_of
+from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.errors import SchemaError
 
 ANCHOR = {"gpu": "T4", "batch_size": "16", "iteration_time_ms": "60"}

@@ -1,0 +1,216 @@
+"""What is known when a question is answered: a model, anchors, and measurements of one's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from predictor.answers.question import ANCHOR_FIELDS, Question
+from predictor.catalogue.devices import Gpu, check_precision, device_of, find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import DataError, SchemaError
+from predictor.models.forecast import Anchor, Reason
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.models.served import Model
+
+__all__ = ["Knowledge", "OwnMeasurements", "load_model"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Knowledge:
+    """The model, the anchors and the user's own measurements for a question."""
+
+    model: Model
+    given: tuple[Anchor, ...]
+    own: OwnMeasurements | None
+
+    @classmethod
+    def of(cls, question: Question) -> Knowledge:
+        """The model, with the measurements and anchors of a question."""
+        model = load_model(question.model)
+        anchors = tuple(
+            each if isinstance(each, Anchor) else _anchor_from(dict(each), model, question)
+            for each in question.anchors
+        )
+        own = _fitted(question.measurements, model)
+        return cls(own.model if own else model, anchors, own)
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+        """That one's own measurements of a GPU are of other modes, where they are."""
+        reason = self.own.unused_on(gpu, mode) if self.own else None
+        return (reason,) if reason else ()
+
+    def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
+        """The given anchors, and those from the user's own measurements of this CNN."""
+        return self.given + (self.own.anchors(table, question) if self.own else ())
+
+
+def load_model(model: Model | str | PathLike[str] | None) -> Model:
+    """Return the model itself, the one in a JSON file, or the default that comes with epochcast."""
+    if model is None or isinstance(model, str | PathLike):
+        from predictor.models.served import Model
+
+        return Model.load(model)
+    return model
+
+
+def _fitted(
+    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None, model: Model
+) -> OwnMeasurements | None:
+    if measurements is None or isinstance(measurements, OwnMeasurements):
+        return measurements
+    return OwnMeasurements.of(measurements, model)
+
+
+def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anchor:
+    """An anchor from a mapping; SchemaError if it has other keys or not exactly one time."""
+    given = {key: value for key, value in given.items() if value not in (None, "")}
+    missing = [key for key in ("gpu", "batch_size") if key not in given]
+    unknown = sorted(set(given) - set(ANCHOR_FIELDS))
+    if missing or unknown:
+        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
+        raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
+    gpu = find_gpu(str(given["gpu"]))
+    mode = question.mode_on(gpu)
+    check_precision(gpu, mode.precision)
+    batch_size = whole_number("anchor batch_size", given["batch_size"], high=MAX_BATCH_SIZE)
+    size = given.get("image_size")
+    return Anchor(
+        gpu=gpu.name,
+        batch_size=batch_size,
+        iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
+        image_size=None if size is None else whole_number("anchor image_size", size),
+        precision=mode.precision,
+    )
+
+
+def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
+    times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in given]
+    if len(times) != 1:
+        raise SchemaError(
+            f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
+            "iteration_time_ms, epoch_time_s with samples, or throughput_samples_per_s."
+        )
+    value = positive_number(f"anchor {times[0]}", given[times[0]])
+    if times[0] == "iteration_time_ms":
+        return value
+    if times[0] == "throughput_samples_per_s":
+        return 1000.0 * batch_size / value
+    if "samples" not in given:
+        raise SchemaError("the anchor's epoch_time_s needs samples. Give the training samples of that epoch.")
+    iterations = math.ceil(whole_number("anchor samples", given["samples"]) / batch_size)
+    return _iteration_time_ms_of_epoch(value, iterations, model, mode)
+
+
+def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Model, mode: Mode) -> float:
+    """Find the iteration time whose predicted epoch is the measured one, by fixed-point steps.
+
+    Notes
+    -----
+    The overhead per epoch is a few percent, so t <- t * measured / predicted(t) converges in a few steps.
+    """
+    time_ms = 1000.0 * epoch_time_s / iterations
+    for _ in range(50):
+        predicted = float(model.epoch_time_s([iterations], [time_ms], mode)[0])
+        time_ms *= epoch_time_s / predicted
+        if abs(predicted / epoch_time_s - 1.0) < 1e-9:
+            break
+    return time_ms
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnMeasurements:
+    """A user's own measurement table: a model with its operators, and its whole CNNs as records."""
+
+    model: Model
+    targets: tuple[Mapping[Any, Any], ...]
+
+    @classmethod
+    def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
+        """Read a measurement table, and add layer models fitted on its operators to `model`.
+
+        Raises
+        ------
+        DataError, SchemaError
+            If the table cannot be read, or holds neither operators nor CNNs as trained.
+        """
+        from predictor.measurements.table import check_measurements, read_measurements
+        from predictor.models.fit import fit_layer_models
+
+        frame = (
+            read_measurements(table)
+            if isinstance(table, str | PathLike)
+            else check_measurements(table, "the measurements given")
+        )
+        trained = frame["pass"].fillna("training") == "training"
+        targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
+        models = fit_layer_models(frame, model.layers)
+        if not (models or targets):
+            raise DataError(
+                "the measurements hold neither operators nor trained CNNs, so no prediction can use them. "
+                "Measure some with `epochcast profile --preset quick`."
+            )
+        return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
+
+    def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
+        """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
+        from predictor.models.layer_times.files import library_mode
+
+        libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
+        rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
+        used = library_mode(gpu, mode) in libraries or any(_in_mode(row, mode) for row in rows)
+        if used or not (libraries or rows):
+            return None
+        measured = {f"{each.precision}, {each.memory_format}" for each in libraries}
+        measured |= {f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}" for row in rows}
+        return Reason(
+            "measurements",
+            f"yours on {gpu.name} are not used: they are of {' and '.join(sorted(measured))}, the answer is of "
+            f"{mode.precision}, {mode.memory_format}; ask for the mode that you measured",
+        )
+
+    def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
+        """The table's measurements of this CNN at its image size, each in the question's mode on its GPU."""
+        rows = (
+            row for row in self.targets if (row["cnn"], row["image_size"]) == (table.cnn, table.image_size)
+        )
+        found = (_own_anchor(row, question) for row in rows)
+        return tuple(anchor for anchor in found if anchor is not None)
+
+
+def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
+    name = str(row["gpu"])
+    mode = question.mode_on(device_of(name))
+    time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
+    if time_ms is None:
+        return None
+    return Anchor(name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision)
+
+
+def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
+    """Whether a row was measured in this mode; a missing value counts as the default."""
+    usual = Mode()
+    words = ("framework", "precision", "memory_format", "autotune", "optimizer", "xla")
+    return all(str(_known(row.get(word), getattr(usual, word))) == str(getattr(mode, word)) for word in words)
+
+
+def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
+    """Iteration time in this mode; of a captured graph, the GPU time."""
+    if _known(row.get("capture"), "eager") == mode.capture:
+        return float(row["iteration_time_ms"])
+    busy = _known(row.get("gpu_time_ms"), None)
+    return float(busy) if busy is not None and mode.capture != "eager" else None
+
+
+def _known(value: Any, default: Any) -> Any:
+    missing = value is None or str(value) in ("", "<NA>", "nan")
+    return default if missing else value

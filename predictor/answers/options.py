@@ -1,0 +1,117 @@
+"""How an option of a question is declared: once, as a dataclass field that every face derives its own form from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
+from typing import Any
+
+from predictor.checks import positive_number, whole_number, yes_or_no
+from predictor.errors import SchemaError, nearest
+
+__all__ = ["Option", "option", "options_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a question, as every face declares it.
+
+    `kind` is ``whole``, ``number``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and `high` bound
+    numbers, `choices` lists words. `flag` is the name on the command line if it differs from `name`; `usual` describes
+    a default of None. `remote` is False if a service uses its own value.
+    """
+
+    name: str
+    help: str
+    kind: str
+    default: Any
+    panel: str
+    low: float = 0
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    flag: str = ""
+    usual: str = ""
+    remote: bool = True
+
+    def checked(self, value: Any) -> Any:
+        """Check `value`, or its text from a table's cell, and convert it to this option's type.
+
+        Raises
+        ------
+        SchemaError, OutOfRangeError
+            If it is of another kind or outside the range; the message names the option.
+        """
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return self.default
+        if self.kind == "number" and str(value) in (str(self.default), "0") and self.default is not None:
+            return self.default
+        return _CHECKS[self.kind](self, value)
+
+
+def _whole(known: Option, value: Any) -> int:
+    return whole_number(known.name, value, low=int(known.low), high=int(known.high))
+
+
+def _number(known: Option, value: Any) -> float:
+    return positive_number(known.name, value)
+
+
+def _choice(known: Option, value: Any) -> str:
+    word = str(value).strip()
+    if word not in known.choices:
+        raise SchemaError(
+            f"{known.name} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
+            f"known: {', '.join(known.choices)}."
+        )
+    return word
+
+
+def _word(_known: Option, value: Any) -> str:
+    return str(value).strip()
+
+
+def _flag(known: Option, value: Any) -> bool:
+    return value if isinstance(value, bool) else yes_or_no(known.name, str(value))
+
+
+def _as_given(_known: Option, value: Any) -> Any:
+    return value
+
+
+def _anchors(_known: Option, value: Any) -> tuple[Any, ...]:
+    return tuple(value)
+
+
+_CHECKS: dict[str, Callable[[Option, Any], Any]] = {
+    "whole": _whole,
+    "number": _number,
+    "choice": _choice,
+    "word": _word,
+    "flag": _flag,
+    "file": _as_given,
+    "anchors": _anchors,
+}
+
+
+def option(default: Any, help_: str, kind: str = "word", panel: str = "", **more: Any) -> Any:
+    """Declare an option of a question as a dataclass field with a default."""
+    return field(default=default, metadata={"help": help_, "kind": kind, "panel": panel, **more})
+
+
+def options_of(kind: type[Any]) -> Mapping[str, Option]:
+    """The options that a dataclass declares with `option`, by name, in order."""
+    declared: Any = kind
+    return _declared(declared)
+
+
+@cache
+def _declared(kind: Any) -> dict[str, Option]:
+    return {each.name: _option_of(each) for each in fields(kind) if each.metadata}
+
+
+def _option_of(each: Field[Any]) -> Option:
+    known = dict(each.metadata)
+    default = None if each.default is MISSING else each.default
+    return Option(each.name, known.pop("help"), known.pop("kind"), default, known.pop("panel"), **known)
