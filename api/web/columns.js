@@ -10,6 +10,7 @@ import { t } from "./i18n.js";
 export function predictionColumns() {
   return [
     { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
+    precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { key: "epoch_time_s", title: t("epoch_time"), value: (row) => row.epoch_time_s, cell: (row) => duration(row.epoch_time_s) },
     { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s, row.epoch_time_s) },
@@ -32,12 +33,17 @@ export function offerColumns() {
     { key: "total_cost_usd", title: t("total_cost"), value: (row) => row.total_cost_usd, cell: (row) => dollars(row.total_cost_usd) },
     { key: "total_time_h", title: t("total_time"), value: (row) => row.total_time_h, cell: (row) => duration(row.total_time_h * 3600) },
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: offerMarks },
+    precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { key: "usd_per_hour", title: t("usd_per_hour"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
     memoryColumn(),
     { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
   ];
+}
+
+function precisionColumn() {
+  return { key: "precision", title: t("precision"), text: true, value: (row) => row.precision, cell: (row) => t(`precision_${row.precision}`) };
 }
 
 function memoryColumn() {

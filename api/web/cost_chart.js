@@ -42,6 +42,7 @@ function point(row) {
       [t("total_cost")]: dollars(row.total_cost_usd),
       [t("total_time")]: duration(seconds),
       [t("interval")]: durations(seconds * low, seconds * high, seconds),
+      [t("precision")]: t(`precision_${row.precision}`),
       [t("batch_size")]: count(row.batch_size),
       [t("usd_per_hour")]: dollars(row.usd_per_hour),
       ...(row.extrapolates.length ? { [t("marks")]: t("extrapolates", { n: row.extrapolates.length }) } : {}),

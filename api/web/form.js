@@ -44,7 +44,8 @@ export class Form {
     fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, set.name]), own]);
     fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
     for (const [name, words] of Object.entries(WORDS)) {
-      fill(byId(name), words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]));
+      const options = words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]);
+      fill(byId(name), name === "precision" ? [["", t("precision_default")], ...options] : options);
     }
     this.picker.draw();
     this.#about();

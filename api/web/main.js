@@ -126,7 +126,7 @@ function problemOf(error) {
 
 /** What the time on one GPU is made of, for the question whose answer is shown. */
 async function explain(gpu) {
-  shown.asked.explanations = explanationQuestion(shown.state, shown.upload, gpu);
+  shown.asked.explanations = explanationQuestion(shown.state, shown.upload, shown.answers.predictions.rows.find((row) => row.gpu === gpu));
   drawRequest();
   return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, null, running.signal);
 }

@@ -22,7 +22,7 @@ export const FIRST = Object.freeze({
   data_set: "imagenet",
   samples: "",
   image_size: "",
-  precision: "amp_fp16",
+  precision: "", // none is sent: the service answers in PyTorch's default of each GPU
   memory_format: "channels_last",
   batch_sizes: "16, 32, 64, 128, 256, 512",
   gpus: [ // measured ones first; all can be rented
@@ -99,12 +99,12 @@ export function questions(state, upload) {
   const base = common(state, upload);
   return {
     predictions: {
-      ...base, gpus: state.gpus, precisions: [state.precision], memory_formats: [state.memory_format],
+      ...base, gpus: state.gpus, ...(state.precision ? { precisions: [state.precision] } : {}), memory_formats: [state.memory_format],
     },
     comparisons: {
       ...base,
       ...(state.chosen_only ? { gpus: state.gpus } : {}),
-      precision: state.precision,
+      ...given(state, ["precision"], String),
       memory_format: state.memory_format,
       ...given(state, ["epochs", "budget_usd", "deadline_h", "setup_minutes"], typed),
       ...changed(state, ["all_offers"]),
@@ -112,10 +112,10 @@ export function questions(state, upload) {
   };
 }
 
-/** What is asked about one GPU: what its time is made of. */
-export function explanationQuestion(state, upload, gpu) {
+/** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of. */
+export function explanationQuestion(state, upload, { gpu, precision }) {
   const { spot, validation_samples, ...base } = common(state, upload);
-  return { ...base, gpus: [gpu], precision: state.precision, memory_format: state.memory_format };
+  return { ...base, gpus: [gpu], precision, memory_format: state.memory_format };
 }
 
 /** What all questions share, in the order in which people read it. */

@@ -54,7 +54,7 @@ function noneWithin() {
 }
 
 function tile(title, row) {
-  const values = { cost: dollars(row.total_cost_usd), time: duration(row.total_time_h * 3600), epochs: count(row.epochs), batch: count(row.batch_size) };
+  const values = { cost: dollars(row.total_cost_usd), time: duration(row.total_time_h * 3600), epochs: count(row.epochs), batch: count(row.batch_size), precision: t(`precision_${row.precision}`) };
   return make(
     "div",
     { class: "tile" },

@@ -92,6 +92,7 @@ function point(row, epochs) {
     epochs, gpu: row.gpu, batch: row.batch_size, time, low, high, fits: row.fits_in_memory, extrapolates,
     tip: {
       gpu: shortGpu(row.gpu),
+      [t("precision")]: t(`precision_${row.precision}`),
       [t("batch_size")]: count(row.batch_size),
       [t(epochs ? "epoch_time" : "iteration_time")]: duration(time),
       [t("interval")]: durations(low, high, time),

@@ -15,11 +15,10 @@ _FIRST = {
     "batch_sizes": [16, 32, 64, 128, 256, 512],
     "data_set": "imagenet",
     "gpus": ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 80GB HBM3"],
-    "precisions": ["amp_fp16"],
     "memory_formats": ["channels_last"],
 }
 _OFFERS = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
-_OFFERS |= {"precision": "amp_fp16", "memory_format": "channels_last", "epochs": 90}
+_OFFERS |= {"memory_format": "channels_last", "epochs": 90}
 
 
 def _csv_of(rows):
@@ -70,25 +69,29 @@ def test_the_offers_are_the_service_s_comparison(first_visit, ask):
     assert len(marked) == sum(row["pareto"] for row in rows)
 
 
-def test_what_was_measured_and_can_be_rented_comes_first(first_visit, ask):
-    rows = [row for row in ask("comparisons", _OFFERS)["rows"] if row["total_cost_usd"] is not None]
+def test_what_was_measured_and_can_be_rented_comes_first(open_page, ask):
+    page = open_page("#precision=amp_fp16")
+    rows = [
+        row
+        for row in ask("comparisons", _OFFERS | {"precision": "amp_fp16"})["rows"]
+        if row["total_cost_usd"] is not None
+    ]
     sure = [row for row in rows if not row["extrapolates"]]
     fields = ("total_cost_usd", "total_time_h")
     best = [min(some, key=itemgetter(by)) for some in (sure, rows) for by in fields]
     titles = ["Cheapest measured GPU", "Fastest measured GPU"]
     titles += ["Cheapest if extrapolation holds", "Fastest if extrapolation holds"]
-    assert first_visit.locator("#tiles h2").all_inner_texts() == titles
-    offers = first_visit.locator("#tiles strong").all_inner_texts()
+    assert page.locator("#tiles h2").all_inner_texts() == titles
+    offers = page.locator("#tiles strong").all_inner_texts()
     assert [offer.partition(" · ")[2] for offer in offers] == [row["offer"] for row in best]
-    badges = first_visit.eval_on_selector_all(
-        "#tiles .tile", "all => all.map(e => !!e.querySelector('.badge'))"
-    )
+    badges = page.eval_on_selector_all("#tiles .tile", "all => all.map(e => !!e.querySelector('.badge'))")
     assert badges == [False, False, True, True]
 
 
 def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_cheapest_of_all(open_page, ask):
-    page = open_page("#budget_usd=80&deadline_h=48")
-    rows = ask("comparisons", _OFFERS | {"budget_usd": 80, "deadline_h": 48})["rows"]
+    page = open_page("#budget_usd=80&deadline_h=48&precision=amp_fp16")
+    limits = {"budget_usd": 80, "deadline_h": 48, "precision": "amp_fp16"}
+    rows = ask("comparisons", _OFFERS | limits)["rows"]
     within = [
         row for row in rows if row["within_budget"] and row["within_deadline"] and row["fits_in_memory"]
     ]
@@ -123,6 +126,42 @@ def test_a_new_question_gets_its_own_answer(page, ask):
     expect(page.locator("#cost-chart svg")).to_contain_text("budget $1")
     expect(page.locator("#offers-table .badge.bad", has_text="too late").first).to_be_attached()
     expect(page.locator("#tiles .tile h2").first).to_have_text("Cheapest within budget and deadline")
+
+
+def test_each_row_and_tile_names_the_precision_that_it_is_answered_in(first_visit, ask):
+    named = {"fp32": "fp32", "tf32": "TF32"}
+    expect(first_visit.locator("#precision option").first).to_have_text("PyTorch's default")
+    expect(first_visit.locator("#precision")).to_have_value("")
+    for table, rows in (
+        ("#rows-table", ask("predictions", _FIRST)["rows"]),
+        ("#offers-table", ask("comparisons", _OFFERS)["rows"]),
+    ):
+        assert {row["precision"] for row in rows} == {*named}
+        shown = column(first_visit, table, "precision")
+        assert sorted(shown) == sorted(named[row["precision"]] for row in rows)
+    for text in first_visit.locator("#tiles .tile p:first-of-type").all_inner_texts():
+        assert text.endswith(tuple(named.values()))
+
+
+def test_a_chosen_precision_is_asked_for_and_its_link_brings_it_back(page, open_page):
+    page.select_option("#precision", "amp_fp16")
+    predict(page)
+    assert set(column(page, "#rows-table", "precision")) == {"AMP fp16"}
+    expect(page.locator("#request-text")).to_contain_text('"precisions": ["amp_fp16"]')
+    again = open_page(page.url.partition("/#")[2].join(["#", ""]))
+    expect(again.locator("#precision")).to_have_value("amp_fp16")
+    assert text_rows(again, "#rows-table") == text_rows(page, "#rows-table")
+
+
+@pytest.mark.parametrize(("gpu", "precision"), [("Tesla T4", "fp32"), ("NVIDIA A100-SXM4-40GB", "tf32")])
+def test_an_explanation_asks_for_the_precision_of_the_gpu_s_row(first_visit, gpu, precision):
+    other = "NVIDIA H200" if gpu == "Tesla T4" else "Tesla T4"
+    first_visit.select_option("#why_gpu", other)
+    with first_visit.expect_request("**/v1/explanations") as waiting:
+        first_visit.select_option("#why_gpu", gpu)
+    expect(first_visit.locator("#why")).to_have_attribute("aria-busy", "false")
+    assert waiting.value.post_data_json["gpus"] == [gpu]
+    assert waiting.value.post_data_json["precision"] == precision
 
 
 def test_a_heading_sorts_and_says_so(first_visit):
@@ -210,7 +249,7 @@ def test_time_by_class_of_operators_is_the_service_s_explanation(first_visit, as
     expect(first_visit.locator("#why")).to_have_attribute("aria-busy", "false")
     expect(first_visit.locator("#why-chart")).to_have_attribute("aria-label", re.compile("T4"))
     question = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
-    question |= {"gpus": ["Tesla T4"], "precision": "amp_fp16", "memory_format": "channels_last"}
+    question |= {"gpus": ["Tesla T4"], "precision": "fp32", "memory_format": "channels_last"}
     (found,) = ask("explanations", question)["explanations"]
     shown = text_rows(first_visit, "#classes-table")
     assert [row[0] for row in shown] == [
@@ -305,11 +344,12 @@ def test_one_batch_size_and_one_gpu_make_an_answer(open_page):
 
 def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
     asked = page.locator("#asked")
-    expect(asked).to_contain_text("resnet50 · 224 px · imagenet · AMP fp16 · channels last")
+    mode = "Precision: PyTorch's default · channels last"
+    expect(asked).to_contain_text(f"resnet50 · 224 px · imagenet · {mode}")
     expect(asked.locator(".badge")).to_have_count(0)
     page.select_option("#cnn", "alexnet")
     expect(asked).to_contain_text("press Predict")
     predict(page)
-    expect(asked).to_contain_text(re.compile("alexnet · 224 px · imagenet · AMP fp16 · channels last$"))
+    expect(asked).to_contain_text(re.compile(f"alexnet · 224 px · imagenet · {mode}$"))
     page.click("#chips button")
     expect(asked).to_contain_text("press Predict")
