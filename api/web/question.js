@@ -22,8 +22,8 @@ export const FIRST = Object.freeze({
   data_set: "imagenet",
   samples: "",
   image_size: "",
-  precision: "", // none is sent: the service answers in PyTorch's default of each GPU
-  memory_format: "channels_last",
+  precision: "", // none is sent: the service answers in the framework's default on each GPU
+  memory_format: "nchw",
   batch_sizes: "16, 32, 64, 128, 256, 512",
   gpus: [ // measured ones first; all can be rented
     "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", "NVIDIA H200", "NVIDIA A10G", "NVIDIA H100 80GB HBM3",

@@ -34,7 +34,7 @@ export default {
   samples: "Training samples of an epoch",
   training: "Training",
   precision: "Precision",
-  precision_default: "PyTorch's default",
+  precision_default: "the framework's default",
   precision_fp32: "fp32",
   precision_tf32: "TF32",
   precision_fp16: "fp16",

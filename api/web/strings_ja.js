@@ -34,7 +34,7 @@ export default {
   samples: "1 エポックの学習サンプル数",
   training: "学習",
   precision: "精度",
-  precision_default: "PyTorch の既定値",
+  precision_default: "フレームワークの既定値",
   precision_fp32: "fp32",
   precision_tf32: "TF32",
   precision_fp16: "fp16",

@@ -15,7 +15,7 @@ from predictor.cnns.layer_table import write_layer_table_csv
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.zoo import zoo_cnn
 
-_MODE = {"memory_format": "channels_last"}
+_MODE = {"memory_format": "nchw"}
 _GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 80GB HBM3"]
 _STATISTICS = ("scale", "shift", "mean", "variance")
 _SIZES = [16, 32, 64, 128, 256, 512]
@@ -195,7 +195,7 @@ def test_a_layer_table_gets_the_answer_of_its_cnn(page, service, ask, tmp_path, 
 
 
 def _question(cnn):
-    modes = {"memory_formats": ["channels_last"]}
+    modes = {"memory_formats": ["nchw"]}
     return {"cnn": cnn, "gpus": _GPUS, "batch_sizes": _SIZES, "data_set": "imagenet"} | modes
 
 
