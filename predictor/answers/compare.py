@@ -124,16 +124,24 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
         )
     prices = question.prices()
+    cheapest = cheapest_offers(prices, question.spot)
+
+    def offers_of(gpu: str) -> list[Offer | None]:
+        """The offers that make a row for this GPU; one None if there is none."""
+        if not plan.all_offers:
+            return [cheapest.get(gpu)]
+        return [*offers_for(prices, gpu, spot=question.spot)] or [None]
+
     question = replace(question, offers=prices, gpus=_offered(question, prices))
     found = answer(question)
     rows = [
         _row(row, offer, plan, question.spot)
         for row in _best_of_each_gpu(found)
-        for offer in _offers_of(prices, row["gpu"], question.spot, plan.all_offers)
+        for offer in offers_of(row["gpu"])
     ]
     if plan.relative_to is not None:
         best = _best_of_each_gpu(answer(replace(question, gpus=find_gpu(plan.relative_to))))[0]
-        reference = _row(best, cheapest_offers(prices, question.spot).get(best["gpu"]), plan, question.spot)
+        reference = _row(best, cheapest.get(best["gpu"]), plan, question.spot)
         rows = [_relative(row, reference) for row in rows]
     return Comparison(ranked(mark_pareto(rows), plan.rank_by), found.scope)
 
@@ -180,13 +188,6 @@ def _best_of_each_gpu(found: Answer) -> list[dict[str, Any]]:
     for row in found.records():
         by_gpu.setdefault(row["gpu"], []).append(row)
     return [next((row for row in rows if row["best_batch"]), rows[0]) for rows in by_gpu.values()]
-
-
-def _offers_of(prices: Sequence[Offer], gpu: str, spot: bool, every: bool) -> list[Offer | None]:
-    """The offers that make a row for this GPU; one None if there is none."""
-    if not every:
-        return [cheapest_offers(prices, spot).get(gpu)]
-    return [*offers_for(prices, gpu, spot=spot)] or [None]
 
 
 def _row(found: dict[str, Any], offer: Offer | None, plan: Plan, spot: bool) -> ComparisonRow:

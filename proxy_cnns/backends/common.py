@@ -38,7 +38,6 @@ __all__ = [
     "copies_of_optimizer",
     "copy_bytes",
     "gpu_index",
-    "has_bias",
     "input_shapes",
     "maker_of",
     "mean_host_ms",
@@ -203,15 +202,6 @@ def activation_of(layer: Layer | Operator, kinds: Mapping[str, _T]) -> _T:
             f"Nearest: {nearest(str(layer.kind), kinds)}; known: {', '.join(kinds)}."
         )
     return kinds[layer.kind]
-
-
-def has_bias(layer: Layer | Operator) -> bool:
-    """Whether a convolution or linear layer has more parameters than weights."""
-    weights = number(layer, "in_channels") * number(layer, "out_channels")
-    if layer.type != "linear":
-        area = number(layer, "kernel_height") * number(layer, "kernel_width")
-        weights = weights * area // (layer.groups or 1)
-    return layer.parameters > weights
 
 
 def copies_of(bytes_of_one: int, cache_bytes: int) -> int:

@@ -9,13 +9,12 @@ from typing import Any
 
 from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
-from predictor.operators.operators import Operator
+from predictor.operators.operators import Operator, has_bias
 from proxy_cnns.backends.common import (
     DROPPED,
     activation_of,
     check_convolution,
     check_size,
-    has_bias,
     maker_of,
     norm_groups,
     number,
