@@ -241,7 +241,7 @@ def _data_parallel() -> Preset:
     subjects = tuple(target_subject(each) for each in PARALLEL_TARGETS)
     about = "all-reduces, and whole CNNs trained by several GPUs together, beside one GPU"
     modes = (_TF32, Mode(precision="amp_bf16", memory_format="channels_last"), Mode(precision="amp_bf16"))
-    return Preset("ddp", about, subjects, (32, 128, 256), modes, limit_gib=75, together=True)
+    return Preset("ddp", about, subjects, (128, 32, 256), modes, limit_gib=75, together=True)
 
 
 def _cnn(text: str) -> Preset:
