@@ -334,14 +334,12 @@ def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
 
 def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
     """Switches of the operators measured on this GPU in this mode; empty without any."""
-    known = asked.model.layers.find(library_mode(gpu, asked.mode))
+    known = asked.model.layers.measured_library(library_mode(gpu, asked.mode))
     if known is None:
         return ()
-    sizes = known.library.batch_sizes
+    sizes = known.batch_sizes
     busy = replace(asked, anchors=(), method="auto").forecast(gpu, sizes).gpu_time_ms
-    return switches_of_library(
-        known.library, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True))
-    )
+    return switches_of_library(known, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True)))
 
 
 def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, ...]:

@@ -30,7 +30,8 @@ from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
-from predictor.models.layer_times.library import NEAR, DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import NEAR, DeviceMode
 
 if TYPE_CHECKING:
     import pandas as pd

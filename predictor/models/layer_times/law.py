@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Reason
-from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
+from predictor.models.layer_times.times import BEYOND, CARRIED, FARAWAY, NEAR, UNKNOWN, OperatorSource
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
@@ -52,9 +52,9 @@ class OperatorTotals:
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their
-    number. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the time, (n_batches,), of operators
-    with that support; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and
-    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
+    number. `shares` maps every support but `MEASURED` to the share of the time, (n_batches,), of operators that have
+    it; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the
+    parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
     """
 
     sized_ms: Array
@@ -79,7 +79,10 @@ class OperatorTotals:
 
     def unmeasured(self) -> Array:
         """Share of the time, (n_batches,), in interpolated or extrapolated operators."""
-        return sum(self.shares.values(), np.zeros(self.sized_ms.shape[2]))
+        return sum(
+            (share for kind, share in self.shares.items() if kind != CARRIED),
+            np.zeros(self.sized_ms.shape[2]),
+        )
 
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
@@ -193,7 +196,7 @@ class ClassWeights:
         return law
 
 
-def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
+def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
     """Add up a CNN's operators by class.
 
     Raises
@@ -215,7 +218,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
         float(counts.sum()),
         {
             kind: np.where(times.sureness == kind, weighted, 0.0).sum(axis=0) / total
-            for kind in (NEAR, *_UNSURE)
+            for kind in (CARRIED, NEAR, *_UNSURE)
         },
         {
             kind: _named(
@@ -228,7 +231,7 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     )
 
 
-def _size_shares(library: OperatorLibrary, operators: Sequence[Operator], batch_sizes: Array) -> Array:
+def _size_shares(library: OperatorSource, operators: Sequence[Operator], batch_sizes: Array) -> Array:
     """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
     cache, rates = (
         device_cache_bytes(library.mode.gpu),

@@ -8,7 +8,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
-from predictor.models.layer_times.library import DeviceMode
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import operators_of
 
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
