@@ -302,6 +302,7 @@ def _series(
         {name: _plain(ms) for name, ms in known.classes.items()},
         bound,
         {name: _plain(ms) for name, ms in by_bound.items()},
+        {},
         small_batch_law(sizes, wall, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3),
         (
             *switches_of_times(str(first["cnn"]), sizes.tolist(), busy.tolist()),

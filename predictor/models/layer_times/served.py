@@ -113,6 +113,10 @@ def forecast_by_layers(
         why,
         host or model.library.host or "the host on which the operators were measured",
         {name: ms * corrected for name, ms in model.law.class_ms(parts.sums).items()},
+        {
+            rung: {name: ms * corrected for name, ms in of_class.items()}
+            for rung, of_class in model.law.rung_ms(parts.sums).items()
+        },
     )
 
 

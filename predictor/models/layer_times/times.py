@@ -17,6 +17,8 @@ __all__ = [
     "FARAWAY",
     "MEASURED",
     "NEAR",
+    "RUNGS",
+    "RUNG_OF",
     "UNKNOWN",
     "DeviceMode",
     "OperatorSource",
@@ -29,6 +31,19 @@ MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
 """Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another
 card of the chip or another mode that knows it, interpolated from near shapes, extrapolated beyond the measured batch
 sizes, extrapolated from far shapes, of a type that was never measured."""
+
+
+RUNGS = ("measured", "carried over", "interpolated", "extrapolated", "specifications")
+"""Where an operator's time comes from, best first."""
+
+RUNG_OF = {
+    MEASURED: RUNGS[0],
+    CARRIED: RUNGS[1],
+    NEAR: RUNGS[2],
+    BEYOND: RUNGS[3],
+    FARAWAY: RUNGS[3],
+    UNKNOWN: RUNGS[3],
+}
 
 
 class DeviceMode(NamedTuple):
