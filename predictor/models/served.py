@@ -132,7 +132,8 @@ class Model:
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or autotuned
+            convolutions are asked for where none was measured.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
@@ -150,6 +151,8 @@ class Model:
             answer = self._by_layers(table, gpu, mode, batches, anchors, method, host)
             if isinstance(answer, IterationForecast):
                 found[place] = answer
+            elif mode.autotune:
+                raise self._not_autotuned(gpu)
             elif answer is not None:
                 doubts[place] = answer
         left = [place for place in range(len(devices)) if place not in found]
@@ -160,6 +163,15 @@ class Model:
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def _not_autotuned(self, gpu: Gpu) -> OutOfRangeError:
+        """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
+        measured = [name for name in self.layers.modes() if name.endswith("-autotune")]
+        return OutOfRangeError(
+            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so what autotune changes "
+            f"is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
+            "with `epochcast profile --preset quick --autotune` and pass the table as measurements."
+        )
 
     def _by_layers(
         self,
