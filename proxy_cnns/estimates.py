@@ -23,7 +23,7 @@ _GROUPED = (
 _CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and inputs
 _LEAST_MS = 0.01  # launching the kernels of one operator
 
-_SETUP_S = {"operator": 0.015, "proxy": 0.15, "target": 3.0}
+_SETUP_S = {"operator": 0.025, "proxy": 0.3, "target": 2.2}
 """Building, capturing and settling one configuration."""
 _ITERATIONS = {"operator": 10, "proxy": 30, "target": 30}
 """Warm-up and repeats together."""

@@ -39,7 +39,7 @@ def test_quick_samples_every_mode_and_ends_within_three_minutes():
     assert set(modes) == {(mode.precision, mode.memory_format) for mode in SAMPLED_MODES}
     assert modes["tf32", "nchw"] > 3000
     assert min(modes.values()) > 50
-    assert sum(map(estimated_seconds, planned)) < 160
+    assert sum(map(estimated_seconds, planned)) < 170
 
 
 def test_what_another_mode_measures_is_measured_in_tf32_too_unless_it_takes_too_long_there():
