@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
     "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
+    "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
     "data": "Measurement tables: import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",

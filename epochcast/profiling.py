@@ -50,12 +50,16 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     """
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.modes import refuse_captured_operators
-    from proxy_cnns.presets import configurations, preset
+    from proxy_cnns.presets import configurations, in_modes, preset
     from proxy_cnns.runs import Request
 
     chosen = preset(options.preset)
     sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
-    kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, options))
+    modes = _modes(chosen.modes, options)
+    if _parts(options.precisions) or _parts(options.memory_formats):
+        kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
+    else:
+        kept, left_out = configurations(in_modes(chosen, modes), sizes)
     refuse_captured_operators(kept[: options.limit])
     if chosen.together:
         kept = _together(kept, options)
@@ -102,12 +106,12 @@ def seconds(text: str, option: str) -> float:
 
 
 def _modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]:
-    """The preset's modes that the framework has, or every combination of the options' modes; on a CPU fp32."""
-    from proxy_cnns.modes import measurable_modes
+    """The preset's modes that framework and GPU have, or every combination of the options' modes; on a CPU fp32."""
+    from proxy_cnns.modes import measurable_modes, modes_of_gpu
 
     precisions = _parts(options.precisions) or (["fp32"] if options.device == "cpu" else [])
     formats = _parts(options.memory_formats)
-    chosen = list(defaults)
+    chosen = list(defaults) if options.device == "cpu" else modes_of_gpu(defaults)
     if precisions or formats:
         chosen = [
             Mode(precision=precision, memory_format=memory_format)

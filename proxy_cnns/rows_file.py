@@ -189,6 +189,8 @@ class Run:
                 self._disturbed(entry, recent)
             recent.clear()
             self.events.append(dict(entry))
+        elif "host" in entry:
+            self.events.append(dict(entry))
 
     def ends(self, key: Key) -> dict[str, Any] | None:
         """The end of a configuration's series, if the series ended at its batch size or a smaller one; else None."""
