@@ -24,7 +24,7 @@ from predictor.models.served import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.law import ClassWeights
+    from predictor.models.layer_times.law import SummingLaw
     from predictor.models.layer_times.library import OperatorLibrary
     from predictor.models.roofline.model import Roofline
 
@@ -94,7 +94,7 @@ def _joined(before: OperatorLibrary | None, library: OperatorLibrary) -> Operato
     return library if before is None else before.updated(library)
 
 
-def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
+def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
     """The weights, with the number of disturbed measurements added to `trained_on`."""
     disturbed = disturbed_rows(operators)
     if not disturbed:

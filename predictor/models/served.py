@@ -23,11 +23,12 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
+from predictor.measurements.hosts import HostMeasurement
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
-from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.layer_times.served import forecast_by_layers, host_factor, too_little_measured
 from predictor.models.registry import METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged, prior_variance
 from predictor.models.roofline.terms import (
@@ -113,7 +114,7 @@ class Model:
         batch_sizes: Sequence[int] | ArrayLike,
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
-        host: str | None = None,
+        host: str | HostMeasurement | None = None,
     ) -> IterationForecast:
         """Time of one training iteration on one GPU; see `forecasts`."""
         return self.forecasts(table, [(gpu, mode)], batch_sizes, anchors, method, host)[0]
@@ -125,7 +126,7 @@ class Model:
         batch_sizes: Sequence[int] | ArrayLike,
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
-        host: str | None = None,
+        host: str | HostMeasurement | None = None,
     ) -> list[IterationForecast]:
         """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
 
@@ -168,8 +169,8 @@ class Model:
         """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
         measured = [name for name in self.layers.modes() if name.endswith("-autotune")]
         return OutOfRangeError(
-            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so what autotune changes "
-            f"is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
+            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so its "
+            f"effect is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
             "with `epochcast profile --preset quick --autotune` and pass the table as measurements."
         )
 
@@ -181,7 +182,7 @@ class Model:
         batches: Array,
         anchors: Sequence[Anchor],
         method: str,
-        host: str | None,
+        host: str | HostMeasurement | None,
     ) -> IterationForecast | Reason | None:
         """The forecast from operators measured on this GPU, a reason to use specifications, or None."""
         own = [anchor for anchor in anchors if is_of(anchor, gpu)]
@@ -193,6 +194,9 @@ class Model:
             doubt = too_little_measured(sums)
             if doubt is not None:
                 return doubt
+        if isinstance(host, HostMeasurement):
+            own_ms = layers.law.host_ms(sums) * host_factor(layers, host, mode)
+            return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
         return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other)
 

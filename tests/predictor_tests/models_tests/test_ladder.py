@@ -10,7 +10,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.ladder import cards_of_the_chip, held_out_error, with_bases
-from predictor.models.layer_times.law import ClassWeights, layer_sums
+from predictor.models.layer_times.law import SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
@@ -130,14 +130,14 @@ def test_cards_of_a_chip_are_those_of_the_catalogue():
 def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_path):
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
-    written = LayerModels().with_more([LayerModel(h200, ClassWeights()), LayerModel(own, ClassWeights())])
+    written = LayerModels().with_more([LayerModel(h200, SummingLaw()), LayerModel(own, SummingLaw())])
     written.save(tmp_path / "model.json")
     found = LayerModels.beside(tmp_path / "model.json").measured(H100).library
     np.testing.assert_allclose(found.times(RESNET, BATCH).gpu_ms, own.times(RESNET, BATCH).gpu_ms, rtol=3e-4)
 
 
 def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
-    law = ClassWeights(weights={"activation": 1.2}, spread=0.04)
+    law = SummingLaw(1.2, spread=0.04)
     model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, law)]))
     modes = [
         (find_gpu(name), Mode(precision="tf32"))
@@ -157,7 +157,7 @@ def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
 def test_the_classes_of_all_rungs_add_up_to_the_class(h200, made_up_gpu):
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::3], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
-    law, sums = ClassWeights(weights={"activation": 1.3}), layer_sums(own, zoo_cnn("resnet50"), BATCH)
+    law, sums = SummingLaw(1.3), layer_sums(own, zoo_cnn("resnet50"), BATCH)
     by_rung, by_class = law.rung_ms(sums), law.class_ms(sums)
     assert set(by_rung) == {"measured", "carried over"}
     for name, ms in by_class.items():
