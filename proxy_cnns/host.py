@@ -104,7 +104,7 @@ def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, 
         prepared.run(_WARM_UP)
         prepared.synchronise()
         start, times = clock(), [prepared.host_time_ms(1) for _ in range(FEWEST)]
-        while clock() - start < _SECONDS and (median_precision(times) or 1.0) > _PRECISION:
+        while clock() - start < _SECONDS and _spread(times) > _PRECISION:
             times.append(prepared.host_time_ms(1))
     return HostTime(
         mode.framework,
@@ -114,8 +114,15 @@ def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, 
         subject.name,
         subject.image_size,
         float(f"{np.median(times):.6g}"),
-        round(median_precision(times) or 0.0, 4),
+        round(_spread(times), 4),
     )
+
+
+def _spread(times: Sequence[float]) -> float:
+    """Half width of the 95 % interval of the median of at least `FEWEST` times, as a fraction."""
+    precision = median_precision(times)
+    assert precision is not None  # noqa: S101 - for the type checker: there are enough times
+    return precision
 
 
 def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[str, Backend]]:
