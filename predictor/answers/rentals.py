@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predictor.answers.question import Question
 from predictor.catalogue.devices import Gpu
@@ -12,7 +12,7 @@ from predictor.catalogue.offers import Offer, cheapest_offers
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
 
-__all__ = ["Rental", "rentals_of", "team_of"]
+__all__ = ["Rental", "on_all_gpus", "rentals_of", "team_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,14 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
             _refuse(question, gpu, prices)
         rentals.append(Rental(offer, team_of(question, gpu, offer, prices)))
     return rentals
+
+
+def on_all_gpus(question: Question, offer: Offer) -> Question:
+    """The question on as many GPUs of one machine of an offer as can share every mini-batch evenly."""
+    counts = range(int(offer.gpu_count), 0, -1)
+    n_gpus = next((n for n in counts if all(size % n == 0 for size in question.batch_sizes)), 1)
+    link = offer.link or None
+    return replace(question, n_gpus=n_gpus, nodes=1, link=link if n_gpus > 1 else None)
 
 
 def team_of(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Team | None:

@@ -5,6 +5,8 @@ import pytest
 from predictor.answers.compare import compare
 from predictor.answers.predict import answer, predict
 from predictor.answers.question import Question
+from predictor.answers.rentals import on_all_gpus
+from predictor.catalogue.offers import load_offers
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.operators.memory import peak_memory_gib
 
@@ -104,6 +106,14 @@ def test_the_scope_names_the_gpus_and_the_learning_rate():
 def test_a_team_that_makes_no_sense_is_refused_with_the_next_step(options, refusal, message):
     with pytest.raises(refusal, match=message):
         row_of(**options)
+
+
+def test_a_question_is_asked_of_all_gpus_of_an_offer_that_can_share_the_mini_batch():
+    offer = next(each for each in load_offers() if each.instance == "p5en.48xlarge")
+    asked = [
+        on_all_gpus(Question("resnet50", "NVIDIA H200", sizes), offer) for sizes in (1024, [256, 100], 7)
+    ]
+    assert [(each.n_gpus, each.link) for each in asked] == [(8, "nvlink4"), (4, "nvlink4"), (7, "nvlink4")]
 
 
 def test_ones_own_machine_needs_no_offer():
