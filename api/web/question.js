@@ -45,11 +45,12 @@ export const FIRST = Object.freeze({
   validation_samples: "",
   setup_minutes: "",
   autotune: false,
+  sync_batch_norm: false,
 });
 
 const SERVICE_DEFAULTS = {
   framework: "pytorch", capture: "eager", optimizer: "momentum", method: "auto", autotune: false, spot: false,
-  all_offers: false,
+  sync_batch_norm: false, all_offers: false,
 };
 
 const WHOLE = new Set(["samples", "image_size", "epochs", "n_gpus", "nodes", "validation_samples"]);
@@ -117,7 +118,7 @@ export function questions(state, upload) {
 
 /** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of; of several, one. */
 export function explanationQuestion(state, upload, { gpu, precision }) {
-  const { spot, validation_samples, n_gpus, nodes, link, ...base } = common(state, upload);
+  const { spot, validation_samples, n_gpus, nodes, link, sync_batch_norm, ...base } = common(state, upload);
   const batch_sizes = base.batch_sizes.map((size) => size / (n_gpus ?? 1));
   return { ...base, batch_sizes, gpus: [gpu], precision, memory_format: state.memory_format };
 }
@@ -131,7 +132,7 @@ export function common(state, upload) {
     ...(state.data_set ? { data_set: state.data_set } : given(state, ["samples"], typed)),
     ...given(state, ["n_gpus", "nodes", "validation_samples"], typed),
     ...given(state, ["link", "host"], String),
-    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "spot"]),
+    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "sync_batch_norm", "spot"]),
   };
 }
 

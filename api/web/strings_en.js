@@ -87,6 +87,7 @@ export default {
   together: "{n} GPUs together",
   validation_samples: "Validation samples of an epoch",
   setup_minutes: "Minutes to set up the machine",
+  sync_batch_norm: "Batch norms of all GPUs' images",
   autotune: "Autotuned convolutions (cudnn.benchmark)",
   ask: "Predict",
   share: "Copy link",

@@ -87,6 +87,7 @@ export default {
   together: "GPU {n} 台で並列",
   validation_samples: "1 エポックの検証サンプル数",
   setup_minutes: "マシンの準備時間（分）",
+  sync_batch_norm: "全 GPU の画像で Batch Norm を同期",
   autotune: "畳み込みの自動選択（cudnn.benchmark）",
   ask: "予測する",
   share: "リンクをコピー",

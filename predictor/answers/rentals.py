@@ -51,15 +51,19 @@ def on_all_gpus(question: Question, offer: Offer) -> Question:
     """The question on as many GPUs of one machine of an offer as can share every mini-batch evenly."""
     counts = range(int(offer.gpu_count), 0, -1)
     n_gpus = next((n for n in counts if all(size % n == 0 for size in question.batch_sizes)), 1)
-    link = offer.link or None
-    return replace(question, n_gpus=n_gpus, nodes=1, link=link if n_gpus > 1 else None)
+    together = n_gpus > 1
+    link, sync_batch_norm = offer.link or None, question.sync_batch_norm and together
+    return replace(
+        question, n_gpus=n_gpus, nodes=1, link=link if together else None, sync_batch_norm=sync_batch_norm
+    )
 
 
 def team_of(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Team | None:
     """The team of a question's GPUs on this offer; None for one GPU alone. SchemaError if nothing known joins them."""
     if question.n_gpus == 1:
         return None
-    return Team(question.n_gpus, question.nodes, _link(question, gpu, offer, prices))
+    link = _link(question, gpu, offer, prices)
+    return Team(question.n_gpus, question.nodes, link, question.sync_batch_norm)
 
 
 def _link(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Link:

@@ -36,6 +36,7 @@ BUCKET_BYTES = 25 * 2**20
 
 _GRADIENT_BYTES = 4  # gradients of mixed precision are fp32, too
 _COPIES = 4  # into the bucket and back, each a read and a write
+_SUMS_OF_A_NORM = 2  # one of the forward and one of the backward pass
 _SHARPNESS = 8.0
 """Exponent of the smooth maximum of GPU and host: sharper than that of one GPU, whose time already holds both."""
 
@@ -44,12 +45,14 @@ _SHARPNESS = 8.0
 class Team:
     """GPUs that train together: `n_gpus` in all, on `nodes` machines, joined by `link`.
 
-    With several nodes `link` joins the machines, which is slower than what joins GPUs.
+    With several nodes `link` joins the machines, which is slower than what joins GPUs. `sync_batch_norm`: batch norms
+    take the statistics of the whole mini-batch.
     """
 
     n_gpus: int
     nodes: int
     link: Link
+    sync_batch_norm: bool = False
 
     @property
     def joined(self) -> int:
@@ -59,15 +62,17 @@ class Team:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """Gradients that a CNN's iteration adds up: parameter tensors, and their bytes."""
+    """What a CNN's iteration adds up: parameter tensors with their bytes; its batch norms, if they are synchronised."""
 
     n_tensors: int
     n_bytes: float
+    n_batch_norms: int = 0
 
     @classmethod
     def of(cls, table: LayerTable) -> Gradients:
         """Gradients of all trainable parameters."""
-        return cls(sum(map(parameter_tensors, table)), float(_GRADIENT_BYTES * table.parameters))
+        norms = sum(layer.type == "batch_norm" for layer in table)
+        return cls(sum(map(parameter_tensors, table)), float(_GRADIENT_BYTES * table.parameters), norms)
 
     @property
     def n_buckets(self) -> int:
@@ -103,7 +108,13 @@ class DataParallelLaw:
         exposed = np.maximum(self.ring_share * ring, ring - BACKWARD_SHARE * iteration_ms)
         copies = _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s)
         wait = self.wait_share * math.sqrt(2 * math.log(team.n_gpus)) * iteration_ms
-        return self.tensor_ms * gradients.n_tensors + copies + wait + exposed
+        return (
+            self.tensor_ms * gradients.n_tensors
+            + copies
+            + wait
+            + exposed
+            + _synchronising_ms(gradients, team)
+        )
 
     def iteration_ms(
         self, one_ms: Array, host_ms: Array, gradients: Gradients, gpu: Gpu, team: Team
@@ -121,6 +132,11 @@ class DataParallelLaw:
         powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
         joined: Array = scale * powers ** (1 / _SHARPNESS)
         return joined
+
+
+def _synchronising_ms(gradients: Gradients, team: Team) -> float:
+    """Time of the statistics of synchronised batch norms: two sums of some KB for each, which nothing hides."""
+    return _SUMS_OF_A_NORM * gradients.n_batch_norms * team.link.latency_us / 1000 * team.sync_batch_norm
 
 
 LAW = DataParallelLaw(tensor_ms=0.0047, ring_share=0.1942, wait_share=0.0135, host_share=0.3517, spread=0.67)
@@ -200,6 +216,10 @@ def _reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
     elif not team.link.is_measured(team.n_gpus):
         reasons.append(
             Reason("link", f"training on {team.n_gpus} GPUs over {team.link.name} was not measured here")
+        )
+    if team.sync_batch_norm:
+        reasons.append(
+            Reason("sync_batch_norm", "computed from the link's latency, never measured; about 10 % is usual")
         )
     if mode.framework != "pytorch":
         reasons.append(
