@@ -158,6 +158,9 @@ class Question:
         None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
     )  # fmt: skip
+    sync_batch_norm: bool = option(
+        False, "Batch norms take the statistics of all GPUs' images.", "flag", _TRAINING
+    )
     host: str | None = option(
         None,
         "The machine around the GPU, which enqueues its kernels.",
@@ -215,6 +218,8 @@ class Question:
                 raise SchemaError(
                     f"link {self.link!r} joins several GPUs, and n_gpus is 1. Pass n_gpus, too."
                 )
+        if self.sync_batch_norm and self.n_gpus == 1:
+            raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 

@@ -99,6 +99,7 @@ COLUMNS = (
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column("bucket_mib", "amount", "several GPUs: gradients that are added up together", "MiB"),
     Column("bucket_view", "flag", "several GPUs: gradients are views of these buckets"),
+    Column("sync_batch_norm", "flag", "several GPUs: batch norms take the statistics of all images"),
     Column("message_bytes", "count", "all-reduce: bytes on each GPU", "bytes"),
     Column(
         "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True

@@ -258,8 +258,9 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out operator libraries and CPUs: the roofline is fitted on whole CNNs on GPUs and on single passes."""
-    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
+    """Leave out operator libraries, CPUs and teams: the roofline is fitted on CNNs on one GPU and on single passes."""
+    alone = (frame["n_gpus"].fillna(1) == 1) & (frame["kind"] != "all_reduce")
+    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu") & alone]
     if kept.empty:
         raise DataError(
             "the table holds no CNN on a GPU, which a fit needs. Operators alone need no fit: "

@@ -29,6 +29,7 @@ EXAMPLES = {
     "n_gpus": 4,
     "nodes": 2,
     "link": "infiniband_100g",
+    "sync_batch_norm": True,
     "host": "p3.2xlarge",
     "offers": "prices.csv",
     "spot": True,
@@ -72,7 +73,9 @@ def words(name):
 
 def needs(name):
     """What must be given besides: an epoch, where it follows, and GPUs or machines to join."""
-    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes")}.get(name, ())
+    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes"), "sync_batch_norm": ("n_gpus",)}.get(
+        name, ()
+    )
     epoch = {} if name in ("samples", "data_set") else {"samples": 1000}
     return epoch | {each: EXAMPLES[each] for each in besides}
 
