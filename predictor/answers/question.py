@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.options import Option, option, options_of
@@ -40,6 +41,7 @@ from predictor.checks import (
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS
 
@@ -163,7 +165,7 @@ class Question:
     )
     host: str | None = option(
         None,
-        "The machine around the GPU, which enqueues its kernels.",
+        "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
         panel=_TRAINING,
         usual="the reference host",
     )
@@ -245,6 +247,12 @@ class Question:
         return Mode(
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
+
+    def machine(self) -> str | HostMeasurement | None:
+        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
+        if self.host is None or not self.host.casefold().endswith(".json"):
+            return self.host
+        return read_host(Path(self.host))
 
     def devices(self) -> list[tuple[Gpu, Mode]]:
         """Each GPU with its mode; errors as of `gpus_of`."""

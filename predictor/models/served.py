@@ -157,9 +157,15 @@ class Model:
             elif answer is not None:
                 doubts[place] = answer
         left = [place for place in range(len(devices)) if place not in found]
+        if left and isinstance(host, HostMeasurement):
+            raise OutOfRangeError(
+                f"the file of the host {host.host!r} scales host times that were measured with operators, and "
+                f"{devices[left[0]][0].name} is answered from its specifications. Leave the host out, or name one."
+            )
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
         specified = self._by_specifications(
-            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [], host,
+            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [],
+            None if isinstance(host, HostMeasurement) else host,
             [doubts.get(place) for place in left],
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))

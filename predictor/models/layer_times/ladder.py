@@ -91,7 +91,7 @@ def _cards(name: str) -> tuple[str, ...]:
 
 
 def _kin(mode: DeviceMode) -> Iterator[DeviceMode]:
-    """Modes whose operators may be a base: other cards and the other half precision; of autotuned ones those that are not."""
+    """Modes whose operators may be a base: other cards, the other half precision; for autotuned ones, not autotuned."""
     if mode.autotune:
         yield mode._replace(autotune=False)
         return
