@@ -30,7 +30,7 @@ from predictor.catalogue.modes import (
     PRECISIONS,
     Mode,
 )
-from predictor.catalogue.offers import Offer, load_offers
+from predictor.catalogue.offers import Offer, cheapest_offers, load_offers
 from predictor.checks import (
     MAX_BATCH_SIZE,
     MAX_IMAGE_SIZE,
@@ -255,8 +255,15 @@ class Question:
         return read_host(Path(self.host))
 
     def devices(self) -> list[tuple[Gpu, Mode]]:
-        """Each GPU with its mode; errors as of `gpus_of`."""
-        return [(gpu, self.mode_on(gpu)) for gpu in gpus_of(self.gpus, self.precision)]
+        """Each GPU with its mode; errors as of `gpus_of`.
+
+        With several GPUs ``"all"`` are those that an offer has so many of.
+        """
+        found = gpus_of(self.gpus, self.precision)
+        if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
+            enough = cheapest_offers(self.prices(), self.spot, self.gpus_per_node)
+            found = [gpu for gpu in found if gpu.name in enough]
+        return [(gpu, self.mode_on(gpu)) for gpu in found]
 
     def epoch_samples(self) -> int | None:
         """Training samples per epoch: as given, or those of the data set; None if neither is given."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from predictor.answers.question import Question
-from predictor.catalogue.devices import Gpu
+from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
 from predictor.catalogue.offers import Offer, cheapest_offers
 from predictor.errors import OutOfRangeError, SchemaError
@@ -40,6 +40,10 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
     some = enough if question.gpus_per_node == 1 else cheapest_offers(prices, question.spot)
     rentals = []
     for gpu in gpus:
+        if question.n_gpus > 1 and is_cpu(gpu.name):
+            raise SchemaError(
+                f"n_gpus {question.n_gpus}: {gpu.name} is a CPU. Leave n_gpus out, or name GPUs."
+            )
         offer = enough.get(gpu.name)
         if offer is None and gpu.name in some and question.link is None:
             _refuse(question, gpu, prices)

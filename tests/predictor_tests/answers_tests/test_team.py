@@ -123,6 +123,17 @@ def test_a_question_is_asked_of_all_gpus_of_an_offer_that_can_share_the_mini_bat
     assert [(each.n_gpus, each.link) for each in asked] == [(8, "nvlink4"), (4, "nvlink4"), (7, "nvlink4")]
 
 
+def test_all_gpus_are_those_that_an_offer_has_so_many_of():
+    rows = predict("resnet18", "all", 256, n_gpus=8)
+    assert {"Tesla T4", "NVIDIA H200"} <= {row.gpu for row in rows}
+    assert min(row.offer_gpu_count for row in rows) >= 8
+
+
+def test_cpus_form_no_team():
+    with pytest.raises(SchemaError, match="is a CPU"):
+        row_of("cpu:AMD EPYC", link="pcie3")
+
+
 def test_ones_own_machine_needs_no_offer():
     row = row_of(n_gpus=16, link="nvlink4")
     assert (row.offer, row.cost_usd, row.gpus_used) == ("no offer", None, 16)
