@@ -42,5 +42,5 @@ def test_an_operator_of_two_cnns_is_suggested_once() -> None:
 
 
 def test_a_mode_that_the_gpu_lacks_is_refused_with_those_it_has() -> None:
-    with pytest.raises(OutOfRangeError, match="Tesla T4 has no tf32. It has: fp32"):
+    with pytest.raises(OutOfRangeError, match=r"Tesla T4 has no tf32\. It has: fp32"):
         suggested("Tesla T4", ("resnet18", 224))
