@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.files import replace_file
+from predictor.files import data_root, replace_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,7 @@ __all__ = [
     "host_factor",
     "host_of_rows",
     "read_host",
+    "shipped_hosts",
     "write_host",
 ]
 
@@ -247,6 +248,11 @@ def read_host(path: Path) -> HostMeasurement:
 
 
 _ABOUT = [each.name for each in fields(HostMeasurement) if each.name != "times"]
+
+
+def shipped_hosts() -> dict[str, HostMeasurement]:
+    """Machines that come with epochcast, by the name of their file in `datasets/hosts`."""
+    return {path.stem: read_host(path) for path in sorted((data_root() / "hosts").glob("*.json"))}
 
 
 def write_host(measured: HostMeasurement, path: Path) -> None:

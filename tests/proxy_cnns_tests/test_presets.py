@@ -12,6 +12,7 @@ from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder
 from proxy_cnns.estimates import estimated_seconds
+from proxy_cnns.modes import modes_of_gpu
 from proxy_cnns.presets import PRESETS, configurations, in_modes, preset
 from proxy_cnns.samples import SAMPLED_MODES
 
@@ -73,6 +74,20 @@ def test_modes_or_batch_sizes_that_are_asked_for_are_measured_whole():
     planned, left_out = configurations(chosen, modes=[Mode(precision="amp_bf16")])
     assert len(planned) + len(left_out) > len(chosen.subjects) * (len(chosen.batch_sizes) - 1)
     assert {each.batch_size for each in configurations(chosen, [48])[0]} == {48}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precisions"),
+    [
+        ("NVIDIA H200", {"tf32", "fp32", "amp_bf16", "amp_fp16"}),
+        ("Tesla V100-SXM2-16GB", {"fp32", "amp_fp16"}),
+        ("Tesla M40", {"fp32"}),
+        ("a GPU that nobody knows", {"tf32", "fp32", "amp_bf16", "amp_fp16"}),
+    ],
+)
+def test_the_modes_of_a_preset_are_those_that_the_gpu_here_has(monkeypatch, gpu, precisions):
+    monkeypatch.setattr("proxy_cnns.modes.gpu_names", lambda: [gpu])
+    assert {mode.precision for mode in modes_of_gpu(SAMPLED_MODES)} == precisions
 
 
 def test_without_tf32_its_share_of_quick_is_measured_in_fp32():
