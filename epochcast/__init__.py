@@ -12,7 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from epochcast.api import compare, evaluate, explain, fit, load_measurements, predict, profile
+    from epochcast.api import (
+        compare,
+        evaluate,
+        explain,
+        fit,
+        largest_batch_size,
+        load_measurements,
+        predict,
+        profile,
+    )
     from epochcast.client import Client
     from predictor.cnns.builder import NetBuilder
 
@@ -23,6 +32,7 @@ __all__ = [
     "evaluate",
     "explain",
     "fit",
+    "largest_batch_size",
     "load_measurements",
     "predict",
     "profile",

@@ -43,7 +43,16 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    verbs = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
+    verbs = [
+        "compare",
+        "evaluate",
+        "explain",
+        "fit",
+        "largest_batch_size",
+        "load_measurements",
+        "predict",
+        "profile",
+    ]
     assert sorted(epochcast.__all__) == ["Client", "NetBuilder", *verbs]
 
 

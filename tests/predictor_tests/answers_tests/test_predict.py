@@ -152,7 +152,6 @@ def test_an_anchor_may_be_told_in_three_ways(anchor, fake_model, prices):
         (32.5, "batch_size 32.5 is not a whole number"),
         (True, "batch_size True is not a whole number"),
         (math.nan, "batch_size nan is not a whole number"),
-        (None, "batch_size None is not a whole number"),
         ([], "no batch_size is given"),
     ],
 )
