@@ -10,7 +10,7 @@ HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] ==
 .PHONY: predict setup test lint bench model notebooks containers clean apt
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
-DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 NVL" \
+DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
   --budget 150 --deadline 2d
 
 predict: $(VENV)/.core

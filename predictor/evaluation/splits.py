@@ -23,7 +23,7 @@ from predictor.operators.operators import operator_from_row, operators_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.library import DeviceMode
+    from predictor.models.layer_times.times import DeviceMode
 
 __all__ = [
     "LIBRARIES",
