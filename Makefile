@@ -32,6 +32,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.core
 ifeq ($(HAS_TORCH),1)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCHVISION) 'pillow>=10'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[callbacks]'
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         predict,
         profile,
     )
+    from epochcast.callbacks import lightning_callback, trainer_callback
     from epochcast.client import Client
+    from epochcast.watching import watch
     from predictor.cnns.builder import NetBuilder
 
 __all__ = [
@@ -33,14 +35,20 @@ __all__ = [
     "explain",
     "fit",
     "largest_batch_size",
+    "lightning_callback",
     "load_measurements",
     "predict",
     "profile",
+    "trainer_callback",
+    "watch",
 ]
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     "Client": "epochcast.client",
     "NetBuilder": "predictor.cnns.builder",
+    "lightning_callback": "epochcast.callbacks",
+    "trainer_callback": "epochcast.callbacks",
+    "watch": "epochcast.watching",
 }
 
 

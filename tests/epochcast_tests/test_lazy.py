@@ -53,7 +53,8 @@ def test_the_public_face_is_these_names():
         "predict",
         "profile",
     ]
-    assert sorted(epochcast.__all__) == ["Client", "NetBuilder", *verbs]
+    watches = ["lightning_callback", "trainer_callback", "watch"]
+    assert sorted(epochcast.__all__) == sorted(["Client", "NetBuilder", *verbs, *watches])
 
 
 def test_public_names_are_listed_before_they_are_loaded():
