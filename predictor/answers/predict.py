@@ -18,6 +18,7 @@ from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size,
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
+from predictor.answers.unknown_operators import with_shares
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
@@ -187,8 +188,8 @@ def _columns(
     unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
     why = [
         (*of_batch, *more)
-        for each, more in zip(forecasts, unused, strict=True)
-        for of_batch in each.extrapolates
+        for each, more, (gpu, mode) in zip(forecasts, unused, devices, strict=True)
+        for of_batch in with_shares(each.extrapolates, table, gpu, mode, question.batch_sizes)
     ]
     sizes = np.array(question.batch_sizes)
     times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
