@@ -128,13 +128,14 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | No
 
 
 def _offer(record: Record) -> str:
-    """The offer, and how many of its GPUs work where that is not its only one."""
+    """The offer, and how many of its GPUs work where it has several."""
     count = record["offer_gpu_count"]
-    return (
-        record["offer"]
-        if count in (None, 1)
-        else f"{record['offer']} ({record['gpus_used']} of {count:g} GPUs)"
-    )
+    if count in (None, 1):
+        return str(record["offer"])
+    nodes = f"{record['nodes']} x " if record["nodes"] > 1 else ""
+    every = record["gpus_used"] == int(count) * record["nodes"]
+    used = f"{record['gpus_used']}" if every else f"{record['gpus_used']} of {int(count) * record['nodes']}"
+    return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
 def _time_span(record: Record) -> str:
@@ -177,7 +178,7 @@ def _amp_note(found: Sequence[Record]) -> list[str]:
 
 
 def _idle_note(found: Sequence[Record]) -> list[str]:
-    idle = [row for row in found if (row["offer_gpu_count"] or 1) > row["gpus_used"]]
+    idle = [row for row in found if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
     return (
         ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
     )

@@ -12,6 +12,7 @@ MEASURE_IT = (
 _MEASURE_LAYERS = (
     "measure the CNN's own layers (epochcast profile --preset cnn:NAME), or give one run as an anchor"
 )
+_MEASURE_TOGETHER = "measure these GPUs training together (epochcast profile --preset ddp)"
 
 REMEDIES: dict[str, str | None] = {
     "gpu": MEASURE_IT,
@@ -29,6 +30,8 @@ REMEDIES: dict[str, str | None] = {
     "optimizer": "give one run of the CNN with this optimizer as an anchor",
     "anchor": "give a run of the CNN nearer to this question as an anchor",
     "host": "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)",
+    "link": _MEASURE_TOGETHER,
+    "nodes": _MEASURE_TOGETHER,
     "measurements": "ask for the mode that was measured",
     "cnn": None,  # the reason itself says what to change
 }

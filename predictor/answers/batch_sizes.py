@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
@@ -11,6 +12,9 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.operators.memory import peak_memory_gib
 
+if TYPE_CHECKING:
+    from predictor.answers.question import Question
+
 __all__ = [
     "MOST_COMPARED",
     "NOT_ONE_IMAGE",
@@ -18,6 +22,7 @@ __all__ = [
     "batch_sizes_to_try",
     "common_batch_size",
     "largest_batch_size",
+    "largest_batch_sizes",
 ]
 
 USABLE_SHARE = 0.9
@@ -58,8 +63,16 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     return fits or None
 
 
-def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None) -> list[int]:
-    """Powers of two up to the largest batch size that fits on any GPU, the epoch's samples, and 4,096.
+def largest_batch_sizes(
+    question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
+) -> list[int | None]:
+    """`largest_batch_size` on each GPU, times the GPUs that train together."""
+    of_one = (largest_batch_size(table, gpu, mode) for gpu, mode in devices)
+    return [None if size is None else size * question.n_gpus for size in of_one]
+
+
+def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
+    """Powers of two, for each GPU, up to the largest batch size that fits anywhere, the epoch's samples, and 4,096.
 
     Raises
     ------
@@ -70,15 +83,16 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None) -> li
     if not holding:
         raise OutOfRangeError(NOT_ONE_IMAGE)
     most = min(max(holding), samples or _LARGEST_TRIED, _LARGEST_TRIED)
-    return [2**i for i in range(most.bit_length())]
+    return [n_gpus * 2**i for i in range(max(1, most // n_gpus).bit_length())]
 
 
-def common_batch_size(largest: Sequence[int | None], samples: int | None) -> int:
+def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus: int = 1) -> int:
     """The batch size at which GPUs are compared: the largest power of two up to 256 that fits on all of them.
 
-    GPUs that hold fewer than 32 images do not hold back the others, unless all hold fewer.
+    GPUs that hold fewer than 32 images do not hold back the others, unless all hold fewer. Of several GPUs that train
+    together it is the mini-batch of all of them.
     """
     holding = [each for each in largest if each is not None]
     enough = [each for each in holding if each >= _FEWEST_COMPARED]
     most = min(enough) if enough else max(holding)
-    return batch_sizes_to_try([min(most, MOST_COMPARED)], samples)[-1]
+    return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_size
+from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import COLUMNS, answer, fastest_row
@@ -16,6 +16,7 @@ from predictor.answers.ranking import ComparisonRow, mark_pareto, pareto_front, 
 from predictor.answers.verdict import Verdict, verdict_of
 from predictor.answers.wishes import chance_within, misses_by, within
 from predictor.catalogue.devices import Gpu, device_of, is_cpu
+from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
 from predictor.errors import SchemaError
@@ -52,7 +53,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     question : Question
         One CNN. Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on
         all that hold 32 images; with several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
-        GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed.
+        GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an
+        offer of several GPUs is judged by as many of them as train fastest together on the same mini-batch.
     plan : Plan, optional
         One epoch by default.
 
@@ -70,24 +72,35 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     """
     plan = plan or Plan()
     asked = _Asked.of(question, plan)
-    found = asked.at_compared_size(asked.question)
+    found = asked.found(asked.question)
     fast = asked.in_fast_modes(found)
     rows = [row for gpu in found for row in asked.rows(found[gpu], fast.get(gpu))]
     if plan.relative_to is not None:
         other = replace(asked.question, gpus=[device_of(plan.relative_to)])
-        [reference] = [asked.best(asked.rows(each, None)) for each in asked.at_compared_size(other).values()]
+        [reference] = [asked.best(asked.all_rows(each, None)) for each in asked.found(other).values()]
         rows = [_relative(row, reference) for row in rows]
     rows = ranked(mark_pareto(rows), plan.rank_by)
-    in_fast = [row for each in fast.values() for row in asked.all_rows(_Found(each, each), None)]
+    in_fast = [row for each in fast.values() for row in asked.all_rows(each, None)]
     return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The answer for one GPU at the compared batch size, and at the fastest."""
+    """The answers for one GPU: at the compared batch size by the number of GPUs that share it, and at the fastest."""
 
-    compared: dict[str, Any]
+    compared: dict[int, dict[str, Any]]
     fastest: dict[str, Any]
+
+    @property
+    def gpu(self) -> str:
+        """Its name."""
+        return str(self.fastest["gpu"])
+
+    def on(self, offer: Offer | None) -> dict[str, Any]:
+        """The answer for as many of an offer's GPUs as are fastest."""
+        most = math.inf if offer is None else offer.gpu_count
+        usable = [row for n, row in self.compared.items() if n <= most * row["nodes"]]
+        return min(usable, key=lambda row: (not row["fits_in_memory"], row["epoch_time_s"]))
 
 
 @dataclass(slots=True)
@@ -117,29 +130,67 @@ class _Asked:
         )  # fmt: skip
         if question.batch_sizes is not None:
             return cls(question, plan, prices, None, question.batch_sizes)
-        largest = [largest_batch_size(table, gpu, mode) for gpu, mode in question.devices()]
-        tried = batch_sizes_to_try(largest, samples)
-        return cls(question, plan, prices, common_batch_size(largest, samples), tried)
+        largest = largest_batch_sizes(question, table, question.devices())
+        tried = batch_sizes_to_try(largest, samples, question.n_gpus)
+        return cls(question, plan, prices, common_batch_size(largest, samples, question.n_gpus), tried)
 
-    def at_compared_size(self, question: Question) -> dict[str, _Found]:
-        """Answers by GPU; the scope is that of the first question."""
-        found = answer(
-            replace(question, batch_sizes=sorted({*self.tried, *([self.common] if self.common else [])}))
-        )
-        self.scope = self.scope or found.scope
-        by_gpu: dict[str, list[dict[str, Any]]] = {}
-        for row in found.records():
-            by_gpu.setdefault(row["gpu"], []).append(row)
-        return {gpu: self._found(rows) for gpu, rows in by_gpu.items()}
+    def found(self, question: Question) -> dict[str, _Found]:
+        """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
+        sizes = self.tried if self.common is None else sorted({*self.tried, self.common})
+        answered = answer(replace(question, batch_sizes=sizes))
+        self.scope = self.scope or answered.scope
+        alone: dict[str, list[dict[str, Any]]] = {}
+        for row in answered.records():
+            alone.setdefault(row["gpu"], []).append(row)
+        compared = {gpu: self._compared(rows) for gpu, rows in alone.items()}
+        together = self._together(question, compared)
+        return {
+            gpu: _Found(
+                {question.n_gpus: compared[gpu], **together.get(gpu, {})}, self._fastest(rows, compared[gpu])
+            )
+            for gpu, rows in alone.items()
+        }
 
-    def _found(self, rows: list[dict[str, Any]]) -> _Found:
-        if self.common is None:  # where none fits, the batch size that needs least memory
-            best = next((row for row in rows if row["best_batch"]), rows[0])
-            return _Found(best, best)
-        compared = next(row for row in rows if row["batch_size"] == self.common)
-        return _Found(compared, fastest_row(rows) if compared["largest_batch_size"] else compared)
+    def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The row at the common batch size; else the best, where none fits the one that needs least memory."""
+        if self.common is None:
+            return next((row for row in rows if row["best_batch"]), rows[0])
+        return next(row for row in rows if row["batch_size"] == self.common)
 
-    def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, dict[str, Any]]:
+    def _fastest(self, rows: Sequence[dict[str, Any]], compared: dict[str, Any]) -> dict[str, Any]:
+        searched = self.common is not None and compared["largest_batch_size"]
+        return fastest_row(rows) if searched else compared
+
+    def _together(
+        self, question: Question, alone: Mapping[str, dict[str, Any]]
+    ) -> dict[str, dict[int, dict[str, Any]]]:
+        """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        if question.n_gpus > 1 or self.plan.trials > 1:
+            return found
+        gpus: dict[tuple[int, int], list[Gpu]] = {}
+        for gpu, row in alone.items():
+            for n in self._numbers(gpu, row["batch_size"]):
+                gpus.setdefault((n, row["batch_size"]), []).append(device_of(gpu))
+        for (n, size), some in gpus.items():
+            for row in answer(replace(question, gpus=some, n_gpus=n, batch_sizes=size)).records():
+                found.setdefault(row["gpu"], {})[n] = row
+        return found
+
+    def _numbers(self, gpu: str, batch_size: int) -> list[int]:
+        """Numbers of GPUs that offers have and that share a mini-batch evenly: powers of two, and all of an offer."""
+        if is_cpu(gpu) or not _joined(device_of(gpu), self.offers):
+            return []
+        counts = {int(each.gpu_count) for each in self._offers_of(gpu)}
+        tried = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
+        return sorted(n for n in tried if n > 1 and batch_size % n == 0)
+
+    def _offers_of(self, gpu: str) -> tuple[Offer, ...]:
+        if is_cpu(gpu):
+            return ()
+        return offers_for(self.offers, gpu, self.question.gpus_per_node, spot=self.question.spot)
+
+    def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
         """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
         if self.question.precision is not None:
             return {}
@@ -148,67 +199,64 @@ class _Asked:
             mode = fast_mode_of(gpu, self.question.framework, self.question.memory_format)
             if mode is not None:
                 gpus.setdefault(mode, []).append(gpu)
-        answers: dict[str, dict[str, Any]] = {}
+        fast: dict[str, _Found] = {}
         for (precision, memory_format), some in gpus.items():
-            asked = replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
-            answers |= self._best_unanchored(asked)
-        return answers if not self.question.anchors else self._anchored(answers, found)
+            fast |= self._unanchored(
+                replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
+            )
+        return fast if not self.question.anchors else self._anchored(fast, found)
 
-    def _best_unanchored(self, question: Question) -> dict[str, dict[str, Any]]:
-        """Rows by GPU at the compared size, without the given anchors, which are of another mode."""
-        sizes = [self.common] if self.common else self.tried
-        best: dict[str, dict[str, Any]] = {}
-        for row in answer(replace(question, anchors=(), batch_sizes=sizes)).records():
-            if row["best_batch"] or row["gpu"] not in best:
-                best[row["gpu"]] = row
-        return best
+    def _unanchored(self, question: Question) -> dict[str, _Found]:
+        """Answers at the compared size alone, without the given anchors, which are of another mode."""
+        tried = self.tried if self.common is None else [self.common]
+        return replace(self, tried=tried).found(replace(question, anchors=()))
 
-    def _anchored(
-        self, fast: dict[str, dict[str, Any]], found: Mapping[str, _Found]
-    ) -> dict[str, dict[str, Any]]:
+    def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
         """Fast modes' times x what the anchors change in the mode that they were measured in."""
-        usual = self._best_unanchored(self.question)
-        ends = ("epoch_low_s", "epoch_time_s", "epoch_high_s")
-        factor = {gpu: found[gpu].compared["epoch_time_s"] / usual[gpu]["epoch_time_s"] for gpu in fast}
-        return {gpu: row | {end: factor[gpu] * row[end] for end in ends} for gpu, row in fast.items()}
+        usual, n = self._unanchored(self.question), self.question.n_gpus
+        scaled = {}
+        for gpu, each in fast.items():
+            factor = found[gpu].compared[n]["epoch_time_s"] / usual[gpu].compared[n]["epoch_time_s"]
+            rows = {n: _scaled(row, factor) for n, row in each.compared.items()}
+            scaled[gpu] = _Found(rows, _scaled(each.fastest, factor))
+        return scaled
 
-    def rows(self, found: _Found, fast: dict[str, Any] | None) -> list[ComparisonRow]:
+    def rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
         """A row for each offer of a GPU if all are asked for, else for the best."""
         rows = self.all_rows(found, fast)
         return rows if self.plan.all_offers else [self.best(rows)]
 
-    def all_rows(self, found: _Found, fast: dict[str, Any] | None) -> list[ComparisonRow]:
+    def all_rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
         """A row for each offer of a GPU; one without an offer if there is none."""
-        gpu = found.compared["gpu"]
-        offers = () if is_cpu(gpu) else offers_for(self.offers, gpu, spot=self.question.spot)
-        return [self._row(found, fast, offer) for offer in offers or (None,)]
+        return [self._row(found, fast, offer) for offer in self._offers_of(found.gpu) or (None,)]
 
     def best(self, rows: Sequence[ComparisonRow]) -> ComparisonRow:
         """The row that ranks first."""
         return min(rows, key=lambda row: ranking_key(row, self.plan.rank_by))
 
-    def _row(self, found: _Found, fast: dict[str, Any] | None, offer: Offer | None) -> ComparisonRow:
-        row, plan = found.compared, self.plan
-        per_hour = hourly_usd(offer, self.question.spot) if offer else None
-        at_once = max(1, math.floor(offer.gpu_count)) if offer else 1
+    def _row(self, found: _Found, fast: _Found | None, offer: Offer | None) -> ComparisonRow:
+        row, plan = found.on(offer), self.plan
+        per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
+        at_once = math.floor(offer.gpu_count) if offer and plan.trials > 1 else 1
         time_h = {end: _total_h(plan, at_once, row[f"epoch_{end}_s"]) for end in ("low", "time", "high")}
-        usd = {end: None if per_hour is None else hours * per_hour for end, hours in time_h.items()}
-        epoch_usd = {
-            end: None if per_hour is None else row[f"epoch_{end}_s"] * per_hour / 3600.0 for end in time_h
-        }
-        fast_h = None if fast is None else _total_h(plan, at_once, fast["epoch_time_s"])
+        usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
+        fast_h = None if fast is None else _total_h(plan, at_once, fast.on(offer)["epoch_time_s"])
+        alone = found.compared[min(found.compared)]
+        one_h = None if row is alone else _total_h(plan, at_once, alone["epoch_time_s"])
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
             rank=None,
             offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
             region=offer.region if offer else None,
             offer_gpu_count=offer.gpu_count if offer else None,
-            gpus_used=min(plan.trials, at_once),
+            gpus_used=row["gpus_used"] if plan.trials == 1 else min(plan.trials, at_once),
+            one_gpu_time_h=one_h,
+            one_gpu_cost_usd=_times(one_h, per_hour),
             usd_per_hour=per_hour,
             priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
-            cost_usd=epoch_usd["time"],
-            cost_low_usd=epoch_usd["low"],
-            cost_high_usd=epoch_usd["high"],
+            cost_usd=_times(row["epoch_time_s"] / 3600.0, per_hour),
+            cost_low_usd=_times(row["epoch_low_s"] / 3600.0, per_hour),
+            cost_high_usd=_times(row["epoch_high_s"] / 3600.0, per_hour),
             epochs=plan.epochs,
             trials=plan.trials,
             total_time_h=time_h["time"],
@@ -226,11 +274,11 @@ class _Asked:
             cost_ratio=None,
             fastest_batch_size=found.fastest["batch_size"],
             fastest_epoch_time_s=found.fastest["epoch_time_s"],
-            fast_precision=None if fast is None else fast["precision"],
-            fast_memory_format=None if fast is None else fast["memory_format"],
+            fast_precision=None if fast is None else fast.fastest["precision"],
+            fast_memory_format=None if fast is None else fast.fastest["memory_format"],
             fast_ratio=None if fast_h is None else fast_h / time_h["time"],
             fast_time_h=fast_h,
-            fast_cost_usd=None if fast_h is None or per_hour is None else fast_h * per_hour,
+            fast_cost_usd=_times(fast_h, per_hour),
         )
 
 
@@ -238,13 +286,32 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
+_ENDS = ("epoch_low_s", "epoch_time_s", "epoch_high_s")
+
+
+def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
+    return row | {end: factor * row[end] for end in _ENDS}
+
+
+def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
+    """Whether it is known what joins several of these GPUs; else one of an offer is taken to work."""
+    try:
+        usual_link(gpu, offers)
+    except SchemaError:
+        return False
+    return True
+
+
+def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
+    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:
     """The GPUs asked for; by default those of today's offers that have the precision, in the catalogue's order."""
     if question.gpus is not None:
         return question.gpus
-    offered = {offer.gpu for offer in prices if not offer.historic}
+    n = question.gpus_per_node
+    offered = {offer.gpu for offer in prices if not offer.historic and (n == 1 or offer.gpu_count >= n)}
     return [gpu for gpu in gpus_of("all", question.precision) if gpu.name in offered]
 
 

@@ -27,7 +27,7 @@ from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 
@@ -227,6 +227,10 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
+    if question.n_gpus > 1:
+        raise SchemaError(
+            f"n_gpus {question.n_gpus}: explain takes one GPU apart. Leave n_gpus out, with the batch size of one GPU."
+        )
     known, devices = Knowledge.of(question), question.devices()
     found: list[Explanation] = []
     for table in question.layer_tables():

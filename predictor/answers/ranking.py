@@ -19,6 +19,10 @@ class ComparisonRow:
     and deadline hold, `misses_by` the share by which the worse of the two is missed. `speedup` and `cost_ratio` compare
     with `relative_to`: 2 is twice as fast, or twice as expensive.
 
+    `gpus_used` train together, joined by `link`, each on `local_batch_size` images (or, of several trials, each on one
+    training); `one_gpu_time_h` and `one_gpu_cost_usd` are what one of them would do, None if one works.
+    `scaling_efficiency` is the throughput over that of so many single GPUs, `added_ms` what an iteration takes longer.
+
     `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the smallest within 5 % of the
     best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU,
     `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the precision.
@@ -31,6 +35,13 @@ class ComparisonRow:
     region: str | None
     offer_gpu_count: float | None
     gpus_used: int
+    nodes: int
+    link: str | None
+    local_batch_size: int
+    added_ms: float
+    scaling_efficiency: float
+    one_gpu_time_h: float | None
+    one_gpu_cost_usd: float | None
     usd_per_hour: float | None
     priced_on: str | None
     cnn: str

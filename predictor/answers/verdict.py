@@ -211,7 +211,11 @@ class _Told:
         return ", ".join(parts)
 
     def hints(self) -> list[str]:
-        return [hint for hint in (self._change(), self._unbound(), self._batch(), self._sharpen()) if hint]
+        return [
+            hint
+            for hint in (self._change(), self._one_gpu(), self._unbound(), self._batch(), self._sharpen())
+            if hint
+        ]
 
     def _change(self) -> str:
         """What the cheapest change to the user's own code saves."""
@@ -222,6 +226,18 @@ class _Told:
         if _place(self.if_fast) != _place(self.best):
             said += f"; in its fastest mode, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
         return f"A few lines of code: {said}."
+
+    def _one_gpu(self) -> str:
+        """What one GPU of an offer would do, where several train together."""
+        best = self.best
+        if best.one_gpu_time_h is None:
+            return ""
+        cost = "" if best.one_gpu_cost_usd is None else f", {usd(best.one_gpu_cost_usd)}"
+        return (
+            f"{best.gpus_used} GPUs train together there on {best.local_batch_size} images each, at "
+            f"{100 * best.scaling_efficiency:.0f} % of their single throughput; one of them takes "
+            f"{duration(3600 * best.one_gpu_time_h)}{cost}."
+        )
 
     def _unbound(self) -> str:
         if self.freed is None:
@@ -262,8 +278,9 @@ def _time(row: ComparisonRow) -> str:
 def _where(row: ComparisonRow) -> str:
     if row.offer_gpu_count is None:
         return _gpu(row)
-    idle = int(row.offer_gpu_count) - row.gpus_used
-    return f"{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{f', {idle} idle' if idle > 0 else ''})"
+    idle = int(row.offer_gpu_count) * row.nodes - row.gpus_used
+    nodes = f"{row.nodes} x " if row.nodes > 1 else ""
+    return f"{nodes}{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{f', {idle} idle' if idle > 0 else ''})"
 
 
 def _gpu(row: ComparisonRow) -> str:

@@ -112,9 +112,13 @@ def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.Dat
 
 
 def _trained(frame: pd.DataFrame) -> Any:
-    if "pass" not in frame:
-        return np.ones(len(frame), dtype=bool)
-    return frame["pass"].fillna("training") == "training"
+    """Rows of whole training iterations on one GPU."""
+    trained = np.ones(len(frame), dtype=bool)
+    if "pass" in frame:
+        trained &= (frame["pass"].fillna("training") == "training").to_numpy(dtype=bool)
+    if "n_gpus" in frame:
+        trained &= (frame["n_gpus"].fillna(1) == 1).to_numpy(dtype=bool)
+    return trained
 
 
 _LEAST_ROWS = 10

@@ -29,9 +29,8 @@ Array = NDArray[np.float64]
 
 MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
 """Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another
-card of the chip or another mode that knows it, interpolated from near shapes, extrapolated beyond the measured batch
-sizes, extrapolated from far shapes, of a type that was never measured."""
-
+card of the chip or another mode where it was measured, interpolated from near shapes, extrapolated beyond the measured
+batch sizes, extrapolated from far shapes, of a type that was never measured."""
 
 RUNGS = ("measured", "carried over", "interpolated", "extrapolated", "specifications")
 """Where an operator's time comes from, best first."""

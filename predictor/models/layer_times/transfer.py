@@ -17,7 +17,6 @@ from predictor.models.forecast import Reason
 from predictor.models.layer_times.times import (
     CARRIED,
     MEASURED,
-    NEAR,
     DeviceMode,
     OperatorSource,
     OperatorTimes,
@@ -89,7 +88,7 @@ class CarriedOver:
         """Time of each operator at each batch size; errors as of `OperatorLibrary.times`."""
         known = self.source.times(operators, batch_sizes)
         gpu_ms = known.gpu_ms * self._ratio(operators, batch_sizes, known.gpu_ms)
-        carried = np.isin(known.sureness, (MEASURED, NEAR, CARRIED))
+        carried = known.sureness == MEASURED
         return OperatorTimes(
             gpu_ms, known.host_ms, np.where(carried, CARRIED, known.sureness).astype(np.int8)
         )

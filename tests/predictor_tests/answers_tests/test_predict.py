@@ -1,6 +1,7 @@
 """predict: what a row says, what is refused and how."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -211,8 +212,7 @@ def test_a_model_that_answers_nonsense_is_an_error(fake_model, prices, monkeypat
 
     def broken(*args, **kwargs):
         forecast = honest(*args, **kwargs)
-        forecast.iteration_time_ms = forecast.iteration_time_ms * math.nan
-        return forecast
+        return replace(forecast, iteration_time_ms=forecast.iteration_time_ms * math.nan)
 
     monkeypatch.setattr(fake_model, "forecast", broken)
     with pytest.raises(OutOfRangeError, match="the model gives nan ms for resnet18 on Tesla T4"):

@@ -33,7 +33,7 @@ def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(co
     assert verdict.best.offer == verdict.cheapest.offer == found.rows[0].offer == "cloud cheap-t4"
     assert verdict.fastest.offer == "cloud eight-a100"
     assert verdict.sentence.startswith("Rent cloud cheap-t4 (1 x Tesla T4): an epoch takes ")
-    assert "it is the cheapest and safest, the fastest is cloud eight-a100 (8 x A100-SXM4-40GB, 7 idle)" in (
+    assert "it is the cheapest and safest, the fastest is cloud eight-a100 (8 x A100-SXM4-40GB)" in (
         verdict.sentence
     )
 
@@ -136,6 +136,42 @@ def test_trials_share_the_gpus_of_an_offer(compared):
     assert (one.gpus_used, eight.gpus_used) == (1, 8)
     assert one.total_time_h == pytest.approx(9 * 2 * one.epoch_time_s / 3600)
     assert eight.total_time_h == pytest.approx(2 * 2 * eight.epoch_time_s / 3600)
+
+
+def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):
+    [row] = compared(["A100-SXM4-40GB"]).rows
+    assert (row.gpus_used, row.local_batch_size, row.batch_size) == (8, 32, 256)
+    assert row.total_time_h < row.one_gpu_time_h < 8 * row.total_time_h
+    assert row.one_gpu_cost_usd == pytest.approx(24.0 * row.one_gpu_time_h)
+
+
+def test_the_verdict_says_what_one_of_several_gpus_would_do(compared):
+    [hint] = [each for each in compared(["A100-SXM4-40GB"]).verdict.hints if "train together" in each]
+    assert "8 GPUs train together there on 32 images each" in hint
+    assert "one of them takes" in hint
+
+
+def test_gpus_that_cannot_share_the_mini_batch_evenly_are_not_all_used(compared):
+    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[100]).rows] == [4]
+    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[101]).rows] == [1]
+
+
+def test_a_number_of_gpus_that_is_asked_for_is_kept(compared):
+    [row] = compared(["A100-SXM4-40GB"], n_gpus=4).rows
+    assert (row.gpus_used, row.batch_size, row.one_gpu_time_h) == (4, 256, None)
+
+
+def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
+    from predictor.answers import compare as module
+    from predictor.errors import SchemaError
+
+    def unknown(*_):
+        raise SchemaError("it is not known what joins them")
+
+    monkeypatch.setattr(module, "usual_link", unknown)
+    found = compared(["A100-SXM4-40GB"])
+    assert found.rows[0].gpus_used == 1
+    assert "7 idle" in found.verdict.sentence
 
 
 def test_an_answer_that_extrapolates_says_what_would_sharpen_it(compared):
