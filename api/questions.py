@@ -91,7 +91,7 @@ def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind == "number":
+    if known.kind in ("number", "hours"):
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
@@ -204,13 +204,18 @@ class OwnCnn(_GivenCnn):
         return self
 
 
+_BatchSizes = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
+]
+
+
 class _CnnQuestion(_GivenCnn):
     """A question about a CNN, without the options that the core declares."""
 
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
-    batch_sizes: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
-    ]
+    batch_sizes: _BatchSizes | None = Field(
+        None, description="Null: those that fit are searched; comparisons use one common size."
+    )
     measurements: _Rows = Field(
         [],
         description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
@@ -298,6 +303,7 @@ class ExplanationQuestion(_Explained):
         }
     )
 
+    batch_sizes: _BatchSizes
     gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
         description="Names as drivers and people write them."
     )

@@ -23,6 +23,7 @@ from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
+from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
@@ -275,7 +276,8 @@ class _Asked:
 def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
     forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
     _check(forecast, table, gpu, sizes)
-    class_ms, by_bound = _classes(forecast), _by_bound(asked, gpu, sizes, forecast)
+    class_ms = split_traffic(_classes(forecast), table, gpu, mode, sizes)
+    by_bound = _by_bound(asked, gpu, sizes, forecast)
     return Explanation(
         table.cnn,
         table.image_size,
@@ -304,7 +306,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         forecast.host,
         forecast.method,
         forecast.trained_on,
-        tuple(tuple(map(str, why)) for why in forecast.extrapolates),
+        tuple(tuple(map(str, why)) for why in with_shares(forecast.extrapolates, table, gpu, mode, sizes)),
     )
 
 

@@ -114,7 +114,8 @@ class Question:
         What is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself.
     gpus : str, Gpu, or a list of them
         Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
-    batch_sizes : int, str, or a list of them
+    batch_sizes : int, str, or a list of them, optional
+        If None, the answer searches for them (`predictor.answers.batch_sizes`).
     image_size, data_set, ... :
         See each option's help; without `samples` or `data_set` there are no epoch times.
 
@@ -126,12 +127,14 @@ class Question:
 
     cnn: object
     gpus: object
-    batch_sizes: Any
+    batch_sizes: Any = None
     image_size: int | None = option(
         None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
         usual="the data set's or the CNN's",
     )  # fmt: skip
-    data_set: str | None = option(None, "A known data set, such as cifar100 or imagenet.", flag="--dataset")
+    data_set: str | None = option(
+        None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset"
+    )
     samples: int | None = option(
         None, "Training samples per epoch, instead of a data set.", "whole", low=1, high=MAX_SAMPLES
     )
@@ -189,7 +192,8 @@ class Question:
     def __post_init__(self) -> None:
         for name, known in options_of(Question).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
-        object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
+        if self.batch_sizes is not None:
+            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
         if self.samples is not None and self.data_set is not None:
             raise SchemaError(
                 f"both samples {self.samples!r} and data set {self.data_set!r} are given. Pass one of them."
@@ -297,14 +301,20 @@ class Question:
 class Plan:
     """The training that GPUs are compared for, checked when it is made.
 
-    Rows that miss the budget or the deadline are marked, not dropped; set-up minutes are billed.
+    Rows that miss the budget or the deadline are ranked below those that hold both; set-up minutes are billed.
     """
 
     epochs: int = option(1, "Epochs to train.", "whole", _PLAN, low=1, high=1_000_000)
     budget_usd: float | None = option(
         None, "US$ that the training may cost.", "number", _PLAN, flag="--budget"
     )
-    deadline_h: float | None = option(None, "Hours that it may take.", "number", _PLAN, flag="--deadline")
+    deadline_h: float | None = option(
+        None, "Hours that it may take; 90min and 2d are understood, too.", "hours", _PLAN, flag="--deadline"
+    )
+    trials: int = option(
+        1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", _PLAN,
+        low=1, high=1_000_000,
+    )  # fmt: skip
     setup_minutes: float = option(0.0, "Minutes that are paid before training starts.", "number", _PLAN)
     relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN)
     rank_by: str = option("cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS)

@@ -106,8 +106,8 @@ def test_measurements_of_ones_own_go_along(client):
     ],
 )
 def test_a_comparison_is_that_of_the_local_core(client, options):
-    remote = client.compare("resnet50", [64, 128], data_set="imagenet", **options)
-    assert_same(remote, epochcast.compare("resnet50", [64, 128], data_set="imagenet", **options))
+    remote = client.compare("resnet50", batch_size=[64, 128], data_set="imagenet", **options)
+    assert_same(remote, epochcast.compare("resnet50", batch_size=[64, 128], data_set="imagenet", **options))
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ EXAMPLES = {
     "epochs": 90,
     "budget_usd": 12.5,
     "deadline_h": 24.0,
+    "trials": 3,
     "setup_minutes": 10.0,
     "relative_to": "T4",
     "rank_by": "time",
@@ -67,7 +68,7 @@ def words(name):
             for key, value in ANCHOR.items()
             for word in (ANCHOR_FIELDS[key].flag or f"--anchor-{key.replace('_', '-')}", value)
         ]
-    flag = KNOWN[name].flag or f"--{name.replace('_', '-')}"
+    flag = KNOWN[name].flag.split()[0] if KNOWN[name].flag else f"--{name.replace('_', '-')}"
     return [flag] if KNOWN[name].kind == "flag" else [flag, str(EXAMPLES[name])]
 
 
@@ -131,7 +132,7 @@ def test_every_option_reaches_the_core_from_python(asked):
         given = {name: EXAMPLES[name], **needs(name)}
         asked.clear()
         with pytest.raises(AskedError):
-            face.compare("resnet18", 16, "T4", **given)
+            face.compare("resnet18", "T4", 16, **given)
         lost += [] if asked[name] == EXAMPLES[name] else [("compare", name)]
     for name in OF_QUESTION:
         given = {name: EXAMPLES[name], **needs(name)}
@@ -158,7 +159,7 @@ def test_every_option_is_sent_to_a_service_or_refused(monkeypatch, tmp_path):
     for name, known in KNOWN.items():
         sent.clear()
         with pytest.raises(AskedError if known.remote else SchemaError, match="sent"):
-            client.compare("resnet18", 16, "T4", **{name: EXAMPLES[name], **needs(name)})
+            client.compare("resnet18", "T4", 16, **{name: EXAMPLES[name], **needs(name)})
         if known.remote and name != "measurements":
             lost += [] if sent[name] == as_sent(name) else [("compare", name)]
     for name, known in OF_QUESTION.items():
