@@ -76,6 +76,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.serving = ServingState(app.state.settings)
     app.state.store = _store(app.state.settings.store)
     app.state.metrics = Metrics()
+    app.state.ready = health.Readiness()
     add_problem_handlers(app)
     _add_layers(app)
     for router in ROUTERS.values():
@@ -101,17 +102,18 @@ def _store(url: str) -> object:
 
 
 def _add_layers(app: FastAPI) -> None:
-    """Add the layers that every request passes through, from the inside out."""
+    """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
     app.add_middleware(GZipMiddleware, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
+    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
             allow_methods=("GET", "POST"),
             allow_headers=("*",),
+            expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
-    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     app.add_middleware(Observed, metrics=app.state.metrics)
 
 

@@ -33,8 +33,8 @@ _WITH_BODY = (400, 408, 413, 415, 422)
 _NOT_LIMITED = ("/healthz",)
 
 
-def question_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The request body of a route that takes a question as JSON, or in a form with an ONNX file."""
+def question_body(model: type[BaseModel], with_file: bool = False) -> dict[str, Any]:
+    """The request body of a route that takes a question as JSON, or `with_file` a form with an ONNX file."""
     ref = {"$ref": _REF.format(model=model.__name__)}
     extra = model.model_config.get("json_schema_extra")
     found = extra.get("examples") if isinstance(extra, dict) else None
@@ -45,17 +45,15 @@ def question_body(model: type[BaseModel]) -> dict[str, Any]:
     )
     form = {
         "type": "object",
-        "required": ["onnx"] if getattr(model, "form_without_question", False) else ["question", "onnx"],
+        "required": ["onnx"],
         "additionalProperties": False,
         "properties": {
             "question": {"type": "string", "contentMediaType": "application/json", "contentSchema": ref},
             "onnx": {"type": "string", "format": "binary"},
         },
     }
-    content = {
-        "application/json": {"schema": ref, "examples": examples},
-        "multipart/form-data": {"schema": form},
-    }
+    content: dict[str, Any] = {"application/json": {"schema": ref, "examples": examples}}
+    content |= {"multipart/form-data": {"schema": form}} if with_file else {}
     return {"required": True, "content": content}
 
 

@@ -19,7 +19,6 @@ from pydantic import (
 )
 
 from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
-from api.store.uploads import MAX_ROWS
 from predictor.answers.knowledge import OwnMeasurements
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
@@ -31,6 +30,7 @@ from predictor.models.served import Model
 
 __all__ = [
     "MAX_BATCHES",
+    "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
     "MAX_GPUS",
     "MAX_ONNX_BYTES",
@@ -49,6 +49,7 @@ MAX_BATCHES = 200
 MAX_EXPLAINED_GPUS = 8
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
+MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 MAX_ONNX_BYTES = 16 * 2**20
 
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
@@ -63,7 +64,7 @@ _Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
 _ColumnName = Annotated[str, Field(max_length=100)]
 _Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
 _MeasurementColumns = Annotated[
-    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_ROWS)]], Field(max_length=100)
+    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_COLUMN_ROWS)]], Field(max_length=100)
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
 
 
@@ -144,31 +145,13 @@ if TYPE_CHECKING:
     _ManyRows = _Rows
 else:
     AnchorIn = _with_options(_Anchor, ANCHOR_FIELDS, needed=("gpu", "batch_size"))
-    _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_ROWS)
+    _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
-class _GivenCnn(BaseModel):
-    """A CNN that is sent with the question."""
-
-    model_config = STRICT
-
-    most_keys: ClassVar[int] = 150_000
-    """Keys of a body: naming a wrong one takes microseconds, a million would stop the service for seconds."""
-
-    form_without_question: ClassVar[bool] = False
-    """Whether a form with a file says enough."""
-
-    layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
-    onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
-        None,
-        description="An ONNX file in base64, instead of `cnn`; or send it as a file, multipart/form-data.",
-    )
-
-
-class OwnCnn(_GivenCnn):
+class OwnCnn(BaseModel):
     """A CNN of one's own: an ONNX file or a layer table, to be read."""
 
-    model_config = ConfigDict(
+    model_config = STRICT | ConfigDict(
         json_schema_extra={
             "examples": [
                 {
@@ -193,20 +176,22 @@ class OwnCnn(_GivenCnn):
         }
     )
 
-    form_without_question: ClassVar[bool] = True
-
+    layer_table: LayerTableIn | None = Field(None, description="Its layers.")
+    onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
+        None,
+        description="An ONNX file in base64, instead of layers; or send it as a file, multipart/form-data.",
+    )
     image_size: ImageSize | None = Field(None, description="Pixels of a side, where a file leaves it open.")
 
-    @model_validator(mode="after")
-    def _one_source(self) -> "OwnCnn":
-        if self.layer_table is not None and self.onnx is not None:
-            raise ValueError("layer_table and onnx are given. Give one of them.")
-        return self
 
-
-class _CnnQuestion(_GivenCnn):
+class _CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
+    model_config = STRICT
+
+    layer_table: LayerTableIn | None = Field(
+        None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
+    )
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
     batch_sizes: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
@@ -214,7 +199,7 @@ class _CnnQuestion(_GivenCnn):
     measurements: _Rows = Field(
         [],
         description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
-        "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
+        "10,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
         "anchors. `/v1/calibrations` takes stored ones.",
     )
 
@@ -225,9 +210,8 @@ class _CnnQuestion(_GivenCnn):
 
     @model_validator(mode="after")
     def _one_cnn(self) -> "_CnnQuestion":
-        given = [name for name in ("cnn", "layer_table", "onnx") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are given. Give one of cnn, layer_table and onnx.")
+        if self.cnn is not None and self.layer_table is not None:
+            raise ValueError("cnn and layer_table are given. Give one of them.")
         return self
 
 

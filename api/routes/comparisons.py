@@ -10,6 +10,7 @@ from api.answers import ComparisonAnswer
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import ComparisonQuestion, core_question, plan_of
+from api.work import check_work
 from predictor.answers.compare import compare
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
@@ -36,6 +37,9 @@ async def comparisons(request: Request) -> Response:
 
 
 def _answer(asked: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+    question = core_question(asked, table, asked.gpus, None, model, offers)
+    gpus = len(question.devices()) if asked.gpus else len({offer.gpu for offer in offers})
+    check_work(table, model, gpus, 1, len(question.batch_sizes))  # before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
     return to_json({"covers": found.scope, "rows": [asdict(row) for row in found.rows]}, inf_nan_mode="null")

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from api.bodies import read_body
-from api.serving import serving_of
+from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
 from api.store.uploads import Table, csv_table, json_table, rows_of
@@ -155,10 +155,10 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    queue = serving_of(request).upload_queue
-    queue.check()  # before 16 MiB are read
+    queue, client = serving_of(request).upload_queue, client_of(request)
+    queue.check(client)  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
-    receipt = await queue.run(_store, _store_of(request), _FORMS[form], body, key.id)
+    receipt = await queue.run(client, _store, _store_of(request), _FORMS[form], body, key.id)
     return UploadReceipt(
         upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
     )
@@ -176,11 +176,11 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
     asked = filters.asked()
-    queue = serving_of(request).download_queue
-    page = await queue.run(find_rows, _store_of(request), asked, filters.after, filters.limit)
+    queue, client = serving_of(request).download_queue, client_of(request)
+    page = await queue.run(client, find_rows, _store_of(request), asked, filters.after, filters.limit)
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await queue.run(write, page.rows, following)
+    content = await queue.run(client, write, page.rows, following)
     headers = {"Link": f'<{following}>; rel="next"'} if following else {}
     media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
     return Response(content, media_type=media_type, headers=headers)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import ceil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -13,6 +14,8 @@ from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
+from api.work import check_work
+from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.predict import COLUMNS, Answer, answer
 from predictor.answers.question import Question, gpus_of
 from predictor.catalogue.devices import Gpu, precisions_of
@@ -66,9 +69,21 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
         raise OutOfRangeError(
             f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
         )
+    _check(parts, rows)
     answers = [answer(part) for part in parts]
     content = _rows(answers) if asked.form == "rows" else _columns(answers)
     return {"covers": [each.scope for each in answers], "left_out": left_out, **content}
+
+
+def _check(parts: Sequence[Question], rows: int) -> None:
+    """Refuse what would work too long, all parts together."""
+    if not parts:
+        return
+    one = parts[0]
+    sizes = len(one.batch_sizes)
+    gpus = ceil(sum(len(as_list(part.gpus)) for part in parts) / len(parts))
+    model = one.measurements.model if isinstance(one.measurements, OwnMeasurements) else load_model(one.model)
+    check_work(one.layer_tables()[0], model, gpus, len(parts), sizes, rows)
 
 
 def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:

@@ -82,13 +82,18 @@ def _upload(body: bytes | str, headers: dict[str, str] = CSV) -> Request:
     return "POST", "/v1/measurements", headers, body if isinstance(body, bytes) else body.encode()
 
 
-def _form(file: bytes, name: str = "x.onnx", question: str = '{"gpus":["T4"],"batch_sizes":[1]}') -> Request:
+def _form(file: bytes, name: str = "x.onnx", question: str = "{}") -> Request:
     parts = (
         f'--b\r\nContent-Disposition: form-data; name="question"\r\n\r\n{question}\r\n'
         f'--b\r\nContent-Disposition: form-data; name="onnx"; filename="{name}"\r\n\r\n'
     )
     body = parts.encode("utf-8", "surrogatepass") + file + b"\r\n--b--\r\n"
-    return _predict(body, {"Content-Type": "multipart/form-data; boundary=b"})
+    return _at(CNNS, _predict(body, {"Content-Type": "multipart/form-data; boundary=b"}))
+
+
+def _encoded(onnx: str) -> Request:
+    """A file in base64, or what pretends to be one."""
+    return _at(CNNS, _predict({"onnx": onnx}))
 
 
 def _packed() -> Iterator[Request]:
@@ -168,7 +173,7 @@ def _pickles(trace: Path) -> Iterator[Request]:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         bomb = pickle.dumps(Bomb(trace), protocol)
         yield _form(bomb)
-        yield _predict({**QUESTION, "cnn": None, "onnx": base64.b64encode(bomb).decode()})
+        yield _encoded(base64.b64encode(bomb).decode())
         yield _upload(bomb)
         yield _upload(bomb, JSON)
         yield _predict(bomb)
@@ -187,8 +192,8 @@ def _onnx(good: bytes) -> Iterator[Request]:
     yield _form(b"\xff" * 1_000_000)
     yield _form(b"\x3a\xff\xff\xff\xff\x0f" + b"x" * 100)  # a graph of 4 GiB, it says
     yield _form(b"<?xml version='1.0'?><!DOCTYPE l [<!ENTITY a 'aaa'>]><l>&a;</l>")
-    yield _predict({**QUESTION, "cnn": None, "onnx": "A" * 1_000_001})
-    yield _predict({**QUESTION, "cnn": None, "onnx": "data:application/octet-stream;base64,AAAA"})
+    yield _encoded("A" * 1_000_001)
+    yield _encoded("data:application/octet-stream;base64,AAAA")
     for graph in _graphs():
         yield _form(graph)
 
@@ -351,12 +356,12 @@ def _own(good: bytes) -> Iterator[Request]:
         _predict({"onnx": base64.b64encode(pickle.dumps(Bomb(Path("x")))).decode()}),
         _predict({"cnn": "/etc/passwd"}),
         _predict({"image_size": 2**70, "onnx": "AAAA"}),
-        _form(good[: len(good) // 2], question="{}"),
-        _form(b"\xff" * 1_000_000, question="{}"),
+        _form(good[: len(good) // 2]),
+        _form(b"\xff" * 1_000_000),
         _form(good, question='{"cnn":"resnet50"}'),
         _form(good, question='{"image_size":99999999999}'),
         _form(good, question="{" * 100_000),
-        _form(bytes(17 * 2**20), question="{}"),
+        _form(bytes(17 * 2**20)),
         _predict(bytes(40 * 2**20)),
     )
     for request in asked:

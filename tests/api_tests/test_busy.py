@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.serving import Queue
+from api.queues import Queue
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
 
@@ -10,7 +10,9 @@ ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
 class FullQueue(Queue):
     """Refuses every call."""
 
-    full = True
+    def full_for(self, _client):
+        """Whether a call of this client would be refused now."""
+        return True
 
 
 @pytest.fixture

@@ -170,8 +170,8 @@ class Image:
         """What every container must do."""
         answer = _ask("/v1/predictions", QUESTION)
         _say("it predicts over HTTP", answer["rows"][0]["iteration_time_ms"] > 0)
-        asked = {name: QUESTION[name] for name in ("gpus", "batch_sizes")} | {"onnx": _onnx()}
-        _say("it reads an ONNX file", len(_ask("/v1/predictions", asked)["rows"]) == 1)
+        layers = _ask("/v1/cnns", {"onnx": _onnx()})["layer_table"]["layers"]
+        _say("it reads an ONNX file", len(layers) == 1)
         with urllib.request.urlopen(SERVICE, timeout=PATIENCE_S) as page:
             _say("it has its web page", b"<html" in page.read())
         _say("it is ready", _ask("/readyz")["store"] is True)
