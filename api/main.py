@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -13,8 +15,10 @@ from starlette.middleware.gzip import GZipMiddleware
 from api import observability, pages
 from api.limits import Limits, watch_lag
 from api.observability import Metrics, Observed, logging_json
-from api.openapi import document
+from api.openapi import TAGS, Examples, document
+from api.parsing import Answering, Q, example_answer
 from api.problems import add_problem_handlers
+from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from api.routes import (
     calibrations,
     catalogue,
@@ -67,6 +71,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="epochcast",
         version=_version(),
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
+        openapi_tags=TAGS,
+        servers=[{"url": "/", "description": "This service."}],
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
@@ -81,7 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     _add_layers(app)
     for router in ROUTERS.values():
         app.include_router(router)
-    app.openapi = document(app)  # type: ignore[method-assign]
+    app.openapi = document(app, _examples(app.state.serving))  # type: ignore[method-assign]
     return app
 
 
@@ -115,6 +121,19 @@ def _add_layers(app: FastAPI) -> None:
             expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
     app.add_middleware(Observed, metrics=app.state.metrics)
+
+
+def _examples(serving: ServingState) -> Examples:
+    """What answers the first example of each question."""
+
+    def of(kind: type[Q], answer: Answering[Q]) -> tuple[str, Callable[[], Any]]:
+        return kind.example_names[0], partial(example_answer, kind, answer, serving)
+
+    return {
+        "/v1/predictions": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
+        "/v1/comparisons": of(ComparisonQuestion, comparisons.answer_to),
+        "/v1/explanations": of(ExplanationQuestion, explanations.answer_to),
+    }
 
 
 def _warm_up(serving: ServingState) -> None:

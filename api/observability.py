@@ -125,6 +125,7 @@ class Metrics:
 
 @router.get(
     "/metrics",
+    operation_id="get_metrics",
     summary="Prometheus metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},

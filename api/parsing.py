@@ -1,13 +1,14 @@
 """From a request to its answer: the body as a checked question, its CNN as a layer table, its measurements fitted."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
-from api.layer_tables import LayerTableIn, inline_table
+from api.layer_tables import inline_table
 from api.problems import InvalidFieldsError
 from api.questions import (
     MAX_COLUMN_ROWS,
@@ -16,7 +17,7 @@ from api.questions import (
     ExplanationQuestion,
     PredictionQuestion,
 )
-from api.serving import client_of, serving_of
+from api.serving import ServingState, client_of, serving_of
 from api.store.uploads import parsed_json, rows_of, table_sent
 from predictor.answers.knowledge import OwnMeasurements
 from predictor.answers.question import Question
@@ -29,12 +30,13 @@ from predictor.models.served import Model
 
 __all__ = [
     "MAX_JSON_BYTES",
+    "Answering",
+    "Q",
     "answered",
+    "example_answer",
     "fitted",
     "json_of",
-    "own_table",
     "question_of",
-    "validated",
 ]
 
 MAX_JSON_BYTES = 8 * 2**20
@@ -52,7 +54,8 @@ _COLUMNS_OR_STORE = (
 )
 _Asked = PredictionQuestion | ComparisonQuestion | ExplanationQuestion
 Q = TypeVar("Q", PredictionQuestion, ComparisonQuestion, CalibrationQuestion, ExplanationQuestion)
-M = TypeVar("M", bound=BaseModel)
+Answering = Callable[[Q, LayerTable, Model, Sequence[Offer]], bytes]
+"""From a checked question to its answer in JSON."""
 
 
 async def json_of(request: Request) -> bytes:
@@ -73,9 +76,7 @@ async def json_of(request: Request) -> bytes:
     return await read_body(request, MAX_JSON_BYTES, f"Ask in several parts. {_COLUMNS_OR_STORE}")
 
 
-async def answered(
-    request: Request, kind: type[Q], answer: Callable[[Q, LayerTable, Model, Sequence[Offer]], bytes]
-) -> Response:
+async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Response:
     """Answer in JSON: a kept answer to the same bytes, else what `answer` computes, in its turn in a thread."""
     serving = serving_of(request)
     body = await json_of(request)
@@ -91,12 +92,19 @@ async def answered(
 def _from_body(
     body: bytes,
     kind: type[Q],
-    answer: Callable[[Q, LayerTable, Model, Sequence[Offer]], bytes],
+    answer: Answering[Q],
     model: Model,
     offers: Sequence[Offer],
 ) -> bytes:
     question, table = question_of(body, kind)
     return answer(question, table, model, offers)
+
+
+def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -> Any:
+    """What the first example of a question is answered with."""
+    extra: Any = kind.model_config["json_schema_extra"]
+    body = to_json(extra["examples"][0])
+    return from_json(_from_body(body, kind, answer, serving.model.current, serving.offers))
 
 
 def fitted(question: _Asked, model: Model) -> OwnMeasurements | None:
@@ -115,11 +123,11 @@ def fitted(question: _Asked, model: Model) -> OwnMeasurements | None:
 
 def question_of(body: bytes, kind: type[Q]) -> tuple[Q, LayerTable]:
     """The question and its CNN; EpochcastError where one of them makes no sense."""
-    question = validated(body, kind)
+    question = _validated(body, kind)
     return question, _table(question)
 
 
-def validated(body: bytes, kind: type[M]) -> M:
+def _validated(body: bytes, kind: type[Q]) -> Q:
     """A body in JSON as a model; SchemaError where it is too much, no JSON or not of this kind."""
     keys, lists = sum(map(body.count, _AFTER_KEYS)), body.count(b"[") + body.count(b"{")
     most_keys = getattr(kind, "most_keys", _MOST_KEYS)
@@ -136,17 +144,12 @@ def validated(body: bytes, kind: type[M]) -> M:
         raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
 
 
-def own_table(given: LayerTableIn, image_size: int | None) -> LayerTable:
-    """A CNN of one's own from its layers, checked; SchemaError, OutOfRangeError."""
-    return resolve_cnn(inline_table(given), image_size)
-
-
 def _table(question: _Asked) -> LayerTable:
     """The CNN of a question: named, or as layers."""
     if (question.cnn is None) == (question.layer_table is None):
         raise SchemaError("Give one CNN: as cnn (a name) or as layer_table.")
     if question.layer_table is not None:
-        return own_table(question.layer_table, question.image_size)
+        return resolve_cnn(inline_table(question.layer_table), question.image_size)
     return _zoo_table(str(question.cnn), question)
 
 

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
+from api.layer_tables import STRICT, LayerTableIn, Name
 from predictor.answers.knowledge import OwnMeasurements
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
@@ -33,11 +33,9 @@ __all__ = [
     "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
     "MAX_GPUS",
-    "MAX_ONNX_BYTES",
     "CalibrationQuestion",
     "ComparisonQuestion",
     "ExplanationQuestion",
-    "OwnCnn",
     "PredictionQuestion",
     "StoredRows",
     "core_question",
@@ -50,7 +48,6 @@ MAX_EXPLAINED_GPUS = 8
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
-MAX_ONNX_BYTES = 16 * 2**20
 
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
@@ -148,42 +145,6 @@ else:
     _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
-class OwnCnn(BaseModel):
-    """A CNN of one's own: an ONNX file or a layer table, to be read."""
-
-    model_config = STRICT | ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "layer_table": {
-                        "name": "mine",
-                        "image_size": 8,
-                        "layers": [
-                            {
-                                "type": "linear",
-                                "in_channels": 192,
-                                "in_height": 1,
-                                "in_width": 1,
-                                "out_channels": 10,
-                                "out_height": 1,
-                                "out_width": 1,
-                                "parameters": 1930,
-                            }
-                        ],
-                    }
-                },
-            ]
-        }
-    )
-
-    layer_table: LayerTableIn | None = Field(None, description="Its layers.")
-    onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
-        None,
-        description="An ONNX file in base64, instead of layers; or send it as a file, multipart/form-data.",
-    )
-    image_size: ImageSize | None = Field(None, description="Pixels of a side, where a file leaves it open.")
-
-
 class _CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
@@ -192,6 +153,9 @@ class _CnnQuestion(BaseModel):
     layer_table: LayerTableIn | None = Field(
         None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
     )
+    example_names: ClassVar[tuple[str, ...]] = ()
+    """Of its examples in the OpenAPI document."""
+
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
     batch_sizes: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
@@ -251,6 +215,8 @@ class PredictionQuestion(_Predicted):
         }
     )
 
+    example_names: ClassVar[tuple[str, ...]] = ("two_gpus", "all_gpus_as_columns")
+
     gpus: _Gpus = Field(
         description="Names as drivers and people write them; `all` is every GPU that has the precision."
     )
@@ -281,6 +247,8 @@ class ExplanationQuestion(_Explained):
             ]
         }
     )
+
+    example_names: ClassVar[tuple[str, ...]] = ("one_gpu",)
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
         description="Names as drivers and people write them."
@@ -324,6 +292,8 @@ class CalibrationQuestion(PredictionQuestion):
         }
     )
 
+    example_names: ClassVar[tuple[str, ...]] = ("stored_rows", "own_rows")
+
     most_keys: ClassVar[int] = 400_000
 
     gpus: Annotated[list[Name], Field(max_length=MAX_GPUS)] = Field(
@@ -361,6 +331,8 @@ class ComparisonQuestion(_Compared):
             ]
         }
     )
+
+    example_names: ClassVar[tuple[str, ...]] = ("within_a_budget",)
 
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
 

@@ -46,6 +46,7 @@ class _Given:
 
 @router.post(
     "",
+    operation_id="create_calibration",
     summary="Predict from one's own measurements",
     response_model=CalibrationAnswer,
     openapi_extra={"requestBody": question_body(CalibrationQuestion)},

@@ -3,8 +3,6 @@
 A client with an ONNX file sends it here once, and then its layers with each question.
 """
 
-import base64
-import binascii
 import re
 from typing import Any
 
@@ -16,21 +14,40 @@ from api.bodies import read_body
 from api.forms import form_parts
 from api.layer_tables import LayerTableIn, as_sent
 from api.onnx_process import read_onnx
-from api.openapi import question_body
-from api.parsing import MAX_JSON_BYTES, own_table, validated
-from api.questions import MAX_ONNX_BYTES, OwnCnn
 from api.serving import client_of, serving_of
+from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
 from predictor.operators.work import cnn_flops
 
 __all__ = ["MAX_FORM_BYTES", "router"]
 
+MAX_ONNX_BYTES = 16 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
 """Of a form with an ONNX file and an image size."""
 
-_FORMS = {"application/json": MAX_JSON_BYTES, "multipart/form-data": MAX_FORM_BYTES}
-_FIELDS = ("question", "onnx")
+_FORM = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "title": "OwnCnn",
+                "required": ["onnx"],
+                "additionalProperties": False,
+                "properties": {
+                    "onnx": {"type": "string", "format": "binary", "description": "An ONNX file."},
+                    "image_size": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": MAX_IMAGE_SIZE,
+                        "description": "Pixels of a side, where the file leaves it open.",
+                    },
+                },
+            }
+        }
+    },
+}
 
 router = APIRouter(prefix="/v1/cnns", tags=["catalogue"])
 
@@ -51,59 +68,46 @@ class ReadCnn(BaseModel):
 @router.post(
     "",
     summary="Read a CNN of your own",
+    operation_id="create_cnn",
     response_model=ReadCnn,
-    openapi_extra={"requestBody": question_body(OwnCnn, with_file=True)},
+    openapi_extra={"requestBody": _FORM},
 )
 async def read(request: Request) -> Response:
-    """The layers of an ONNX file, or of a layer table, checked, with parameters and operations.
+    """The layers of an ONNX file, checked, with parameters and operations.
 
     A multiply-add counts as two operations; training is the forward pass and both backward passes. Nothing is stored.
     """
-    form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
-    if form not in _FORMS:
-        raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
+    form = request.headers.get("content-type", "")
+    if form.split(";")[0].strip().casefold() != "multipart/form-data":
+        raise HTTPException(
+            415,
+            f"Content-Type is {form[:80]!r}. Valid: multipart/form-data, with the file as its field onnx. Layers "
+            "go with the question, as its layer_table.",
+        )
     serving, client = serving_of(request), client_of(request)
-    queue = serving.model_queue if form == "application/json" else serving.onnx_queue
-    queue.check(client)  # before a file of 16 MiB is read
-    content = await read_body(request, _FORMS[form], "Send the file without its weights, or its layer table.")
-    if form == "application/json":
-        found = await serving.model_queue.run(client, _from_json, content)
-    else:
-        found = await serving.model_queue.run(client, _from_form, content, request.headers["content-type"])
-    if not isinstance(found, bytes):
-        table = await serving.onnx_queue.run(client, read_onnx, *found)
-        found = await serving.model_queue.run(client, _answer, table)
-    return Response(found, media_type="application/json")
+    serving.onnx_queue.check(client)  # before a file of 16 MiB is read
+    content = await read_body(request, MAX_FORM_BYTES, "Send the file without its weights, or its layers.")
+    file = await serving.model_queue.run(client, _file, content, form)
+    table = await serving.onnx_queue.run(client, read_onnx, *file)
+    answer = await serving.model_queue.run(client, _answer, table)
+    return Response(answer, media_type="application/json")
 
 
-_File = tuple[bytes, str, int | None]
+def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
+    """The file of a form, its name, and the size of images where it leaves that open."""
+    parts = {part.name: part for part in form_parts(content, content_type, ("onnx", "image_size"))}
+    file, size = parts.get("onnx"), parts.get("image_size")
+    if file is None or file.file_name is None:
+        raise SchemaError("the form has no file. Send it as the field onnx.")
+    return _sized(file.content), _plain(file.file_name), _image_size(size.content) if size else None
 
 
-def _from_json(content: bytes) -> bytes | _File:
-    """The answer about layers, or the file to be read."""
-    asked = validated(content, OwnCnn)
-    if (asked.layer_table is None) == (asked.onnx is None):
-        raise SchemaError("Give one CNN: as layer_table or as onnx.")
-    if asked.layer_table is not None:
-        return _answer(own_table(asked.layer_table, asked.image_size))
-    try:
-        file = base64.b64decode(asked.onnx or "", validate=True)
-    except (binascii.Error, ValueError):
-        raise SchemaError("onnx is not base64. Encode the file, or send it as multipart/form-data.") from None
-    return _sized(file), "upload", asked.image_size
-
-
-def _from_form(content: bytes, content_type: str) -> bytes | _File:
-    parts = {part.name: part for part in form_parts(content, content_type, _FIELDS)}
-    file, question = parts.get("onnx"), parts.get("question")
-    asked = validated(question.content if question else b"{}", OwnCnn)
-    if file is not None and file.file_name is None:
-        raise SchemaError("the form's onnx is no file.")
-    if question is not None and question.file_name is not None:
-        raise SchemaError("the form's question is no text.")
-    if file is None or asked.layer_table is not None or asked.onnx is not None:
-        raise SchemaError("Give one CNN: the form's field onnx, a file.")
-    return _sized(file.content), _plain(file.file_name or ""), asked.image_size
+def _image_size(text: bytes) -> int:
+    if text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_IMAGE_SIZE:
+        return int(text)
+    raise SchemaError(
+        f"image_size is {text[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
+    )
 
 
 def _sized(file: bytes) -> bytes:

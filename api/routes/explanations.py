@@ -21,7 +21,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 
-__all__ = ["router"]
+__all__ = ["answer_to", "router"]
 
 router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
 
@@ -30,6 +30,7 @@ _REPEATS = 2  # of each time: for the small-batch law and where algorithms switc
 
 @router.post(
     "",
+    operation_id="create_explanation",
     summary="Explain what the time is made of",
     response_model=ExplanationAnswer,
     openapi_extra={"requestBody": question_body(ExplanationQuestion)},
@@ -40,10 +41,11 @@ async def explanations(request: Request) -> Response:
     Time by class of operators, what bounds the iteration, the law of small batches, where measured algorithms switch,
     and every other precision and memory format that the GPU has. Times are those of `/v1/predictions`.
     """
-    return await answered(request, ExplanationQuestion, _answer)
+    return await answered(request, ExplanationQuestion, answer_to)
 
 
-def _answer(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+    """The answer in JSON."""
     question = core_question(asked, table, asked.gpus, None, model, offers)
     _check_work(question, table, model)  # before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)

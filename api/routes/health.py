@@ -33,6 +33,7 @@ class Ready(BaseModel):
 
 @router.get(
     "/healthz",
+    operation_id="get_health",
     summary="Whether the process lives",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     response_class=Response,
@@ -42,7 +43,7 @@ async def healthz() -> Response:
     return Response(b"ok\n", media_type="text/plain")
 
 
-@router.get("/readyz", summary="Whether it can answer")
+@router.get("/readyz", operation_id="get_readiness", summary="Whether it can answer")
 async def readyz(request: Request) -> Ready:
     """Answers 503 while the store cannot be reached; a damaged new model is reported, for the old one answers."""
     served, store = serving_of(request).model, request.app.state.store

@@ -31,6 +31,15 @@ MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
 
+_EXAMPLE = {
+    "gpu": "Tesla T4",
+    "cnn": "resnet50",
+    "image_size": 224,
+    "batch_size": 32,
+    "precision": "fp32",
+    "iteration_time_ms": 310.5,
+}
+
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
 _BEARER = HTTPBearer(
@@ -115,33 +124,22 @@ class Filters(BaseModel):
     status_code=201,
     response_model=UploadReceipt,
     summary="Upload measurements",
+    operation_id="create_measurements",
     openapi_extra={
         "requestBody": {
             "required": True,
             "content": {
                 "text/csv": {
                     "schema": {"type": "string"},
-                    "example": "gpu,cnn,image_size,batch_size,precision,"
-                    "iteration_time_ms\nTesla T4,resnet50,224,32,fp32,310.5\n",
+                    "examples": {
+                        "one_row": {
+                            "value": ",".join(_EXAMPLE) + "\n" + ",".join(map(str, _EXAMPLE.values())) + "\n"
+                        }
+                    },
                 },
                 "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["rows"],
-                        "properties": {"rows": {"type": "array", "items": {"type": "object"}}},
-                    },
-                    "example": {
-                        "rows": [
-                            {
-                                "gpu": "Tesla T4",
-                                "cnn": "resnet50",
-                                "image_size": 224,
-                                "batch_size": 32,
-                                "precision": "fp32",
-                                "iteration_time_ms": 310.5,
-                            }
-                        ]
-                    },
+                    "schema": {"$ref": "#/components/schemas/MeasurementRows"},
+                    "examples": {"one_row": {"value": {"rows": [_EXAMPLE]}}},
                 },
             },
         }
@@ -167,7 +165,15 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
 @router.get(
     "",
     summary="Find measurements",
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {}}}},
+    operation_id="list_measurements",
+    responses={
+        200: {
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/FoundMeasurements"}},
+                "text/csv": {"schema": {"type": "string"}},
+            }
+        }
+    },
     response_class=Response,
 )
 async def find(request: Request, filters: Annotated[Filters, Query()]) -> Response:

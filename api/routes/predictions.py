@@ -25,13 +25,14 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 
-__all__ = ["predicted", "router"]
+__all__ = ["answer_to", "predicted", "router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
 
 @router.post(
     "",
+    operation_id="create_prediction",
     summary="Predict time, cost and memory",
     response_model=PredictionAnswer,
     openapi_extra={"requestBody": question_body(PredictionQuestion)},
@@ -42,13 +43,14 @@ async def predictions(request: Request) -> Response:
     The CNN is a name of the zoo, a layer table, or an ONNX file (base64, or as a file in a form). Every combination of
     precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
     """
-    answer = partial(_answer, max_rows=request.app.state.settings.max_rows)
+    answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)
 
 
-def _answer(
+def answer_to(
     asked: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
 ) -> bytes:
+    """The answer in JSON, of at most so many rows."""
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     return to_json(predicted(asked, question, max_rows), inf_nan_mode="null")
 

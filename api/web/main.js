@@ -114,7 +114,7 @@ async function ownLayers(upload, image_size) {
 
 async function outcome(name, question, signal) {
   try {
-    return { name, found: await ask(`v1/${name}`, question, null, signal) };
+    return { name, found: await ask(`v1/${name}`, question, signal) };
   } catch (error) {
     return error.name === "AbortError" ? { aborted: true } : { name, refusal: problemOf(error) };
   }
@@ -128,7 +128,7 @@ function problemOf(error) {
 async function explain(gpu) {
   shown.asked.explanations = explanationQuestion(shown.state, shown.upload, shown.answers.predictions.rows.find((row) => row.gpu === gpu));
   drawRequest();
-  return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, null, running.signal);
+  return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, running.signal);
 }
 
 function conclude(state, upload, own, asked, results, keepFocus) {
@@ -198,7 +198,7 @@ function drawCovers({ covers, left_out }) {
 }
 
 function chosenQuestion() {
-  return shown.asked[byId("request_what").value];
+  return { ...shown.asked[byId("request_what").value], ...shown.own };
 }
 
 function drawRequest() {
@@ -206,7 +206,7 @@ function drawRequest() {
   const names = Object.keys(shown.asked);
   fill(byId("request_what"), names.map((name) => [name, t(`request_${name}`)]), byId("request_what").value || names[0]);
   const question = chosenQuestion();
-  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, shown.upload, byId("request_how").value);
+  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, byId("request_how").value);
   byId("request-json").hidden = !needsFile(question);
 }
 

@@ -21,18 +21,23 @@ export function get(path) {
  * Ask a question.
  * @param {string} path such as "v1/predictions"
  * @param {object} question
- * @param {?{name: string, content: Blob}} onnx sent beside the question as a form
  * @param {AbortSignal} [signal]
  */
-export function ask(path, question, onnx, signal) {
-  if (!onnx) {
-    const headers = { "Content-Type": "application/json" };
-    return answerOf(fetch(path, { method: "POST", headers, body: JSON.stringify(question), signal }));
-  }
+export function ask(path, question, signal) {
+  const headers = { "Content-Type": "application/json" };
+  return answerOf(fetch(path, { method: "POST", headers, body: JSON.stringify(question), signal }));
+}
+
+/**
+ * Have an ONNX file read.
+ * @param {{name: string, content: Blob}} onnx
+ * @param {number|string|undefined} image_size where the file leaves it open
+ */
+export function readFile(onnx, image_size) {
   const form = new FormData();
-  form.set("question", JSON.stringify(question));
   form.set("onnx", onnx.content, onnx.name);
-  return answerOf(fetch(path, { method: "POST", body: form, signal }));
+  if (image_size !== undefined) form.set("image_size", image_size);
+  return answerOf(fetch("v1/cnns", { method: "POST", body: form }));
 }
 
 async function answerOf(request) {

@@ -37,7 +37,6 @@ def test_an_answer_that_is_kept_is_given(client, busy):
         ("predictions", ASKED | {"batch_sizes": [77]}),
         ("comparisons", {"cnn": "vgg11", "batch_sizes": [77], "samples": 1}),
         ("explanations", ASKED | {"batch_sizes": [77]}),
-        ("cnns", {"layer_table": {"layers": [{"type": "add", "in_height": 1, "out_height": 1}]}}),
     ],
 )
 def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
