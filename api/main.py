@@ -116,7 +116,7 @@ def _add_layers(app: FastAPI) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
             expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
@@ -137,9 +137,9 @@ def _examples(serving: ServingState) -> Examples:
 
 
 def _warm_up(serving: ServingState) -> None:
-    """Answer a question before the first request, so that it need not wait for modules and catalogues."""
+    """Answer a question before the first request, so that it need not wait for modules, catalogues and operators."""
     answer(
-        Question("resnet50", "T4", 32, samples=1, offers=serving.offers, model=serving.model.current)
+        Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
     ).records()
 
 

@@ -81,6 +81,10 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
             for path, operations in found["paths"].items():
                 for operation in operations.values():
                     _add_refusals(operation)
+                    if "catalogue" in operation["tags"] and "requestBody" not in operation:
+                        operation["responses"]["304"] = {
+                            "description": "As the client has it (If-None-Match)"
+                        }
                     _add_example(operation, examples.get(path) if "requestBody" in operation else None)
             app.openapi_schema = found
         return app.openapi_schema

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.serving import serving_of
 from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
@@ -23,7 +24,9 @@ from predictor.operators.work import cnn_flops
 __all__ = ["router"]
 
 
-router = APIRouter(prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)])
+router = APIRouter(
+    prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)], route_class=KeptRoute
+)
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response, Security
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,8 +20,9 @@ from sqlalchemy import Engine
 from api.bodies import read_body
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
-from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
+from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, json_table, rows_of
+from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
 
@@ -72,8 +73,10 @@ async def _uploader(
             "`epochcast keys add`.",
             {"WWW-Authenticate": "Bearer"},
         )
-    if found.revoked_at is not None:
-        raise HTTPException(403, f"the API key of {found.name!r} was revoked on {found.revoked_at[:10]}.")
+    if found.problem is not None:
+        raise HTTPException(
+            403, f"the API key of {found.name!r} {found.problem}. The operator makes another."
+        )
     request.state.api_key = found.name
     return found
 
@@ -190,6 +193,27 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     headers = {"Link": f'<{following}>; rel="next"'} if following else {}
     media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
     return Response(content, media_type=media_type, headers=headers)
+
+
+@router.delete(
+    "/uploads/{upload}",
+    summary="Delete an upload",
+    operation_id="delete_upload",
+)
+async def delete(
+    request: Request,
+    upload: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    key: Annotated[ApiKey, Security(_uploader)],
+) -> Deletion:
+    """Delete an upload of this key, with the rows that it alone brought; others pass to the next upload that has them.
+
+    Calibrations use them no longer from then on; a model that was fitted on them keeps what it learnt.
+    """
+    queue, client = serving_of(request).upload_queue, client_of(request)
+    try:
+        return await queue.run(client, delete_upload, _store_of(request), upload, key.id)
+    except DataError as error:
+        raise HTTPException(404, str(error)) from None
 
 
 def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> Receipt:
