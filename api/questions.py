@@ -52,7 +52,7 @@ MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
-_NOT_EXPLAINED = ("validation_samples", "spot")
+_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link")
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6
