@@ -6,6 +6,7 @@ A call that a client no longer waits for keeps its place until it has ended, sin
 import asyncio
 import contextvars
 import math
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,8 @@ from fastapi import HTTPException
 
 __all__ = ["Queue"]
 
+_SOON = 0.5  # a call is refused at once if its turn will hardly come within this share of the longest wait
+_NEWS = 0.1  # share of the last call in what calls usually take
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -48,6 +51,7 @@ class Queue:
         self._running_each = running_each or at_once
         self._waiting_each = waiting_each or max(1, waiting // 2)
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
+        self._usual_s = 0.0  # that a call took of late
         self._running: Counter[Hashable] = Counter()
         self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
@@ -56,7 +60,8 @@ class Queue:
         if self._may_run(client) and not self._turns:
             return False
         waiting = sum(map(len, self._turns.values()))
-        return waiting >= self._waiting or len(self._turns.get(client, ())) >= self._waiting_each
+        late = (waiting + 1) * self._usual_s / self._at_once > _SOON * self._most_wait_s
+        return late or waiting >= self._waiting or len(self._turns.get(client, ())) >= self._waiting_each
 
     def check(self, client: Hashable) -> None:
         """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
@@ -72,8 +77,9 @@ class Queue:
             await self._turn(client)
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
+        began = time.perf_counter()
         future = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
-        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client)))
+        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client, began)))
         return await asyncio.wrap_future(future)
 
     def _may_run(self, client: Hashable) -> bool:
@@ -92,8 +98,10 @@ class Queue:
                 self._forget(client, turn)
             raise (_come_back() if isinstance(error, TimeoutError) else error) from None
 
-    def _ended(self, client: Hashable) -> None:
+    def _ended(self, client: Hashable, began: float | None = None) -> None:
         """A call has ended: the next client's turn."""
+        if began is not None:
+            self._usual_s += _NEWS * (time.perf_counter() - began - self._usual_s)
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
         while (following := next(filter(self._may_run, self._turns), None)) is not None:
@@ -119,5 +127,5 @@ def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> None:
 
 def _come_back() -> HTTPException:
     return HTTPException(
-        503, "too many requests wait for their turn. Send it again in a few seconds.", {"Retry-After": "5"}
+        503, "too many requests wait for their turn. Send it again in a second or two.", {"Retry-After": "2"}
     )

@@ -8,10 +8,13 @@ from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
-__all__ = ["MOST_WORK", "check_work"]
+__all__ = ["MOST_WORK", "SEARCHED", "check_work"]
 
 MOST_WORK = 6_000_000
 """Times of a layer in an answer, about a second's work."""
+
+SEARCHED = range(20)
+"""As many batch sizes as are tried where a question gives none."""
 
 _MEASURED = 500  # searching measured operators for one that was not measured takes as long as 500 plain times
 _ROW = 100  # writing a row of an answer takes as long as 100 plain times

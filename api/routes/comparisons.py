@@ -10,7 +10,7 @@ from api.answers import ComparisonAnswer
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import ComparisonQuestion, core_question, plan_of
-from api.work import check_work
+from api.work import SEARCHED, check_work
 from predictor.answers.compare import compare
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
@@ -41,7 +41,7 @@ def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers
     """The answer in JSON."""
     question = core_question(asked, table, asked.gpus, None, model, offers)
     gpus = len(question.devices()) if asked.gpus else len({offer.gpu for offer in offers})
-    check_work(table, model, gpus, 1, len(question.batch_sizes))  # before measurements are fitted
+    check_work(table, model, gpus, 1, len(question.batch_sizes or SEARCHED))  # before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
     return to_json({"covers": found.scope, "rows": [asdict(row) for row in found.rows]}, inf_nan_mode="null")

@@ -10,7 +10,7 @@ from api.answers import ExplanationAnswer
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
-from api.work import check_work
+from api.work import SEARCHED, check_work
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
@@ -74,4 +74,4 @@ def _check_work(question: Question, table: LayerTable, model: Model) -> None:
             f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
     modes = max((len(precisions_of(gpu)) * len(MEMORY_FORMATS) for gpu in gpus), default=1)
-    check_work(table, model, len(gpus), modes, len(question.batch_sizes), repeats=_REPEATS)
+    check_work(table, model, len(gpus), modes, len(question.batch_sizes or SEARCHED), repeats=_REPEATS)

@@ -14,7 +14,7 @@ from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
-from api.work import check_work
+from api.work import SEARCHED, check_work
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.predict import COLUMNS, Answer, answer
 from predictor.answers.question import Question, gpus_of
@@ -82,7 +82,7 @@ def _check(parts: Sequence[Question], rows: int) -> None:
     if not parts:
         return
     one = parts[0]
-    sizes = len(one.batch_sizes)
+    sizes = len(one.batch_sizes or SEARCHED)
     gpus = ceil(sum(len(as_list(part.gpus)) for part in parts) / len(parts))
     model = one.measurements.model if isinstance(one.measurements, OwnMeasurements) else load_model(one.model)
     check_work(one.layer_tables()[0], model, gpus, len(parts), sizes, rows)

@@ -42,7 +42,7 @@ def test_an_answer_that_is_kept_is_given(client, busy):
 def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
     busy("model_queue")
     answer = client.post(f"/v1/{path}", json=question)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
 
 
 def test_a_file_is_refused_before_it_is_read(client, busy):

@@ -48,7 +48,7 @@ def test_a_full_queue_says_so_before_any_work():
         return refused.value
 
     found = asyncio.run(ask())
-    assert (found.status_code, found.headers) == (503, {"Retry-After": "5"})
+    assert (found.status_code, found.headers) == (503, {"Retry-After": "2"})
 
 
 def test_a_call_that_fails_leaves_its_place():
