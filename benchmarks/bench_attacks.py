@@ -2,8 +2,8 @@
 
 Run it as `python benchmarks/bench_attacks.py [name ...]` on Linux: it starts a service for each attack, as
 `epochcast serve` does with its default limits, and prints what the attacker was answered, how long the victim
-waited, and how often it was refused. `kills` kills the service 20 times in a burst of uploads and looks for every row that
-was acknowledged.
+waited, and how often it was refused. `kills` kills the service 20 times in a burst of uploads and looks for every row
+that was acknowledged.
 """
 
 import gzip
