@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 from dockerfile import ROOT
+from packaging.requirements import Requirement
 from waiting import PATIENCE_S
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -158,3 +159,15 @@ def _answering(status):
             pass
 
     return Handler
+
+
+def test_the_lock_names_each_package_that_the_service_needs_with_hashes():
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = {
+        name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
+    }
+    wanted = [Requirement(each) for name in ("api", "client", "postgresql") for each in EXTRAS[name]]
+    wanted += [Requirement(each) for each in PROJECT["project"]["dependencies"]]
+    unmet = [str(each) for each in wanted if locked.get(each.name.lower(), "") not in each.specifier]
+    assert unmet == []
+    assert text.count("--hash=sha256:") > len(locked)
