@@ -17,7 +17,7 @@ from fastapi import HTTPException
 
 __all__ = ["Queue"]
 
-_SOON = 0.5  # a call is refused at once if its turn will hardly come within this share of the longest wait
+_SOON = 0.35  # a call is refused at once if its turn will hardly come within this share of the longest wait
 _NEWS = 0.1  # share of the last call in what calls usually take
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,9 +59,10 @@ class Queue:
         """Whether a call of this client would be refused now."""
         if self._may_run(client) and not self._turns:
             return False
-        waiting = sum(map(len, self._turns.values()))
-        late = (waiting + 1) * self._usual_s / self._at_once > _SOON * self._most_wait_s
-        return late or waiting >= self._waiting or len(self._turns.get(client, ())) >= self._waiting_each
+        waiting, mine = sum(map(len, self._turns.values())), len(self._turns.get(client, ()))
+        before = (mine + 1) * (len(self._turns) - (client in self._turns)) + mine  # in the order of turns
+        late = (before + 0.5) * self._usual_s / self._at_once > _SOON * self._most_wait_s
+        return late or waiting >= self._waiting or mine >= self._waiting_each
 
     def check(self, client: Hashable) -> None:
         """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
@@ -94,7 +95,7 @@ class Queue:
         except (asyncio.CancelledError, TimeoutError) as error:
             if turn.done() and not turn.cancelled():  # the turn came as the client went
                 self._ended(client)
-            else:
+            elif turn in self._turns.get(client, ()):  # else `_ended` came by between the two
                 self._forget(client, turn)
             raise (_come_back() if isinstance(error, TimeoutError) else error) from None
 

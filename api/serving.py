@@ -130,9 +130,9 @@ class ServingState:
         self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
         self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
         self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=settings.max_lag_s)
-        self.onnx_queue = Queue(at_once=2, running_each=1)
-        self.upload_queue = Queue()
-        self.download_queue = Queue()
+        self.onnx_queue = Queue(at_once=2, running_each=1, most_wait_s=20 * settings.max_lag_s)
+        self.upload_queue = Queue(most_wait_s=4 * settings.max_lag_s)
+        self.download_queue = Queue(most_wait_s=4 * settings.max_lag_s)
 
     def key_of(self, path: str, question: bytes) -> bytes:
         """Key of the answer that the model served now gives to a question, as it was sent to a path."""

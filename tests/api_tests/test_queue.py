@@ -130,3 +130,28 @@ def test_a_client_that_goes_while_it_waits_leaves_its_place():
         await asyncio.gather(running, queue.run("c", time.sleep, 0))
 
     asyncio.run(ask())
+
+
+def test_a_turn_that_is_given_up_as_another_call_ends_is_forgotten_once():
+    async def ask():
+        queue = Queue(at_once=1, waiting=10, most_wait_s=0.02)
+        calls = (queue.run(f"client {i % 3}", time.sleep, 0.02) for i in range(9))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    for _ in range(10):
+        assert {type(each) for each in asyncio.run(ask())} <= {type(None), HTTPException}
+
+
+def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once():
+    async def ask():
+        queue = Queue(at_once=1, waiting=10, most_wait_s=0.2)
+        for _ in range(25):  # calls took 0.03 s of late
+            await queue.run("a", time.sleep, 0.03)
+            await asyncio.sleep(0)
+        running = [asyncio.create_task(queue.run(client, time.sleep, 0.03)) for client in "acde"]
+        await asyncio.sleep(0.01)
+        full = queue.full_for("b")
+        await asyncio.gather(*running)
+        return full
+
+    assert asyncio.run(ask())
