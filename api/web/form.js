@@ -74,6 +74,17 @@ export class Form {
     return state;
   }
 
+  /**
+   * The chosen GPUs that have the chosen precision, and those that lack it; all, where none has it: the service says so.
+   * @param {typeof FIRST} state
+   */
+  having(state) {
+    const precisions = new Map(this.lists.gpus.map((each) => [each.gpu.name, each.precisions]));
+    const lacking = state.precision ? state.gpus.filter((gpu) => precisions.get(gpu) && !precisions.get(gpu).includes(state.precision)) : [];
+    const able = state.gpus.filter((gpu) => !lacking.includes(gpu));
+    return able.length ? { able, lacking } : { able: state.gpus, lacking: [] };
+  }
+
   /** Say what the service read in the file, if it is still the chosen one. */
   describe(upload, cnn) {
     if (upload !== this.upload) return;
