@@ -26,6 +26,7 @@ from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
@@ -371,6 +372,10 @@ def core_question(
     options = {
         name: getattr(asked, name) for name in options_of(Question) if name in type(asked).model_fields
     }
+    if str(options["host"]).casefold().endswith(".json"):
+        raise SchemaError(
+            f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
+        )
     own = {
         "image_size": None,  # the table has its own
         "anchors": [each.model_dump(exclude_none=True) for each in asked.anchors],
