@@ -26,6 +26,7 @@ from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
@@ -52,7 +53,7 @@ MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
-_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link")
+_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6
@@ -89,7 +90,7 @@ def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind == "number":
+    if known.kind in ("number", "hours"):
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
@@ -145,6 +146,11 @@ else:
     _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
+_BatchSizes = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
+]
+
+
 class _CnnQuestion(BaseModel):
     """A question about a CNN, without the options that the core declares."""
 
@@ -157,9 +163,9 @@ class _CnnQuestion(BaseModel):
     """Of its examples in the OpenAPI document."""
 
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
-    batch_sizes: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
-    ]
+    batch_sizes: _BatchSizes | None = Field(
+        None, description="Null: those that fit are searched; comparisons use one common size."
+    )
     measurements: _Rows = Field(
         [],
         description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
@@ -248,6 +254,7 @@ class ExplanationQuestion(_Explained):
         }
     )
 
+    batch_sizes: _BatchSizes
     example_names: ClassVar[tuple[str, ...]] = ("one_gpu",)
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
@@ -365,6 +372,10 @@ def core_question(
     options = {
         name: getattr(asked, name) for name in options_of(Question) if name in type(asked).model_fields
     }
+    if str(options["host"]).casefold().endswith(".json"):
+        raise SchemaError(
+            f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
+        )
     own = {
         "image_size": None,  # the table has its own
         "anchors": [each.model_dump(exclude_none=True) for each in asked.anchors],

@@ -30,6 +30,9 @@ __all__ = ["answer_to", "predicted", "router"]
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
 
+_SEARCHED = ("common", "fastest", "largest")  # rows of a GPU if no batch size is given
+
+
 @router.post(
     "",
     operation_id="create_prediction",
@@ -66,7 +69,7 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
         As of `predictor.answers.predict.answer`.
     """
     parts, left_out = _parts(asked, question)
-    rows = len(question.batch_sizes) * sum(len(as_list(part.gpus)) for part in parts)
+    rows = len(question.batch_sizes or _SEARCHED) * sum(len(as_list(part.gpus)) for part in parts)
     if rows > max_rows:
         raise OutOfRangeError(
             f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."

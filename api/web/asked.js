@@ -23,6 +23,7 @@ export function drawAsked(state, image_size, stale) {
     state.precision ? t(`precision_${state.precision}`) : `${t("precision")}: ${t("precision_default")}`,
     t(`memory_format_${state.memory_format}`),
     ...MODE.filter((name) => state[name] !== FIRST[name]).map((name) => word(name, state[name])),
+    state.n_gpus && t("together", { n: count(typed(state.n_gpus)) }),
     state.host,
     state.autotune ? "autotune" : "",
     state.spot ? t("spot") : "",

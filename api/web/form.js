@@ -57,7 +57,7 @@ export class Form {
     this.picker.set(state.gpus);
     this.wantedFile = state.source === "file" ? state.file : "";
     if (this.upload?.name !== state.file) this.#forgetFile();
-    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "validation_samples", "setup_minutes", "autotune"]
+    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "n_gpus", "nodes", "link", "validation_samples", "setup_minutes", "sync_batch_norm", "autotune"]
       .some((name) => state[name] !== FIRST[name]);
     this.#about();
   }

@@ -39,7 +39,7 @@ OPTIONS = [
     {"data_set": None, "samples": 50_000, "validation_samples": 10_000},
     {"data_set": None},
     {"image_size": 64, "precision": "amp_fp16", "memory_format": "channels_last", "spot": True},
-    {"framework": "tensorflow", "optimizer": "adam", "autotune": True, "host": None},
+    {"framework": "tensorflow", "optimizer": "adam", "capture": "graph", "host": None},
     {"capture": "graph", "method": "roofline"},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.5}]},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "epoch_time_s": 12_000, "samples": 1_281_167}]},

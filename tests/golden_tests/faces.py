@@ -33,11 +33,7 @@ def answers_of_python(question: Question) -> list[Record]:
     """Records of `epochcast.predict` or `compare`; explanations as dicts."""
     ask = getattr(epochcast, question.verb)
     cnn = question.cnn() if callable(question.cnn) else question.cnn
-    given = (
-        (cnn, question.batch_size, question.gpu)
-        if question.verb == "compare"
-        else (cnn, question.gpu, question.batch_size)
-    )
+    given = (cnn, question.gpu, question.batch_size)
     frame = ask(*given, precision=question.precision, **question.options)
     if question.verb == "explain":
         return [_plain(each) for each in frame.attrs["explanations"]]

@@ -51,6 +51,18 @@ def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
     expect(first_visit.locator("#status")).to_contain_text(str(len(rows)))
 
 
+def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, ask):
+    page.click("#more summary")
+    page.fill("#n_gpus", "4")
+    with page.expect_request("**/v1/explanations") as explained:
+        predict(page)
+    rows = ask("predictions", _FIRST | {"n_gpus": 4})["rows"]
+    assert {row["gpus_used"] for row in rows} == {4}
+    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert explained.value.post_data_json["batch_sizes"] == [4, 8, 16, 32, 64, 128]
+    expect(page.locator("#asked")).to_contain_text("4 GPUs together")
+
+
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
     found = downloaded(first_visit, "#rows-csv")
