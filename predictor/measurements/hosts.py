@@ -241,7 +241,7 @@ def read_host(path: Path) -> HostMeasurement:
         times = tuple(HostTime(**each) for each in given.pop("times"))
         known = {name: given.get(name) for name in _ABOUT}
         return HostMeasurement(**known, times=times)
-    except (SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SchemaError(
             f"{path} is no file of `epochcast host`: {error}. Write one: epochcast host --out host.json"
         ) from error

@@ -95,10 +95,12 @@ COLUMNS = (
     Column("workspace_mib", "amount", "scratch memory allowed to convolutions", "MiB"),
     Column("capture", "word", "how operators reach the GPU", words=CAPTURES),
     Column("copies_input", "flag", "an iteration copies its images from the host to the GPU"),
+    Column("waits_for_loader", "flag", "an iteration waits for a loader that reads its images"),
     Column("loader_workers", "count", "processes that load images", "processes", least=0),
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column("bucket_mib", "amount", "several GPUs: gradients that are added up together", "MiB"),
     Column("bucket_view", "flag", "several GPUs: gradients are views of these buckets"),
+    Column("sync_batch_norm", "flag", "several GPUs: batch norms take the statistics of all images"),
     Column("message_bytes", "count", "all-reduce: bytes on each GPU", "bytes"),
     Column(
         "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True
@@ -142,7 +144,6 @@ COLUMNS = (
         "s",
     ),
     Column("measured_at", "text", "when, ISO 8601"),
-    Column("fit_weight", "amount", "how much the row counts in a fit; 1 where empty"),
     Column("notes", "text", "further remarks of the source"),
     # An operator's shape: the layer table's columns; `kind` is taken, so its activation is `activation_kind`.
     Column("type", "word", "operator: its layer type", words=tuple(OPERATOR_TYPES)),
