@@ -65,7 +65,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
         options.framework,
         (",".join(_devices(options)),) if chosen.together else _devices(options),
         Path(out),
-        None if options.budget is None else seconds(options.budget, "--budget"),
+        None if options.budget is None else seconds(options.budget, "--time-limit"),
         options.allow_noise,
         options.refine,
         1000 * seconds(options.longest, "--longest"),
