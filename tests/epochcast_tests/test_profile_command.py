@@ -91,7 +91,10 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         ),
         (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
-        (("--out", "x.csv", "--budget", "soon"), "--time-limit 'soon' is no time above 0. Try: --time-limit 180s"),
+        (
+            ("--out", "x.csv", "--budget", "soon"),
+            "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
+        ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
         (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),
         (("--out", "x.csv", "--precision", "tf16"), "precision 'tf16' is not known. Nearest: 'fp16', 'tf32'"),
