@@ -40,7 +40,7 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link")
+NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
 """Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
 
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")

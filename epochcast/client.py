@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "UploadReceipt", "check_upload"]
 
-_MOST_MEASUREMENTS = 20_000  # that services take with a question
+_MOST_MEASUREMENTS = 10_000  # that services take with a question
 _MOST_EXPLAINED_GPUS = 8  # that services explain in one question
 _ROWS_OF_AN_UPLOAD = 2_000
 

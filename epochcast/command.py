@@ -22,12 +22,14 @@ COMMANDS = {
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
     "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
+    "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
     "data": "Measurement tables: import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",
     "offer": "Cloud offers and their prices.",
     "cnn": "CNNs: the zoo, and layer tables.",
     "keys": "API keys of the service: who may upload measurements.",
+    "store": "The measurement store: back it up, restore it, delete an upload.",
 }
 """Each command and the first line of its help, which stands in its module, too; a test compares them."""
 

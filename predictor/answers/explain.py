@@ -28,6 +28,7 @@ from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 
@@ -237,7 +238,13 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
         anchors = known.anchors(table, question)
         for gpu, mode in devices:
             asked = _Asked(
-                known.model, table, mode, anchors, question.method, question.host, question.epoch_samples()
+                known.model,
+                table,
+                mode,
+                anchors,
+                question.method,
+                question.machine(),
+                question.epoch_samples(),
             )
             found.append(_explained(asked, gpu, question.batch_sizes))
     about = {name: [getattr(each, name) for each in found] for name in ("precision", "host", "trained_on")}
@@ -253,7 +260,7 @@ class _Asked:
     mode: Mode
     anchors: tuple[Anchor, ...]
     method: str
-    host: str | None
+    host: str | HostMeasurement | None
     samples: int | None
 
     def forecast(self, gpu: Gpu, sizes: Sequence[int] | Array) -> IterationForecast:

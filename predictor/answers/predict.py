@@ -176,7 +176,7 @@ def answer(question: Question) -> Answer:
             question.local_batch_sizes,
             known.anchors(table, question),
             question.method,
-            question.host,
+            question.machine(),
         )
         for name, values in _columns(question, known, table, devices, rentals, alone).items():
             columns[name] += values

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.options import Option, option, options_of
@@ -29,7 +30,7 @@ from predictor.catalogue.modes import (
     PRECISIONS,
     Mode,
 )
-from predictor.catalogue.offers import Offer, load_offers
+from predictor.catalogue.offers import Offer, cheapest_offers, load_offers
 from predictor.checks import (
     MAX_BATCH_SIZE,
     MAX_IMAGE_SIZE,
@@ -40,6 +41,7 @@ from predictor.checks import (
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS
 
@@ -161,9 +163,12 @@ class Question:
         None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
     )  # fmt: skip
+    sync_batch_norm: bool = option(
+        False, "Batch norms take the statistics of all GPUs' images.", "flag", _TRAINING
+    )
     host: str | None = option(
         None,
-        "The machine around the GPU, which enqueues its kernels.",
+        "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
         panel=_TRAINING,
         usual="the reference host",
     )
@@ -219,6 +224,8 @@ class Question:
                 raise SchemaError(
                     f"link {self.link!r} joins several GPUs, and n_gpus is 1. Pass n_gpus, too."
                 )
+        if self.sync_batch_norm and self.n_gpus == 1:
+            raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 
@@ -245,9 +252,22 @@ class Question:
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
 
+    def machine(self) -> str | HostMeasurement | None:
+        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
+        if self.host is None or not self.host.casefold().endswith(".json"):
+            return self.host
+        return read_host(Path(self.host))
+
     def devices(self) -> list[tuple[Gpu, Mode]]:
-        """Each GPU with its mode; errors as of `gpus_of`."""
-        return [(gpu, self.mode_on(gpu)) for gpu in gpus_of(self.gpus, self.precision)]
+        """Each GPU with its mode; errors as of `gpus_of`.
+
+        With several GPUs ``"all"`` are those that an offer has so many of.
+        """
+        found = gpus_of(self.gpus, self.precision)
+        if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
+            enough = cheapest_offers(self.prices(), self.spot, self.gpus_per_node)
+            found = [gpu for gpu in found if gpu.name in enough]
+        return [(gpu, self.mode_on(gpu)) for gpu in found]
 
     def epoch_samples(self) -> int | None:
         """Training samples per epoch: as given, or those of the data set; None if neither is given."""

@@ -27,6 +27,9 @@ _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
 """Interval factor for a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the
 predicted time."""
 
+_IN_THE_SPREAD = 1.0
+"""Interval factor of a GPU never measured: its variance and that of its generation are parts of the interval's own."""
+
 _WIDENS_PER_SHARE = 2.0
 """The interval factor grows by this x the share of time in operator types never measured: when such operators were
 counted as one read and one write, CNNs with group norm, interpolation, clamp and means took up to 1.5 times the
@@ -122,10 +125,10 @@ def _of_gpu(ranges: Ranges, gpu: Gpu) -> tuple[Reason, ...]:
         return ()
     twins = _twins(ranges, gpu)
     if twins:
-        return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was"),)
+        return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was", _IN_THE_SPREAD),)
     if gpu.generation in ranges.generations:
-        return (Reason("gpu", "never measured, estimated from its specifications"),)
-    return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})"),)
+        return (Reason("gpu", "never measured, estimated from its specifications", _IN_THE_SPREAD),)
+    return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})", _IN_THE_SPREAD),)
 
 
 def _twins(ranges: Ranges, gpu: Gpu) -> tuple[str, ...]:

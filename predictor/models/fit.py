@@ -18,30 +18,23 @@ from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.registry import METHODS
-from predictor.models.roofline.fit import Rows
+from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.law import ClassWeights
+    from predictor.models.layer_times.law import SummingLaw
     from predictor.models.layer_times.library import OperatorLibrary
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
     "accuracy_of",
-    "fed_frameworks_of",
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
     "ranges_of",
 ]
-
-
-def fed_frameworks_of(rows: Rows) -> tuple[str, ...]:
-    """Frameworks whose measured iterations include the copy of the input; predictions add it for these alone."""
-    copies = zip(rows.situations, rows.fed, strict=True)
-    return tuple(sorted({situation.framework for situation, copied in copies if copied}))
 
 
 def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
@@ -50,9 +43,9 @@ def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
     tables = {id(table): table for table in whole["layer_table"]}.values()
     modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
     return Ranges(
-        gpus=tuple(sorted({s.gpu.name for s in rows.situations})),
-        generations=tuple(sorted({s.gpu.generation for s in rows.situations})),
-        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.situations})),
+        gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
+        generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
+        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.contexts})),
         modes=tuple(
             sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
         ),
@@ -94,7 +87,7 @@ def _joined(before: OperatorLibrary | None, library: OperatorLibrary) -> Operato
     return library if before is None else before.updated(library)
 
 
-def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
+def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
     """The weights, with the number of disturbed measurements added to `trained_on`."""
     disturbed = disturbed_rows(operators)
     if not disturbed:
@@ -199,31 +192,20 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
 
 
 def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
-    from predictor.models.roofline.fit import rows_of
     from predictor.models.roofline.model import Roofline
+    from predictor.models.roofline.rows import rows_of
 
     whole = _whole(features)
     rows = rows_of(whole)
     estimator = Roofline().fit(features, features["iteration_time_ms"])
-    fitted, calibration = estimator.fitted_, estimator.calibration_
-    if not calibration.variances:
+    if not estimator.law_.calibration.variances:
         raise DataError(
             "the table holds one CNN on one GPU, from which no error elsewhere can be estimated. "
             "Add measurements of another CNN or GPU."
         )
     return Model(
-        terms={term: round(value, 6) for term, value in fitted.terms.items() if abs(value) > 5e-7},
-        host=fitted.host,
-        host_offset=_named_hosts(whole, fitted.host_offset),
-        reference_host=_reference_hosts(whole),
-        feed=fitted.feed,
-        fed_frameworks=fed_frameworks_of(rows),
+        roofline=estimator.law_,
         epoch_ms_per_iteration=_between_iterations(whole),
-        variances=calibration.variances,
-        factors={
-            kind: {str(level): value for level, value in levels.items()}
-            for kind, levels in calibration.factors.items()
-        },
         ranges=ranges_of(whole, rows),
         card=_card(features, whole, provenance, estimator),
     )
@@ -258,8 +240,9 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out operator libraries and CPUs: the roofline is fitted on whole CNNs on GPUs and on single passes."""
-    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
+    """Leave out operator libraries, CPUs and teams: the roofline is fitted on CNNs on one GPU and on single passes."""
+    alone = (frame["n_gpus"].fillna(1) == 1) & (frame["kind"] != "all_reduce")
+    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu") & alone]
     if kept.empty:
         raise DataError(
             "the table holds no CNN on a GPU, which a fit needs. Operators alone need no fit: "
@@ -272,18 +255,10 @@ def _of_libraries(frame: pd.DataFrame) -> pd.Series[bool]:
     return (frame["kind"] == "operator") & frame["n_tensors"].notna()
 
 
-def _reference_hosts(whole: pd.DataFrame) -> dict[str, str]:
-    """Host of each framework on which host times were measured last; predictions assume it unless another is given."""
-    if "host_time_ms" not in whole:
-        return {}
-    timed = whole[whole["host_time_ms"].notna() & whole["host"].notna()].sort_values(
-        "measured_at", kind="stable"
-    )
-    return {str(framework): str(rows["host"].iloc[-1]) for framework, rows in timed.groupby("framework")}
-
-
 def _whole(features: pd.DataFrame) -> pd.DataFrame:
-    targets = features[features["kind"].fillna("target") != "operator"] if "kind" in features else features
+    from predictor.models.roofline.rows import whole_iterations
+
+    targets = whole_iterations(features)
     whole = targets[targets["layer_table"].notna()]
     if len(whole) < _LEAST_ROWS:
         raise DataError(
@@ -291,13 +266,6 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
             "Name CNNs as the zoo does (`epochcast cnn list`), or give their layer tables."
         )
     return whole
-
-
-def _named_hosts(whole: pd.DataFrame, offsets: dict[str, float]) -> dict[str, float]:
-    """Offsets of named hosts; for rows without a host the fit used the GPU's name, which is left out."""
-    named = set(whole["host"].dropna().astype(str)) if "host" in whole else set()
-    by_host = {key.split(": ", 1)[-1]: value for key, value in sorted(offsets.items())}
-    return {host: value for host, value in by_host.items() if host in named}
 
 
 def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
@@ -320,8 +288,9 @@ def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
 def _card(
     features: pd.DataFrame, whole: pd.DataFrame, provenance: list[dict[str, Any]], estimator: Roofline
 ) -> dict[str, Any]:
-    from predictor.models.roofline.fit import single_passes
+    from predictor.models.roofline.rows import single_passes
 
+    passes = single_passes(features)
     error = np.abs(estimator.predict(whole) / whole["iteration_time_ms"].to_numpy(dtype=float) - 1)
     named = set(whole["source"].dropna().astype(str)) if "source" in whole else set()
     sources = sorted(named) or ["own measurements"]
@@ -330,7 +299,8 @@ def _card(
         "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
         "sources": sources,
         "provenance": provenance,
-        "single_layers": len(single_passes(features)),
+        "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,
+        "forward_passes": int((passes["kind"] != "operator").sum()) if "kind" in passes else 0,
         "left_out_without_layers": estimator.n_without_structure_,
         "data_sha256": _data_hash(features),
         "fitted_on": datetime.now(UTC).date().isoformat(),

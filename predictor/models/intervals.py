@@ -1,27 +1,97 @@
-"""Interval widths: variance components of residuals by maximum likelihood, conformal factors from held-out groups."""
+"""Interval widths: parts of the variance and conformal factors, from rows that a cold refit never saw."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
-from scipy.optimize import minimize
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import Gpu, find_gpu, generations
 from predictor.errors import OutOfRangeError
 from predictor.models.residuals import PARTS, Locations, covariances, gp_posterior
 
-__all__ = ["Calibration", "calibrate", "fit_variances", "interval_factor", "sites_of"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "Calibration",
+    "Predicted",
+    "Refit",
+    "Spread",
+    "calibrate",
+    "fit_spread",
+    "fit_variances",
+    "generations_from",
+    "interval_factor",
+    "sites_of",
+]
 
 Array = NDArray[np.float64]
 
 _MOST_SITES = 500
 _LEAST, _MOST = 1e-6, 1.0
 _START = 0.005
+_CLIP = 3.0
+_N_GROUPS = {"cnn": 4, "gpu": 6}
+_PLAIN = "specifications"
+_LEVELS = (0.5, 0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Parts of the variance of ln(measured / predicted).
+
+    `cnn` applies always; `gpu` and, for each generation to the nearest one measured, `generation` where the GPU was
+    never measured; `host` x the squared share of the host where the machine was never measured.
+    """
+
+    cnn: float = 0.0
+    gpu: float = 0.0
+    generation: float = 0.0
+    host: float = 0.0
+
+    def variance(
+        self, is_new: bool | NDArray[np.bool_], steps: Array | float, host_share: Array | float
+    ) -> Array:
+        """Variance of ln time; arguments broadcast. `host_share` is 0 for a machine that was measured."""
+        of_gpu = np.where(is_new, self.gpu + self.generation * np.asarray(steps, dtype=float), 0.0)
+        return np.asarray(self.cnn + of_gpu + self.host * np.asarray(host_share, dtype=float) ** 2)
+
+
+def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
+    """Generations between each GPU and the nearest measured one, shape (n_gpus,); 0 if none was measured."""
+    order = {name: place for place, name in enumerate(generations())}
+    nearest = {
+        name: float(min((abs(place - order[each]) for each in measured), default=0))
+        for name, place in order.items()
+    }
+    return np.array([nearest[gpu.generation] for gpu in gpus])
+
+
+def fit_spread(is_new: Array, steps: Array, host_share: Array, residual: Array, weight: Array) -> Spread:
+    """Parts of the variance, by maximum likelihood of weighted normal residuals, each clipped at 3 times their rms."""
+    from scipy.optimize import minimize
+
+    rms = float(np.sqrt(np.median(residual**2) / 0.455))  # 0.455: median of a squared standard normal
+    squares = np.clip(residual, -_CLIP * rms, _CLIP * rms) ** 2
+    design = np.stack([np.ones_like(residual), is_new, is_new * steps, host_share**2], axis=1)
+
+    def loss(log_parts: Array) -> tuple[float, Array]:
+        parts = np.exp(log_parts)
+        variance = design @ parts
+        slope = 0.5 * weight * (1.0 / variance - squares / variance**2)
+        value = 0.5 * float(weight @ (squares / variance + np.log(variance)))
+        return value, (design.T @ slope) * parts
+
+    bounds = [(np.log(_LEAST), np.log(_MOST))] * design.shape[1]
+    found = minimize(
+        loss, np.full(design.shape[1], np.log(_START)), jac=True, method="L-BFGS-B", bounds=bounds
+    ).x
+    return Spread(*(float(value) for value in np.exp(found)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +101,8 @@ class _Likelihood:
 
     def __call__(self, log_variances: Array) -> tuple[float, Array]:
         """Negative log likelihood and gradient of a centred Gaussian with the summed covariance."""
+        from scipy.linalg import cho_factor, cho_solve
+
         variances = np.exp(log_variances)
         total = sum(
             (v * part for v, part in zip(variances, self.parts, strict=True)), np.zeros_like(self.parts[0])
@@ -50,73 +122,135 @@ def fit_variances(
 
     Residuals are clipped at 3 times their rms. At most 500 sites are used, drawn with `seed`.
     """
+    from scipy.optimize import minimize
+
     if len(sites) > _MOST_SITES:
         chosen = np.sort(np.random.default_rng(seed).choice(len(sites), _MOST_SITES, replace=False))
         sites, residual = sites.take(chosen), residual[chosen]
-    rms = float(np.sqrt(np.median(residual**2) / 0.455))  # 0.455: median of a squared standard normal
+    rms = float(np.sqrt(np.median(residual**2) / 0.455))
     parts = covariances(sites, sites)
     matrices = [np.eye(len(sites)) if name == "noise" else parts[name] for name in names]
-    likelihood = _Likelihood(matrices, np.clip(residual, -3 * rms, 3 * rms))
+    likelihood = _Likelihood(matrices, np.clip(residual, -_CLIP * rms, _CLIP * rms))
     bounds = [(np.log(_LEAST), np.log(_MOST))] * len(names)
     start = np.full(len(names), np.log(_START))
     found = minimize(likelihood, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60}).x
     return dict(zip(names, map(float, np.exp(found)), strict=True))
 
 
-def interval_factor(residual: Array, variance: Array, coverage: float) -> float:
-    """Factor of the standard deviation with which intervals hold a share `coverage` of the residuals.
+def interval_factor(residual: Array, variance: Array, coverage: float, weight: Array | None = None) -> float:
+    """Factor of the standard deviation with which intervals hold a share `coverage` of the residuals' weight.
 
-    The split-conformal quantile (Vovk et al. 2005) of |residual| / standard deviation.
+    The split-conformal quantile (Vovk et al. 2005) of |residual| / standard deviation, weighted as by Tibshirani et al.
+    (2019).
     """
     scores = np.abs(residual) / np.sqrt(variance)
-    level = min(1.0, np.ceil((scores.size + 1) * coverage) / scores.size)
-    return float(np.quantile(scores, level, method="higher"))
+    weight = np.ones(scores.size) if weight is None else weight
+    order = np.argsort(scores, kind="stable")
+    reached = np.cumsum(weight[order]) / (weight.sum() + weight.mean())
+    place = int(np.searchsorted(reached, coverage - 1e-12))
+    return float(scores[order][min(place, scores.size - 1)])
 
 
-Predict = Callable[[NDArray[np.intp]], Array]
-"""Positions of rows to leave out -> times of all rows, in ms, predicted by a model fitted without these."""
+class Predicted(NamedTuple):
+    """Times of all rows in ms, by a law fitted without some, and the host's share in each."""
 
-_N_GROUPS = 4
-_LEVELS = (0.5, 0.8, 0.9, 0.95)
+    times: Array
+    host_share: Array
 
 
-@dataclass(slots=True)
+Refit = Callable[[NDArray[np.intp]], Predicted]
+"""Positions of rows to leave out -> what a law fitted from nothing without these predicts of all rows."""
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
-    """Variances of residual components and interval factors, for a GPU and for a CNN outside the training data.
+    """Parts of the variance, variances of residual components and interval factors.
 
-    `variances` maps ``gpu`` (GPU outside the data) and ``cnn`` (CNN outside the data) to variances by component.
-    `factors` maps these keys, and ``anchored-gpu`` and ``anchored-cnn`` for predictions corrected by anchors, to
-    factors by coverage.
+    `gpus` and `generations` were measured. `spread` is of predictions without anchors. `variances` maps ``gpu`` (GPU
+    outside the data) and ``cnn`` (CNN outside the data) to variances of `residuals.PARTS`, which anchors use. `factors`
+    maps ``specifications``, ``anchored-gpu`` and ``anchored-cnn`` to factors by coverage.
     """
 
     gpus: tuple[str, ...] = ()
     cnns: tuple[str, ...] = ()
-    variances: dict[str, dict[str, float]] = field(default_factory=dict)
-    factors: dict[str, dict[float, float]] = field(default_factory=dict)
+    generations: tuple[str, ...] = ()
+    spread: Spread = field(default_factory=Spread)
+    variances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
-    def _check_known(self) -> None:
+    def check(self) -> None:
+        """Raise OutOfRangeError if nothing could be held out."""
         if not self.variances:
             raise OutOfRangeError(
                 f"the fit has one CNN ({', '.join(self.cnns)}) on one chip ({', '.join(self.gpus)}), from which no "
                 "error elsewhere can be estimated. Add measurements of another CNN or GPU."
             )
 
-    def variances_for(self, gpu: str, cnn: str) -> dict[str, float]:
-        """Variances that apply to a CNN on a GPU."""
-        self._check_known()
+    def half_widths(self, gpus: Sequence[Gpu], host_share: Array, coverage: float) -> Array:
+        """Half widths of the intervals of ln time.
+
+        Parameters
+        ----------
+        gpus : sequence of Gpu
+        host_share : ndarray, shape (n_gpus, ...)
+            0 for a machine that was measured.
+        coverage : float
+
+        Returns
+        -------
+        ndarray
+            Of the shape of `host_share`.
+        """
+        factor = self.factor_for("", coverage, anchored=False)
+        measured, wider = set(self.gpus), (slice(None), *[None] * (host_share.ndim - 1))
+        is_new = np.array([gpu.name not in measured for gpu in gpus])[wider]
+        steps = generations_from(gpus, self.generations)[wider]
+        return np.asarray(factor * np.sqrt(self.spread.variance(is_new, steps, host_share)))
+
+    def variances_for(self, gpu: str, cnn: str = "") -> dict[str, float]:
+        """Variances of residual components that apply to a CNN on a GPU."""
+        self.check()
         new_cnn, new_gpu = self.variances["cnn"], self.variances["gpu"]
         if gpu in self.gpus:
-            return new_cnn
+            return dict(new_cnn)
         if cnn in self.cnns:
-            return new_gpu
+            return dict(new_gpu)
         return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
 
     def factor_for(self, gpu: str, coverage: float, *, anchored: bool) -> float:
         """Standard deviations from the middle to the end of the interval, interpolated between calibrated levels."""
-        self._check_known()
-        kind = ("anchored-" if anchored else "") + ("cnn" if gpu in self.gpus else "gpu")
+        self.check()
+        kind = f"anchored-{'cnn' if gpu in self.gpus else 'gpu'}" if anchored else _PLAIN
         levels = self.factors[kind]
-        return float(np.interp(coverage, list(levels), list(levels.values())))
+        return float(np.interp(coverage, [float(level) for level in levels], list(levels.values())))
+
+    def to_json(self) -> dict[str, Any]:
+        """The calibration as plain lists and dicts; the CNNs' names stay with the fit."""
+        return {
+            "gpus": list(self.gpus),
+            "generations": list(self.generations),
+            "spread": asdict(self.spread),
+            "variances": {kind: dict(parts) for kind, parts in self.variances.items()},
+            "factors": {kind: dict(levels) for kind, levels in self.factors.items()},
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Calibration:
+        """Read `to_json`."""
+
+        def numbers(table: Mapping[str, Any]) -> dict[str, float]:
+            read = {str(name): float(value) for name, value in table.items()}
+            if not np.isfinite(list(read.values())).all():
+                raise ValueError(f"{table!r} holds a number that is not finite")
+            return read
+
+        return cls(
+            gpus=tuple(found["gpus"]),
+            generations=tuple(found["generations"]),
+            spread=Spread(**numbers(found["spread"])),
+            variances={kind: numbers(parts) for kind, parts in found["variances"].items()},
+            factors={kind: numbers(levels) for kind, levels in found["factors"].items()},
+        )
 
 
 def sites_of(X: pd.DataFrame) -> Locations:
@@ -136,53 +270,107 @@ def sites_of(X: pd.DataFrame) -> Locations:
 
 
 def calibrate(
-    X: pd.DataFrame, times: Array, predict: Predict, seed: int, sites: Locations | None = None
+    sites: Locations, machines: Sequence[str], times: Array, refit: Refit, seed: int
 ) -> Calibration:
-    """Fit variances and factors by cross-validation: leave groups of CNNs, then of chips, out of `X` in turn.
+    """Fit parts and factors by cross-validation: leave groups of CNNs, then of chips, out in turn, each refit cold.
 
-    `X` holds whole CNNs alone; `predict` refits without a group. `sites` are the locations of its rows, by default
-    `sites_of(X)`.
+    Parameters
+    ----------
+    sites : Locations of length n
+        Of rows of whole CNNs.
+    machines : sequence of str, length n
+        Machine of each row: every machine weighs the same.
+    times : ndarray, shape (n,)
+        Measured times in ms.
+    refit : Refit
+    seed : int
     """
-    everywhere = sites_of(X) if sites is None else sites
-    chips = np.array([find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
-    held_out = {"cnn": _groups(X["cnn"].to_numpy(dtype=np.str_), seed), "gpu": _groups(chips, seed)}
-    found = Calibration(tuple(sorted(set(X["gpu"]))), tuple(sorted(set(X["cnn"].astype(str)))))
-    for kind, groups in held_out.items():
-        parts = _parts(kind, everywhere)
-        left_out = [_held_out(X, times, predict, group) for group in groups]
-        if not left_out:
+    held = {
+        kind: [_left_out(sites, np.array(machines, dtype=np.str_), times, refit, group) for group in groups]
+        for kind, groups in _held_out(sites, seed).items()
+    }
+    everything = [each for parts in held.values() for each in parts]
+    found = Calibration(
+        gpus=tuple(sorted({gpu.name for gpu in sites.gpus})),
+        cnns=tuple(sorted(set(sites.cnns))),
+        generations=tuple(sorted({gpu.generation for gpu in sites.gpus})),
+    )
+    if not everything:
+        return found
+    spread = fit_spread(
+        *(np.concatenate(column) for column in zip(*(each.parts for each in everything), strict=True))
+    )
+    variances: dict[str, dict[str, float]] = {}
+    factors = {_PLAIN: _factors([each.plain(spread) for each in everything])}
+    for kind, parts in held.items():
+        if not parts:
             continue
-        sites = everywhere.take(np.concatenate([each.held_out for each in left_out]))
-        variances = fit_variances(sites, np.concatenate([each.residual for each in left_out]), parts, seed)
-        found.variances[kind] = variances
-        for name, anchored in ((kind, False), (f"anchored-{kind}", True)):
-            scores = [each.scores(everywhere, variances, anchored=anchored) for each in left_out]
-            residual, variance = (np.concatenate(column) for column in zip(*scores, strict=True))
-            found.factors[name] = {level: interval_factor(residual, variance, level) for level in _LEVELS}
-    return _completed(found)
+        left = sites.take(np.concatenate([each.group for each in parts]))
+        residual = np.concatenate([each.parts.residual for each in parts])
+        variances[kind] = fit_variances(left, residual, _components(kind, sites), seed)
+        factors[f"anchored-{kind}"] = _factors([each.anchored(sites, variances[kind]) for each in parts])
+    return replace(found, spread=spread, variances=_completed(variances), factors=_completed(factors))
+
+
+class _Parts(NamedTuple):
+    """Of each row left out: whether its GPU is new, by how many generations, the unknown host's share, and so on."""
+
+    is_new: Array
+    steps: Array
+    host_share: Array
+    residual: Array
+    weight: Array
+
+
+_Score = tuple[Array, Array, Array]  # residual, variance, weight
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _HeldOut:
+class _LeftOut:
+    group: NDArray[np.intp]
     kept: NDArray[np.intp]
-    held_out: NDArray[np.intp]
     kept_residual: Array
-    residual: Array
+    parts: _Parts
 
-    def scores(self, sites: Locations, variances: dict[str, float], *, anchored: bool) -> tuple[Array, Array]:
-        known = self.kept if anchored else self.kept[:0]
-        residual = self.kept_residual if anchored else self.kept_residual[:0]
-        mean, variance = gp_posterior(sites.take(known), residual, sites.take(self.held_out), variances)
-        return self.residual - mean, variance
+    def plain(self, spread: Spread) -> _Score:
+        """Scores of predictions from specifications alone."""
+        each = self.parts
+        return each.residual, spread.variance(each.is_new > 0, each.steps, each.host_share), each.weight
+
+    def anchored(self, sites: Locations, variances: dict[str, float]) -> _Score:
+        """Scores of predictions corrected by the residuals of the rows that were kept."""
+        mean, variance = gp_posterior(
+            sites.take(self.kept), self.kept_residual, sites.take(self.group), variances
+        )
+        return self.parts.residual - mean, variance, self.parts.weight
 
 
-def _held_out(X: pd.DataFrame, times: Array, predict: Predict, group: NDArray[np.intp]) -> _HeldOut:
-    kept = np.setdiff1d(np.arange(len(X)), group)
-    residual = np.log(times / predict(group))
-    return _HeldOut(kept, group, residual[kept], residual[group])
+def _left_out(
+    sites: Locations, machines: NDArray[np.str_], times: Array, refit: Refit, group: NDArray[np.intp]
+) -> _LeftOut:
+    kept = np.setdiff1d(np.arange(len(sites)), group)
+    predicted = refit(group)
+    residual = np.log(times / predicted.times)
+    measured = {sites.gpus[i].name for i in kept}
+    of_generation = {sites.gpus[i].generation for i in kept}
+    machine, count = np.unique(machines, return_counts=True)
+    weight = dict(zip(machine, 1.0 / count, strict=True))
+    parts = _Parts(
+        np.array([float(sites.gpus[i].name not in measured) for i in group]),
+        generations_from([sites.gpus[i] for i in group], of_generation),
+        predicted.host_share[group] * ~np.isin(machines[group], machines[kept]),
+        residual[group],
+        np.array([weight[machines[i]] for i in group]),
+    )
+    return _LeftOut(group, kept, residual[kept], parts)
 
 
-def _parts(kind: str, sites: Locations) -> tuple[str, ...]:
+def _factors(scores: list[_Score]) -> dict[str, float]:
+    residual, variance, weight = (np.concatenate(column) for column in zip(*scores, strict=True))
+    return {str(level): interval_factor(residual, variance, level, weight) for level in _LEVELS}
+
+
+def _components(kind: str, sites: Locations) -> tuple[str, ...]:
     """Components of the residuals of new GPUs, or of new CNNs.
 
     On a new GPU the `work` component is dropped: iterations with similar work err alike on every GPU, so the error
@@ -193,21 +381,27 @@ def _parts(kind: str, sites: Locations) -> tuple[str, ...]:
     return PARTS[1:] if sites.work is None else (*PARTS[1:-1], "work", PARTS[-1])
 
 
-def _groups(labels: NDArray[np.str_], seed: int) -> Sequence[NDArray[np.intp]]:
-    """Split the labels at random into at most four groups; none if there is only one label."""
+def _held_out(sites: Locations, seed: int) -> dict[str, Sequence[NDArray[np.intp]]]:
+    """Groups of CNNs and of chips to leave out, drawn at random; none of a kind that has one label."""
+    chips = np.array([gpu.chip for gpu in sites.gpus], dtype=np.str_)
+    return {
+        kind: _groups(labels, _N_GROUPS[kind], seed)
+        for kind, labels in (("cnn", np.array(sites.cnns, dtype=np.str_)), ("gpu", chips))
+    }
+
+
+def _groups(labels: NDArray[np.str_], n_groups: int, seed: int) -> Sequence[NDArray[np.intp]]:
     names = np.random.default_rng(seed).permutation(sorted(set(labels)))
     if len(names) < 2:
         return []
     return [
-        np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(_N_GROUPS, len(names)))
+        np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(n_groups, len(names)))
     ]
 
 
-def _completed(found: Calibration) -> Calibration:
+def _completed(found: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
     """With one GPU in the data, use the figures for new CNNs for new GPUs too; with one CNN, the reverse."""
-    for missing, other in (("gpu", "cnn"), ("cnn", "gpu")):
-        if missing not in found.variances and other in found.variances:
-            found.variances[missing] = found.variances[other]
-            for prefix in ("", "anchored-"):
-                found.factors[prefix + missing] = found.factors[prefix + other]
+    for prefix, missing, other in product(("", "anchored-"), ("gpu", "cnn"), ("gpu", "cnn")):
+        if prefix + other in found:
+            found.setdefault(prefix + missing, found[prefix + other])
     return found

@@ -18,7 +18,14 @@ from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
 from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors
 from predictor.operators.work import multiply_adds
 
-__all__ = ["KERNEL_CLASSES", "OPERATOR_CLASS_OF_KERNELS", "Kernels", "kernels_of", "kernels_of_operator"]
+__all__ = [
+    "KERNEL_CLASSES",
+    "OPERATOR_CLASS_OF_KERNELS",
+    "Kernels",
+    "forward_kernels_of",
+    "kernels_of",
+    "kernels_of_operator",
+]
 
 KERNEL_CLASSES = (
     "conv_forward",
@@ -120,6 +127,31 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
         operators=float(sum(layer.type not in VIEW_TYPES for layer in table.layers)),
     )
+
+
+_NO_FORWARD = ("fan_out", "optimizer", *(name for name in KERNEL_CLASSES if "_backward_" in name))
+_FORWARD_SHARE = 0.4
+"""Share of the tensor passes of element-wise kernels that are forward: a read and a write of the textbook's five."""
+
+
+@lru_cache(maxsize=512)
+def forward_kernels_of(table: LayerTable) -> Kernels:
+    """Kernels of a CNN's forward pass alone; one of the three of a matrix product, 2/5 of element-wise tensor passes.
+
+    Raises
+    ------
+    SchemaError
+        As of `kernels_of`.
+    """
+    whole = kernels_of(table, optimizer=False)
+    names = np.array([KERNEL_CLASSES[number] for number in whole.kernel_class])
+    kept = ~np.isin(names, _NO_FORWARD)
+    names = names[kept]
+    columns = {name: values[kept] for name, values in whole.columns.items()}
+    products = (names == "conv_forward") | (names == "depthwise_forward") | (names == "matmul")
+    columns["elements"] = columns["elements"] * np.where(products, 1.0, _FORWARD_SHARE)
+    count = whole.count[kept] / np.where(names == "matmul", 3.0, 1.0)
+    return replace(whole, kernel_class=whole.kernel_class[kept], count=count, columns=columns)
 
 
 @lru_cache(maxsize=65536)

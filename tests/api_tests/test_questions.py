@@ -39,6 +39,7 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "n_gpus",
             "nodes",
             "link",
+            "sync_batch_norm",
         },  # of one GPU, without epochs
     }
 

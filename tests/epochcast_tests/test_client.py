@@ -37,7 +37,7 @@ def assert_same(remote, local):
         {"data_set": "imagenet"},
         {"samples": 50_000, "validation_samples": 10_000, "image_size": 160},
         {"precision": "amp_fp16", "memory_format": "channels_last", "capture": "graph"},
-        {"framework": "tensorflow", "optimizer": "sgd", "autotune": True, "spot": True, "samples": 1000},
+        {"framework": "tensorflow", "optimizer": "sgd", "capture": "graph", "spot": True, "samples": 1000},
         {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}], "samples": 1000},
         {"method": "roofline"},
     ],

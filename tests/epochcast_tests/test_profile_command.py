@@ -229,3 +229,31 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
 
 def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
+
+
+def test_suggest_lists_what_narrows_an_answer_most_and_how_to_measure_it(epochcast):
+    run = epochcast("profile", "--suggest", "resnet18@96", "--gpu", "H200", "--limit", "3")
+    assert run.code == 0
+    assert "of the doubt" in run.out
+    assert "epochcast profile --suggest resnet18@96 --limit 3 --out mine.csv.gz" in " ".join(run.out.split())
+
+
+def test_suggest_says_when_everything_was_measured(epochcast):
+    run = epochcast("profile", "--suggest", "resnet50", "--gpu", "H200")
+    assert "Every operator of these CNNs was measured" in run.out
+
+
+def test_suggest_measures_into_out_what_it_would_list(epochcast, fake, monkeypatch, tmp_path):
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    asked = ("profile", "--suggest", "resnet18@96", "--gpu", "NVIDIA H200", "--limit", "3")
+    listed = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
+    epochcast(*asked, "--out", tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open() as file:
+        measured = {row["cnn"] for row in csv.DictReader(file)}
+    assert measured == {row["operator"] for row in listed[:3]}
+
+
+def test_suggest_on_a_cpu_is_refused(epochcast):
+    run = epochcast("profile", "--suggest", "resnet18", "--gpu", "H200", "--device", "cpu")
+    assert run.code == 2
+    assert "--suggest compares with what was measured on GPUs" in run.err

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from predictor.errors import DataError, nearest
 from predictor.files import published_data_root
 from predictor.measurements.features import feature_table
-from predictor.measurements.published import deepbench, justus, lambda_tf, neusight, profet, pytorch, timm
+from predictor.measurements.published import (
+    deepbench,
+    justus,
+    lambda_tf,
+    neusight,
+    profet,
+    pytorch,
+    timm,
+    timm_forward,
+)
 from predictor.measurements.published.data_set import (
     DataSet,
     ImportReport,
@@ -50,6 +59,7 @@ DATA_SETS: dict[str, DataSet] = {
         lambda_tf.DATA_SET,
         pytorch.DATA_SET,
         timm.DATA_SET,
+        timm_forward.DATA_SET,
         justus.DATA_SET,
         deepbench.DATA_SET,
         neusight.DATA_SET,

@@ -81,7 +81,8 @@ def _nothing(_table: pd.DataFrame) -> dict[str, Any]:
 class DataSet:
     """A published table and its card; columns are those of the measurement table (`predictor.measurements.schema`).
 
-    Every table has `gpu`, `framework` (``name-version``), `precision` and `batch_size`, which mean what ours do.
+    Every table has `gpu`, `framework` (``name-version``), `precision` and `batch_size`, which mean what ours do; they
+    may be `renamed`.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ class DataSet:
     provenance : Provenance
     holds : mapping
         What all its iterations hold and share, by column: `kind`, `pass`, `optimizer`, whether an iteration copies its
-        images from the host (`copies_input`), how much a row counts in a fit (`fit_weight`). What is left out is
+        images from the host (`copies_input`), whether it waits for a loader (`waits_for_loader`). What is left out is
         unknown, or differs by row and is computed.
     times : tuple of str
         Its columns that must be times above 0; rows where one is not are rejected.
@@ -134,7 +135,8 @@ class DataSet:
 
     def columns(self) -> tuple[str, ...]:
         """Columns that its table must have."""
-        taken = (*_ALWAYS, *self.renamed.values(), *self.times, *self.optional_times, *self.needed)
+        always = (self.renamed.get(name, name) for name in _ALWAYS)
+        taken = (*always, *self.renamed.values(), *self.times, *self.optional_times, *self.needed)
         return tuple(dict.fromkeys(taken))
 
     def read(self, path: Path) -> tuple[pd.DataFrame, ImportReport]:
@@ -159,7 +161,7 @@ class DataSet:
             "framework": versions[0],
             "framework_version": versions[2],
             "n_gpus": 1,
-            **{name: rows[name] for name in ("gpu", "precision", "batch_size")},
+            **{name: rows[self.renamed.get(name, name)] for name in ("gpu", "precision", "batch_size")},
             **self.holds,
             **{ours: rows[theirs] for ours, theirs in self.renamed.items()},
             **self.computed(rows),

@@ -16,8 +16,8 @@ _SOURCES = {
     "sia": "pytorch/sia",
     "pytorch_gpu_benchmark": "pytorch/gpu-benchmark",
 }
-# Sia's step waits for the loader and takes statistics of gradients, so that its rows count for little.
-_FIT_WEIGHTS = {"sia": 0.1}
+# Sia's step waits for the loader and takes statistics of gradients.
+_WITH_LOADER = "sia"
 # NVIDIA's "v1.5" (stride in the 3x3 convolution) is what torchvision, and the zoo, call resnet50.
 _CNNS = {"resnet50_v1.5": "resnet50"}
 
@@ -25,11 +25,14 @@ _CNNS = {"resnet50_v1.5": "resnet50"}
 def _columns(rows: pd.DataFrame) -> dict[str, Any]:
     """`source` distinguishes the three projects; `notes` keeps their other columns."""
     tuned = rows["notes"].str.contains("cudnn.benchmark=1", regex=False)
+    waits = rows["source"] == _WITH_LOADER
+    copies = waits | rows["notes"].str.contains("h2d_copy_in_time=1", regex=False)
     return {
         "source": rows["source"].map(_SOURCES).fillna(rows["source"]),
         "cnn": "pytorch/" + rows["cnn"].replace(_CNNS),
         "autotune": tuned.astype("boolean").where(tuned),
-        "fit_weight": rows["source"].map(_FIT_WEIGHTS),
+        "copies_input": copies.astype("boolean").where(copies),
+        "waits_for_loader": waits.astype("boolean").where(waits),
         "n_repeats": rows["n_samples"].where(rows["source"] == "pytorch_gpu_benchmark"),
         "notes": "input_data=" + rows["input_data"] + ";" + rows["notes"],
     }
@@ -54,9 +57,7 @@ _TABLE = "pytorch_training.csv.gz"
 DATA_SET = DataSet(
     name="pytorch",
     table=_TABLE,
-    # Some rows of pytorch/gpu-benchmark copy their images, others do not (`notes`): `copies_input` stays unknown, since
-    # the default model would else add a copy to every answer for PyTorch.
-    holds={"kind": "target"},
+    holds={"kind": "target"},  # some rows copy their images or wait for a loader, others do not: `_columns`
     times=("iteration_time_ms",),
     renamed={name: name for name in ("image_size", "pass", "iteration_time_ms")},
     needed=("source", "cnn", "n_samples", "input_data", "notes"),

@@ -11,7 +11,7 @@ from predictor.measurements.published.data_set import DataSet, Provenance, layer
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DATA_SET", "TIMM_CNNS"]
+__all__ = ["DATA_SET", "TIMM_CNNS", "timm_layers"]
 
 # timm's names for architectures of the zoo; a test checks that their parameters agree within 1 %. Variants
 # with other stems, activations, antialiasing or TensorFlow padding are other operators and are left out.
@@ -98,7 +98,7 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     ]
 
 
-def _layers(cnn: str, image_size: int) -> LayerTable | None:
+def timm_layers(cnn: str, image_size: int) -> LayerTable | None:
     """The zoo's layer table without dropout: timm's benchmark trains with all its rates at 0."""
     table = zoo_layers(TIMM_CNNS[cnn], image_size) if cnn in TIMM_CNNS else None
     return None if table is None else _without(table, ("dropout", "stochastic_depth"))
@@ -136,7 +136,7 @@ DATA_SET = DataSet(
     needed=("cnn", "samples_per_s", "parameters_m"),
     computed=_columns,
     oddities=_oddities,
-    layer_tables=layer_tables_of(_TABLE, "timm", _layers),
+    layer_tables=layer_tables_of(_TABLE, "timm", timm_layers),
     fitted=True,
     provenance=Provenance(
         project="PyTorch Image Models (timm)",

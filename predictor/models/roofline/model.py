@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -12,28 +12,20 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import SchemaError
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
-from predictor.models.intervals import Predict, calibrate, sites_of
-from predictor.models.residuals import Locations, gp_posterior, prior_variance
+from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.residuals import Locations, gp_posterior
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
-from predictor.models.roofline.fit import (
-    Fitted,
-    Ridge,
-    RooflineObjective,
-    Rows,
-    device_times,
-    iteration_times,
-    operator_times,
-    profile_times,
-    rows_of,
-    single_passes,
-)
+from predictor.models.roofline.fit import Measured, Objective, Strengths
+from predictor.models.roofline.law import RooflineLaw
+from predictor.models.roofline.rows import pass_rows_of, rows_of, single_passes, whole_iterations
 from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Anchored", "Roofline"]
 
-_REFIT_ITERATIONS = 80
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
+_FULL_WEIGHT = 30
+"""Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
 
 class Roofline(FeatureTablePredictor):
@@ -41,28 +33,21 @@ class Roofline(FeatureTablePredictor):
 
     Parameters
     ----------
-    ridge : Ridge, optional
-        Strength of the ridge penalty, by kind of coefficient.
+    strengths : Strengths, optional
+        Ridge of each kind of coefficient.
     operator_weight : float
-        Weight of a single layer timed alone, relative to a whole iteration.
-    profile_weight : float
-        Weight of a profiler's time of a group of kernels that takes a fifth or more of its iteration.
-    device_weight : float
-        Weight of `gpu_time_ms` against `iteration_time_ms` in rows that have both; the two weights sum to 1, so such
-        rows do not count double.
-    partial_weight : float
-        Weight of an iteration without optimizer (forward and backward alone).
-    max_iterations : int
-        Iteration limit of the optimiser (L-BFGS).
+        Weight of a pass of a single layer, relative to a whole iteration.
+    forward_weight : float
+        Weight of a whole CNN's forward pass, relative to a whole iteration.
     calibrate : bool
-        Whether to calibrate intervals, which refits the model eight times, starting from the fitted coefficients.
+        Whether to calibrate intervals, which refits the law ten times, from nothing, without groups of rows.
     random_state : int
         Random seed of the groups of CNNs and chips that calibration leaves out.
 
     Attributes
     ----------
-    fitted_ : Fitted
-    calibration_ : Calibration
+    law_ : RooflineLaw
+        What `predict` asks, and what a served model holds.
     n_without_structure_ : int
         Training rows left out because their CNN has no layer table.
     """
@@ -71,21 +56,15 @@ class Roofline(FeatureTablePredictor):
 
     def __init__(
         self,
-        ridge: Ridge | None = None,
-        operator_weight: float = 0.015,
-        profile_weight: float = 0.03,
-        device_weight: float = 0.5,
-        partial_weight: float = 0.3,
-        max_iterations: int = 300,
+        strengths: Strengths | None = None,
+        operator_weight: float = 0.0005,
+        forward_weight: float = 0.1,
         calibrate: bool = True,
         random_state: int = 0,
     ) -> None:
-        self.ridge = ridge
+        self.strengths = strengths
         self.operator_weight = operator_weight
-        self.profile_weight = profile_weight
-        self.device_weight = device_weight
-        self.partial_weight = partial_weight
-        self.max_iterations = max_iterations
+        self.forward_weight = forward_weight
         self.calibrate = calibrate
         self.random_state = random_state
 
@@ -93,73 +72,119 @@ class Roofline(FeatureTablePredictor):
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
         frame = self._checked(X, _COLUMNS)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
-        operator, whole = self._split(_in_order(frame))
-        problem = self._problem(whole, operator)
-        self.fitted_ = problem.solve(max_iterations=self.max_iterations)
-        if self.calibrate:
-            predict = self._refit(problem, whole, operator)
-            sites = self._sites(whole)
-            self.calibration_ = calibrate(whole, problem.time_ms, predict, self.random_state, sites)
-        self._keep(whole, problem)
+        passes, whole = self._split(_in_order(frame))
+        objective = self._objective(whole, passes)
+        x = objective.solve()
+        found = objective.coefficients(x)
+        self.law_ = RooflineLaw(
+            found.terms,
+            found.host,
+            found.host_offset,
+            found.feed,
+            _fed(whole),
+            self._calibrated(objective, whole),
+        )
+        self._keep(whole, objective.whole.time_ms, objective.times(x)[0])
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
         """Iteration time in ms, shape (n_rows,)."""
-        self._check_fitted("fitted_")
-        return _times(self.fitted_, rows_of(self._checked(X, _COLUMNS)))
+        return self._answered(X)[0]
 
     def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle = self.predict(X)
-        width = self._deviations(X, None, coverage)
+        middle, share = self._answered(X)
+        width = self._half_width(X, share, coverage)
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
-        """Every coefficient, by ``class|feature|tag``."""
-        self._check_fitted("fitted_")
-        return {"|".join(term): value for term, value in self.fitted_.terms.items()}
+        """Every coefficient, by ``kernels|feature|condition``."""
+        self._check_fitted("law_")
+        return {"|".join(term): value for term, value in self.law_.terms.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """The fitted law as plain lists and dicts."""
+        self._check_fitted("law_")
+        return self.law_.to_json()
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Roofline:
+        """A fitted estimator from `to_json`."""
+        made = cls()
+        made.law_ = RooflineLaw.from_json(found)
+        return made
+
+    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Floats]:
+        """Times in ms, and the host's share where the machine was not measured (elsewhere 0)."""
+        self._check_fitted("law_")
+        rows = rows_of(self._checked(X, _COLUMNS))
+        alike: dict[tuple[int, str, bool], list[int]] = {}
+        for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
+            alike.setdefault((id(kernels), machine, bool(rows.copies[i])), []).append(i)
+        times, share = np.empty(len(rows)), np.empty(len(rows))
+        for (_, machine, copies), places in alike.items():
+            contexts, context = _distinct([rows.contexts[i] for i in places])
+            sizes, size = _distinct([rows.batch_sizes[i] for i in places])
+            found = self.law_.times(rows.kernels[places[0]], contexts, sizes, machine, copies=copies)
+            times[places] = found.iteration_ms[context, size]
+            share[places] = found.host_share[context, size] * (machine not in self.law_.host_offset)
+        return times, share
+
+    def _half_width(self, X: pd.DataFrame, share: Floats, coverage: float) -> Floats:
+        """Half widths of the intervals of ln time."""
+        return self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], share, coverage)
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Rows of single layers, and rows of whole CNNs with a layer table."""
-        operator = (
-            (frame["kind"] == "operator").to_numpy() if "kind" in frame else np.zeros(len(frame), dtype=bool)
-        )
-        unknown = frame["layer_table"].isna().to_numpy() & ~operator
-        self.n_without_structure_ = int(unknown.sum())
-        whole = frame[~operator & ~unknown]
-        if whole.empty:
+        """Single passes, and iterations of whole CNNs with a layer table."""
+        whole, passes = whole_iterations(frame), single_passes(frame)
+        known = whole["layer_table"].notna()
+        self.n_without_structure_ = int((~known).sum())
+        if not known.any():
             raise SchemaError("Roofline needs rows of whole CNNs whose layers are known; got none.")
-        return frame[operator], whole
+        return passes, whole[known]
 
-    def _problem(self, whole: pd.DataFrame, operator: pd.DataFrame) -> RooflineObjective:
+    def _objective(self, whole: pd.DataFrame, passes: pd.DataFrame) -> Objective:
         times = whole["iteration_time_ms"].to_numpy(dtype=float)
-        rows = rows_of(whole)
-        design = rows.design()
-        known = (
-            operator_times(operator, self.operator_weight),
-            profile_times(whole, times, design, self.profile_weight),
-            device_times(whole, design, self.device_weight),
+        gpu_times = np.full(len(whole), np.nan)
+        if "gpu_time_ms" in whole:
+            gpu_times = whole["gpu_time_ms"].to_numpy(dtype=float)
+        measured = Measured(rows_of(whole), times, gpu_times, _weights(whole))
+        if passes.empty:
+            return Objective(measured, strengths=self.strengths)
+        alone = passes["iteration_time_ms"].to_numpy(dtype=float)
+        of_layers = (
+            (passes["kind"] == "operator").to_numpy()
+            if "kind" in passes
+            else np.zeros(len(passes), dtype=bool)
         )
-        kernel_times = [each for each in known if each is not None]
-        return RooflineObjective.of(
-            design, rows.layout(), times, self._weights(whole), kernel_times, self.ridge
+        weight = np.where(of_layers, self.operator_weight, self.forward_weight * _weights(passes))
+        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight)
+        return Objective(measured, single, self.strengths)
+
+    def _calibrated(self, objective: Objective, whole: pd.DataFrame) -> Calibration:
+        if not self.calibrate:
+            return Calibration(gpus=tuple(sorted({find_gpu(name).name for name in whole["gpu"]})))
+        rows = objective.whole.rows
+        return calibrate(
+            self._sites(whole),
+            rows.machines,
+            objective.whole.time_ms,
+            self._refit(objective),
+            self.random_state,
         )
 
-    def _refit(self, problem: RooflineObjective, whole: pd.DataFrame, operator: pd.DataFrame) -> Predict:
-        """Refit without some rows, in a few steps from the fitted coefficients."""
-        chips = np.array([find_gpu(name).chip for name in whole["gpu"]])
-        operator_chips = np.array([find_gpu(name).chip for name in single_passes(operator)["gpu"]])
+    def _refit(self, objective: Objective) -> Refit:
+        """Fit from nothing without some rows, and without the single layers of chips that these rows alone have."""
+        chips = np.array([context.gpu.chip for context in objective.whole.rows.contexts])
+        of_passes = objective.passes.rows.contexts if objective.passes is not None else []
+        pass_chips = np.array([context.gpu.chip for context in of_passes])
 
-        def refit(group: NDArray[np.intp]) -> Floats:
-            gone = np.zeros(len(whole), dtype=bool)
+        def refit(group: NDArray[np.intp]) -> Predicted:
+            gone = np.zeros(chips.size, dtype=bool)
             gone[group] = True
             unseen = sorted(set(chips[gone]) - set(chips[~gone]))
-            masks = [
-                gone[times.row] if times.design is problem.design else np.isin(operator_chips, unseen)
-                for times in problem.kernel_times
-            ]
-            without = problem.without(gone, masks)
-            return without.times(without.solve(self.fitted_, _REFIT_ITERATIONS))
+            x = objective.solve(gone, np.isin(pass_chips, unseen) if pass_chips.size else None)
+            return Predicted(*objective.times(x))
 
         return refit
 
@@ -167,45 +192,35 @@ class Roofline(FeatureTablePredictor):
         """Locations of the rows' residuals; `anchored` adds the work of each row."""
         return sites_of(X)
 
-    def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
+    def _keep(self, whole: pd.DataFrame, measured: Floats, predicted: Floats) -> None:
         """Do nothing; `anchored` keeps the training rows' residuals here."""
 
-    def _deviations(self, X: pd.DataFrame, variance: Floats | None, coverage: float) -> Floats:
-        """Half widths of the intervals of ln time, from `variance` or else the prior variance."""
-        self._check_fitted("calibration_")
-        known = self.calibration_
-        cells = [(str(gpu), str(cnn)) for gpu, cnn in zip(X["gpu"], X["cnn"], strict=True)]
-        factor = np.array(
-            [known.factor_for(gpu, coverage, anchored=variance is not None) for gpu, _ in cells]
-        )
-        prior = {cell: prior_variance(known.variances_for(*cell)) for cell in set(cells)}
-        width: Floats = factor * np.sqrt(
-            np.array([prior[cell] for cell in cells]) if variance is None else variance
-        )
-        return width
 
-    def _weights(self, frame: pd.DataFrame) -> Floats:
-        whole = np.ones(len(frame))
-        if "pass" in frame:
-            whole = np.where(frame["pass"].fillna("training") == "training", 1.0, self.partial_weight)
-        if "fit_weight" in frame:
-            whole = frame["fit_weight"].fillna(1.0).to_numpy(dtype=float) * whole
-        if "gpu_time_ms" not in frame:
-            return whole
-        return np.where(frame["gpu_time_ms"].notna(), 1.0 - self.device_weight, 1.0) * whole
+def _weights(frame: pd.DataFrame) -> Floats:
+    """Weight of each row: (n / 30)^-1/2, at most 1, for n rows of one source on one GPU."""
+    columns = [name for name in ("source", "gpu") if name in frame]
+    n = frame.groupby(columns, dropna=False)["gpu"].transform("size").to_numpy(dtype=float)
+    return np.minimum(1.0, np.sqrt(_FULL_WEIGHT / n))
+
+
+def _fed(frame: pd.DataFrame) -> tuple[str, ...]:
+    """Frameworks most of whose measured iterations copy their images."""
+    rows = rows_of(frame)
+    copies: dict[str, list[bool]] = {}
+    for context, copied, waits in zip(rows.contexts, rows.copies, rows.waits, strict=True):
+        copies.setdefault(context.framework, []).append(bool(copied and not waits))
+    return tuple(sorted(name for name, found in copies.items() if 2 * sum(found) > len(found)))
+
+
+def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
+    place = {value: i for i, value in enumerate(dict.fromkeys(values))}
+    return list(place), [place[value] for value in values]
 
 
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort the rows, since the last digits of a fit depend on the order of sums."""
     columns = [name for name in _ORDER if name in frame]
     return frame.sort_values(columns, kind="stable", ignore_index=True)
-
-
-def _times(fitted: Fitted, rows: Rows) -> Floats:
-    design = rows.design()
-    known = [term for term in design.entries if term in fitted.terms]
-    exponent = design.matrix(known) @ np.array([fitted.terms[term] for term in known])
-    return iteration_times(fitted, rows.layout(), design.sums() @ np.exp(exponent + design.log_base))
 
 
 _SMALL_MS = 0.3  # added to each family's time: negligible families must not add to the distance
@@ -240,12 +255,14 @@ class Anchored(Roofline):
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
         mean, variance = self._kriged(X, anchors)
         middle = super().predict(X) * np.exp(mean)
-        width = self._deviations(X, variance, coverage)
+        known = self.law_.calibration
+        factor = np.array([known.factor_for(str(gpu), coverage, anchored=True) for gpu in X["gpu"]])
+        width = factor * np.sqrt(variance)
         return middle * np.exp(-width), middle * np.exp(width)
 
-    def _keep(self, whole: pd.DataFrame, problem: RooflineObjective) -> None:
+    def _keep(self, whole: pd.DataFrame, measured: Floats, predicted: Floats) -> None:
         self.sites_ = self._sites(whole)
-        self.residual_ = np.log(problem.time_ms / problem.times(self.fitted_))
+        self.residual_ = np.log(measured / predicted)
 
     def _sites(self, X: pd.DataFrame) -> Locations:
         return replace(super()._sites(X), work=_work(X))
@@ -255,10 +272,12 @@ class Anchored(Roofline):
         known, residual = self._with_anchors(anchors)
         asked = self._sites(X)
         mean, variance = np.empty(len(X)), np.empty(len(X))
-        cells = np.array([f"{gpu}|{cnn}" for gpu, cnn in zip(X["gpu"], X["cnn"], strict=True)])
-        for cell in sorted(set(cells)):
-            rows = np.flatnonzero(cells == cell)
-            variances = self.calibration_.variances_for(*cell.split("|", 1))
+        calibration = self.law_.calibration
+        cells = list(zip(X["gpu"].map(str), X["cnn"].map(str), strict=True))
+        alike = np.array([2 * (gpu in calibration.gpus) + (cnn in calibration.cnns) for gpu, cnn in cells])
+        for kind in np.unique(alike):  # rows whose residuals have the same variances
+            rows = np.flatnonzero(alike == kind)
+            variances = calibration.variances_for(*cells[rows[0]])
             mean[rows], variance[rows] = gp_posterior(known, residual, asked.take(rows), variances)
         return mean, variance
 
@@ -278,9 +297,9 @@ class Anchored(Roofline):
 
 def _work(X: pd.DataFrame) -> Floats:
     """Work of each row, scaled: ln of each family's roofline time, of the batch size and of the image size."""
-    design = rows_of(X).design()
-    family = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[design.class_of]
-    ms = [design.sums() @ (np.exp(design.log_base) * (family == name)) for name in FAMILIES]
+    items = rows_of(X).items()
+    family = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[items.class_of]
+    ms = [items.sums @ (items.base_ms * (family == name)) for name in FAMILIES]
     size = np.log(X[["batch_size", "image_size"]].to_numpy(dtype=float))
     return np.hstack([np.log(np.stack(ms, axis=1) + _SMALL_MS) / _APART_BY_TIME, size / _APART_BY_SIZE])
 

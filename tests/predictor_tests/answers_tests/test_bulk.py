@@ -102,6 +102,7 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
     ("column", "cell", "message"),
     [
         ("n_gpus", "0", "n_gpus 0 lies outside 1..1,024"),
+        ("n_gpus", "3", "batch_size 32 is that of all GPUs, and 3 GPUs cannot share it evenly"),
         ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
         ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
         ("anchor_gpu", "T4", "the anchor lacks batch_size"),

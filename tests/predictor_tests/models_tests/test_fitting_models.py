@@ -12,7 +12,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import accuracy_of, fit_measurements
-from predictor.models.intervals import calibrate, sites_of
+from predictor.models.intervals import Predicted, calibrate, sites_of
 from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
@@ -50,7 +50,14 @@ def test_a_model_of_ones_own_measurements_gives_them_back(model):
 
 def test_a_table_with_the_required_columns_alone_is_fitted_as_a_file_of_it_is(model):
     required = made_up()[["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]]
-    assert fit_measurements(required).terms == model.terms
+    assert fit_measurements(required).roofline.terms == model.roofline.terms
+
+
+def test_iterations_of_several_gpus_and_their_sums_are_left_out(model):
+    teams = made_up().assign(n_gpus=4, iteration_time_ms=1e3)
+    sums = made_up().assign(n_gpus=4, kind="all_reduce", cnn="all_reduce_1000", image_size=1)
+    mixed = pd.concat([made_up(), teams, sums], ignore_index=True)
+    assert fit_measurements(mixed).terms == model.terms
 
 
 def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
@@ -100,15 +107,20 @@ def test_one_gpu_is_enough_if_it_ran_several_cnns():
     assert elsewhere.extrapolates[0]
 
 
+def calibrated(table: pd.DataFrame, times, refit, sites=None):
+    sites = sites_of(table) if sites is None else sites
+    return calibrate(sites, [str(gpu) for gpu in table["gpu"]], times, refit, seed=0)
+
+
 def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
     table = made_up()
-    left_out = []
+    times, left_out = table["iteration_time_ms"].to_numpy(), []
 
-    def predict(group):
+    def refit(group):
         left_out.append(group)
-        return table["iteration_time_ms"].to_numpy() * 1.1
+        return Predicted(times * 1.1, np.zeros(len(times)))
 
-    calibrate(table, table["iteration_time_ms"].to_numpy(), predict, seed=0)
+    calibrated(table, times, refit)
     for group in left_out:
         rest = table.drop(index=table.index[group])
         shares = [set(table.iloc[group][column]) & set(rest[column]) for column in ("cnn", "gpu")]
@@ -120,7 +132,7 @@ def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
     table = made_up()
     times = table["iteration_time_ms"].to_numpy()
     sites = replace(sites_of(table), work=np.log(times)[:, None])
-    found = calibrate(table, times, lambda _: times * 1.1, seed=0, sites=sites)
+    found = calibrated(table, times, lambda _: Predicted(times * 1.1, np.zeros(len(times))), sites)
     assert "work" in found.variances_for("Tesla T4", "unheard-of")
     assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
     assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")

@@ -9,7 +9,7 @@ from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError
 from predictor.operator_types import LAYER_TYPES
-from predictor.operators.kernels import KERNEL_CLASSES, kernels_of, kernels_of_operator
+from predictor.operators.kernels import KERNEL_CLASSES, forward_kernels_of, kernels_of, kernels_of_operator
 from predictor.operators.work import PASSES, layer_flops
 
 
@@ -149,3 +149,14 @@ def test_a_single_pass_of_a_layer_is_one_convolution_kernel(pass_):
 def test_a_pass_that_a_layer_does_not_have_is_refused():
     with pytest.raises(SchemaError, match="has no pass 'sideways'"):
         kernels_of_operator(conv(0, (IMAGE,), 16, 16), "sideways")
+
+
+def test_a_forward_pass_has_no_gradients_and_less_of_the_rest():
+    whole, forward = kernels_of(zoo_cnn("resnet50"), optimizer=False), forward_kernels_of(zoo_cnn("resnet50"))
+    names = {KERNEL_CLASSES[number] for number in forward.kernel_class}
+    assert {"conv_forward", "batch_norm", "matmul", "add"} <= names
+    assert not [name for name in names if "backward" in name or name in ("optimizer", "fan_out")]
+    work = [float(kernels["flops"] @ kernels.count) for kernels in (whole, forward)]
+    assert work[1] == pytest.approx(work[0] / 3, rel=0.02)
+    moved = [float(kernels["elements"] @ kernels.count) for kernels in (whole, forward)]
+    assert moved[1] < 0.45 * moved[0]

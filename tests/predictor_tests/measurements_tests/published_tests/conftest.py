@@ -38,6 +38,10 @@ TIMM = {
     "cnn": "mobilenetv2_100", "image_size": 224, "batch_size": 512, "iteration_time_ms": 200.0,
     "samples_per_s": 2550.0, "parameters_m": 3.5,
 }  # fmt: skip
+TIMM_FORWARD = {
+    "gpu": "RTX 4090", "framework": "pytorch 2.4.0 cu124 eager", "precision": "amp_fp16", "memory_format": "nchw",
+    "cnn": "resnet50", "image_size": 224, "batch_size_per_gpu": 1024, "iteration_time_ms": 300.0, "url": "results.csv",
+}  # fmt: skip
 PYTORCH = {
     "source": "lambda_pytorch", "gpu": "RTX A4000", "framework": "pytorch-ngc-v0", "precision": "tf32",
     "cnn": "resnet50_v1.5", "image_size": 224, "batch_size": 64, "pass": "training",
@@ -63,6 +67,7 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
         {**LAMBDA, "time_ms": 600.0, "framework": "tensorflow-2.3"},
     ],
     "timm_training_rtx3090.csv.gz": [TIMM, {**TIMM, "cnn": "vit_tiny_patch16_224"}],
+    "timm_forward.csv.gz": [TIMM_FORWARD, {**TIMM_FORWARD, "framework": "pytorch 2.4.0 cu124 torch.compile"}],
     "pytorch_training.csv.gz": [
         PYTORCH,
         {**PYTORCH, "source": "pytorch_gpu_benchmark", "cnn": "vgg11", "pass": "forward_backward",

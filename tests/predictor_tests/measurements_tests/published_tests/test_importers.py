@@ -16,7 +16,7 @@ from predictor.measurements.published import (
     import_measurements,
     load_published,
 )
-from predictor.measurements.table import COLUMNS
+from predictor.measurements.schema import COLUMNS, is_set
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -75,7 +75,7 @@ def test_every_whole_cnn_says_whether_it_copies_its_images_or_the_card_says_why_
 
 
 def test_the_data_sets_of_the_fit_and_of_the_scenarios_are_those_whose_cards_say_so() -> None:
-    assert FITTED == ("profet", "lambda-tf", "pytorch", "timm", "justus", "deepbench")
+    assert FITTED == ("profet", "lambda-tf", "pytorch", "timm", "timm-forward", "justus", "deepbench")
     assert SCENARIO_SOURCES == ("profet", "lambda-tf", "justus", "deepbench")
 
 
@@ -202,12 +202,19 @@ class TestTrainedCnns:
         assert (row["precision"], row["memory_format"]) == ("amp_fp16", "channels_last")
         assert (row["cnn"], row["optimizer"], row["autotune"]) == ("timm/mobilenetv2_100", "momentum", True)
 
-    def test_sias_steps_which_do_more_than_train_count_little_in_a_fit(self, published: Path) -> None:
+    def test_forward_passes_of_timm_are_those_that_no_compiler_touched(self, published: Path) -> None:
+        frame, _ = import_measurements("timm-forward", published)
+        (row,) = frame.to_dict("records")
+        assert (row["cnn"], row["pass"], row["batch_size"]) == ("timm/resnet50", "forward", 1024)
+        assert (row["framework"], row["framework_version"]) == ("pytorch", "2.4.0")
+
+    def test_sias_steps_say_that_they_wait_for_a_loader(self, published: Path) -> None:
         path = published / "pytorch_training.csv.gz"
         rows = pd.read_csv(path)
         pd.concat([rows, rows.head(1).assign(source="sia")]).to_csv(path, index=False)
-        weights = import_measurements("pytorch", published)[0]["fit_weight"]
-        assert weights.fillna(1.0).tolist() == [1.0, 1.0, 0.1]
+        frame = import_measurements("pytorch", published)[0]
+        assert is_set(frame, "waits_for_loader").tolist() == [False, False, True]
+        assert is_set(frame, "copies_input").tolist()[2]
 
     def test_the_pytorch_tables_three_projects_stay_apart(self, published: Path) -> None:
         frame, _ = import_measurements("pytorch", published)

@@ -1,0 +1,258 @@
+"""The fitted law: times of iterations on any GPU, in any mode, with their intervals; numpy alone, read from JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Rates, all_gpus, rates_of
+from predictor.errors import OutOfRangeError, nearest
+from predictor.models.intervals import Calibration
+from predictor.models.roofline.features import (
+    FAMILY_OF,
+    FEATURES_OF_FAMILY,
+    kernel_base_ms,
+    kernel_features,
+)
+from predictor.models.roofline.terms import (
+    BY_GPU,
+    LAW,
+    KernelContext,
+    Term,
+    conditions_of,
+    join_host,
+    terms_under,
+)
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+
+__all__ = ["IterationTimes", "RooflineLaw"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterationTimes:
+    """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
+
+    `class_ms` splits the GPU's time by class of kernels; `host_share` is the share of a relative change of the host's
+    time that the iteration's time follows.
+    """
+
+    iteration_ms: Array
+    device_ms: Array
+    host_ms: Array
+    class_ms: dict[str, Array]
+    host_share: Array
+
+
+@dataclass(frozen=True, eq=False)
+class RooflineLaw:
+    """Coefficients of the law; what the estimator `Roofline` fits and the served model holds.
+
+    Parameters
+    ----------
+    terms : mapping of term to coefficient
+        Those under ``gpu:DESIGN`` are what a measured GPU differs in.
+    host : mapping of framework to two numbers
+        ln of the host's ms per iteration and per kernel, on the middle of the known machines.
+    host_offset : mapping of machine to ln of its slowness
+        Machines are named ``source: host``.
+    feed : tuple of float
+        ln of a copy's ms and ms per megabyte of images.
+    fed_frameworks : tuple of str
+        Frameworks whose iterations copy their images, as most of their measured ones do.
+    calibration : Calibration
+        Widths of intervals.
+    """
+
+    terms: Mapping[Term, float]
+    host: Mapping[str, tuple[float, float]]
+    host_offset: Mapping[str, float]
+    feed: tuple[float, ...]
+    fed_frameworks: tuple[str, ...] = ()
+    calibration: Calibration = field(default_factory=Calibration)
+
+    def times(
+        self,
+        kernels: Kernels,
+        contexts: Sequence[KernelContext],
+        batch_sizes: Sequence[int] | Array,
+        machine: str | None = None,
+        *,
+        copies: bool = False,
+        captured: bool = False,
+    ) -> IterationTimes:
+        """Times of a CNN's iterations on a grid of GPUs and modes x batch sizes.
+
+        Parameters
+        ----------
+        kernels : Kernels
+        contexts : sequence of KernelContext
+        batch_sizes : array-like of shape (n_batches,)
+        machine : str, optional
+            A key of `host_offset`; None or an unknown one is the middle of the known machines.
+        copies : bool
+            Whether an iteration copies its images from the host.
+        captured : bool
+            Whether the iteration was captured as a graph, which the host launches at once.
+        """
+        batches = np.asarray(batch_sizes, dtype=float)
+        class_ms = self._class_ms(kernels, contexts, batches)
+        device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
+        alone = self._host_ms(kernels, contexts, machine)[:, None] * (not captured)
+        host = np.broadcast_to(alone, device.shape)
+        busy = join_host(device, host)
+        total = busy + self._copy_ms(kernels, batches) if copies else busy
+        return IterationTimes(total, device, host, class_ms, host**3 / busy**2 / total)
+
+    def machine_of(self, host: str | None) -> str | None:
+        """The machine of a host's name; None, the middle of the known ones, for no name.
+
+        Raises
+        ------
+        OutOfRangeError
+            If it was not measured; the message lists those that were.
+        """
+        if host is None:
+            return None
+        found = self.hosts()
+        if host not in found:
+            raise OutOfRangeError(
+                f"host {host!r} was not measured. Nearest: {nearest(host, found)}; "
+                f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
+            )
+        return found[host]
+
+    def hosts(self) -> dict[str, str]:
+        """Machine of each host's name; machines that bear their GPU's name, for want of a host's, are left out."""
+        named = {machine.split(": ", 1)[-1]: machine for machine in self.host_offset}
+        gpus = {gpu.name for gpu in all_gpus()}
+        return {name: machine for name, machine in sorted(named.items()) if name not in gpus}
+
+    def to_json(self) -> dict[str, Any]:
+        """The law as plain lists and dicts."""
+        return {
+            "terms": {"|".join(term): value for term, value in self.terms.items()},
+            "host": {name: list(pair) for name, pair in self.host.items()},
+            "host_offset": dict(self.host_offset),
+            "feed": list(self.feed),
+            "fed_frameworks": list(self.fed_frameworks),
+            "calibration": self.calibration.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> RooflineLaw:
+        """Read `to_json`; a ValueError, KeyError or TypeError if a part is missing or no finite number."""
+        terms: dict[Term, float] = {}
+        for key, value in found["terms"].items():
+            kernels, feature, condition = key.split("|")
+            terms[kernels, feature, condition] = _finite(value)
+        first, per_megabyte = found["feed"]
+        return cls(
+            terms=terms,
+            host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
+            host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
+            feed=(_finite(first), _finite(per_megabyte)),
+            fed_frameworks=tuple(found["fed_frameworks"]),
+            calibration=Calibration.from_json(found["calibration"]),
+        )
+
+    def _class_ms(
+        self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
+    ) -> dict[str, Array]:
+        rates, weights = _rates_of_all(contexts), self._weights(contexts)
+        found: dict[str, Array] = {}
+        for number in np.unique(kernels.kernel_class):
+            name = KERNEL_CLASSES[number]
+            chosen = kernels.kernel_class == number
+            columns = {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+            features = kernel_features(name, columns, batches, rates)
+            exponent = _weighted(weights[:, _PLACES[name]], [features[each] for each in _features_of(name)])
+            times = kernel_base_ms(FAMILY_OF[name], columns, batches, rates) * np.exp(exponent)
+            found[name] = np.einsum("k,gkb->gb", kernels.count[chosen], times)
+        return found
+
+    def _weights(self, contexts: Sequence[KernelContext]) -> Array:
+        """Weights of the features of all kernel classes, in the order of `_PLACES`, shape (n_contexts, n_features)."""
+        conditions = [tuple(conditions_of(context)) for context in contexts]
+        for each in {*conditions} - {*self._known_weights}:
+            self._known_weights[each] = np.concatenate(
+                [self._weights_of(name, each) for name in KERNEL_CLASSES]
+            )
+        return np.array([self._known_weights[each] for each in conditions])
+
+    def _weights_of(self, name: str, conditions: tuple[tuple[str, str], ...]) -> Array:
+        """Weight of each feature of a kernel class where these conditions hold."""
+        features = _features_of(name)
+        total = np.zeros(len(features))
+        for kind, label in conditions:
+            for table in (LAW, BY_GPU):
+                for kernels, feature in terms_under(table, name, kind):
+                    term = (kernels, feature, f"{kind}:{label}" if kind else "")
+                    total[features.index(feature)] += self.terms.get(term, 0.0)
+        return total
+
+    @cached_property
+    def _known_weights(self) -> dict[tuple[tuple[str, str], ...], Array]:
+        return {}
+
+    def _host_ms(self, kernels: Kernels, contexts: Sequence[KernelContext], machine: str | None) -> Array:
+        slowness = math.exp(self.host_offset.get(machine or "", 0.0))
+        pairs = np.exp([self._host_of(context.framework) for context in contexts])
+        return slowness * (pairs[:, 0] + pairs[:, 1] * float(kernels.count.sum()))
+
+    def _host_of(self, framework: str) -> tuple[float, float]:
+        """Coefficients of a framework; the mean of all for one that was never measured."""
+        if framework in self.host:
+            return self.host[framework]
+        mean = np.mean(list(self.host.values()), axis=0)
+        return float(mean[0]), float(mean[1])
+
+    def _copy_ms(self, kernels: Kernels, batches: Array) -> Array:
+        first, per_megabyte = np.exp(self.feed)
+        return np.asarray(first + per_megabyte * 4e-6 * kernels.image_elements * batches)
+
+
+def _features_of(name: str) -> tuple[str, ...]:
+    return FEATURES_OF_FAMILY[FAMILY_OF[name]]
+
+
+def _places() -> dict[str, slice]:
+    """Where the features of each kernel class lie among those of all."""
+    ends = np.cumsum([0, *(len(_features_of(name)) for name in KERNEL_CLASSES)])
+    return {name: slice(int(a), int(b)) for name, a, b in zip(KERNEL_CLASSES, ends, ends[1:], strict=False)}
+
+
+_PLACES = _places()
+
+
+def _rates_of_all(contexts: Sequence[KernelContext]) -> Rates:
+    """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
+    rates = [rates_of(each.gpu, each.precision) for each in contexts]
+    columns: dict[str, Any] = {
+        each.name: np.array([getattr(found, each.name) for found in rates])[:, None, None]
+        for each in fields(Rates)
+    }
+    return Rates(**columns)
+
+
+def _weighted(weights: Array, features: Sequence[Array]) -> Array:
+    """Sum of weight x feature, shape (n_contexts, n_kernels, n_batches) or what broadcasts to it."""
+    total = np.zeros((len(weights), 1, 1))
+    for weight, values in zip(weights.T, features, strict=True):
+        if weight.any():
+            total = total + weight[:, None, None] * values
+    return total
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number

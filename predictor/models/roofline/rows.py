@@ -1,0 +1,268 @@
+"""Rows of a feature table laid out for a fit: their kernels as one flat array, and the matrix of the law's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Rates, find_gpu, rates_of
+from predictor.cnns.layer_table import Layer
+from predictor.errors import OutOfRangeError
+from predictor.measurements.schema import is_set
+from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
+from predictor.models.roofline.terms import KernelContext, Term, TermTable, conditions_of, terms_under
+from predictor.operators.kernels import (
+    KERNEL_CLASSES,
+    Kernels,
+    forward_kernels_of,
+    kernels_of,
+    kernels_of_operator,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Items", "Rows", "pass_rows_of", "rows_of", "single_passes", "whole_iterations"]
+
+Array = NDArray[np.float64]
+
+_FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
+_NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
+_SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Measured iterations, or single layers, one entry per row of the feature table that they came from.
+
+    `machines` name the source and the host (the GPU where no host is named), `levels` the source and the precision;
+    `copies` and `waits` say whether an iteration copies its images, and waits for a loader.
+    """
+
+    kernels: list[Kernels]
+    contexts: list[KernelContext]
+    batch_sizes: list[int]
+    machines: list[str]
+    levels: list[str]
+    copies: NDArray[np.bool_]
+    waits: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.kernels)
+
+    def items(self) -> Items:
+        """Every kernel of every row."""
+        return Items.of(self)
+
+    def kernel_counts(self) -> Array:
+        """Kernels that the host enqueues in each iteration, shape (n_rows,)."""
+        return np.array([float(each.count.sum()) for each in self.kernels])
+
+    def image_megabytes(self) -> Array:
+        """Megabytes (10^6) of each row's images in fp32, shape (n_rows,)."""
+        elements = [each.image_elements for each in self.kernels]
+        return np.asarray(4e-6 * np.array(elements) * np.array(self.batch_sizes, dtype=float))
+
+
+def rows_of(X: pd.DataFrame) -> Rows:
+    """Whole CNNs of a feature table.
+
+    Raises
+    ------
+    OutOfRangeError
+        If a CNN has no layer table; the message names it.
+    """
+    records = X.to_dict("records")
+    kernels = [_kernels_of(row) for row in records]
+    contexts = [_context(row, bool(xla)) for row, xla in zip(records, is_set(X, "xla"), strict=True)]
+    return _rows(records, kernels, contexts, is_set(X, "copies_input"), is_set(X, "waits_for_loader"))
+
+
+def pass_rows_of(X: pd.DataFrame) -> Rows:
+    """Single passes of single layers, whose framework is unknown, and forward passes of whole CNNs."""
+    records, alone = X.to_dict("records"), _of_layers(X)
+    kernels = [
+        kernels_of_operator(_layer(row), str(row["pass"])) if single else _kernels_of(row)
+        for row, single in zip(records, alone, strict=True)
+    ]
+    contexts = [
+        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "") if single else _context(row, False)
+        for row, single in zip(records, alone, strict=True)
+    ]
+    nothing = np.zeros(len(records), dtype=bool)
+    return _rows(records, kernels, contexts, nothing, nothing)
+
+
+def whole_iterations(X: pd.DataFrame) -> pd.DataFrame:
+    """Rows of whole CNNs that time an iteration, with or without the optimizer."""
+    alone = X["pass"].isin(_PASSES).to_numpy() if "pass" in X else np.zeros(len(X), dtype=bool)
+    return X[~_of_layers(X) & ~alone]
+
+
+def single_passes(X: pd.DataFrame) -> pd.DataFrame:
+    """Rows that time one pass: of single layers, whose whole steps update their inputs, too, or of whole CNNs."""
+    if "pass" not in X:
+        return X.iloc[:0]
+    return X[X["pass"].isin(_PASSES)]
+
+
+def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows are single layers."""
+    return (X["kind"] == "operator").to_numpy() if "kind" in X else np.zeros(len(X), dtype=bool)
+
+
+def _rows(
+    records: Sequence[dict[Any, Any]],
+    kernels: list[Kernels],
+    contexts: list[KernelContext],
+    copies: NDArray[np.bool_],
+    waits: NDArray[np.bool_],
+) -> Rows:
+    gpus = [context.gpu.name for context in contexts]
+    return Rows(
+        kernels,
+        contexts,
+        [int(row["batch_size"]) for row in records],
+        [
+            f"{_word(row, 'source', '')}: {_word(row, 'host', gpu)}"
+            for row, gpu in zip(records, gpus, strict=True)
+        ],
+        [f"{_word(row, 'source', '')}|{row['precision']}" for row in records],
+        copies,
+        waits,
+    )
+
+
+def _kernels_of(row: dict[Any, Any]) -> Kernels:
+    table = row["layer_table"]
+    if table is None:
+        raise OutOfRangeError(
+            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its kernels are unknown. "
+            "Give its layers as a CSV file, or leave the row out."
+        )
+    if _word(row, "pass", "training") == _FORWARD:
+        return forward_kernels_of(table)
+    return kernels_of(table, optimizer=_word(row, "pass", "training") == "training")
+
+
+def _context(row: dict[Any, Any], xla: bool) -> KernelContext:
+    framework, memory_format = _word(row, "framework", "pytorch"), _word(row, "memory_format", "nchw")
+    forward = _word(row, "pass", "training") == _FORWARD
+    return KernelContext(find_gpu(row["gpu"]), str(row["precision"]), framework, memory_format, xla, forward)
+
+
+def _word(row: dict[Any, Any], column: str, default: str) -> str:
+    value = row.get(column)
+    return default if value is None or value != value else str(value)
+
+
+def _layer(row: dict[Any, Any]) -> Layer:
+    shape: dict[str, Any] = {
+        name: None if row[name] != row[name] else int(row[name]) for name in _SHAPE_COLUMNS
+    }
+    shape["parameters"] = shape["parameters"] or 0
+    return Layer(index=0, name=str(row["cnn"]), type=str(row["type"]), **shape)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """The kernels of all rows, flat, ordered by class; every array but `sums` has shape (n_items,).
+
+    `sums`, of shape (n_rows, n_items), adds up the kernels of each row.
+    """
+
+    rows: Rows
+    row: NDArray[np.intp]
+    class_of: NDArray[np.int64]
+    columns: Mapping[str, Array]
+    batch_size: Array
+    rates: Rates
+    base_ms: Array
+    sums: sp.csr_matrix
+
+    @classmethod
+    def of(cls, rows: Rows) -> Items:
+        """Lay out every kernel of every row."""
+        sizes = [each.count.size for each in rows.kernels]
+        row = np.repeat(np.arange(len(rows)), sizes)
+        class_of = np.concatenate([each.kernel_class for each in rows.kernels])
+        order = np.argsort(class_of, kind="stable")
+        row, class_of = row[order], class_of[order]
+        count = np.concatenate([each.count for each in rows.kernels])[order]
+        names = rows.kernels[0].columns
+        columns = {name: np.concatenate([k[name] for k in rows.kernels])[order] for name in names}
+        batch = np.array(rows.batch_sizes, dtype=float)[row]
+        rates = _rates(rows.contexts, row)
+        base = np.empty(row.size)
+        for name, part in _parts(class_of):
+            base[part] = kernel_base_ms(
+                FAMILY_OF[name], {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
+            )
+        sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
+        return cls(rows, row, class_of, columns, batch, rates, base, sums)
+
+    def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
+        """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
+        weighted = self.sums.copy()
+        weighted.data *= ms[self.sums.indices]
+        found: Array = (weighted @ matrix).toarray()
+        return found
+
+    def matrix(
+        self, tables: TermTable, known: Sequence[Term] | None = None
+    ) -> tuple[list[Term], sp.csr_matrix]:
+        """Terms of these tables that the items have, or the `known` ones, and their values (n_items, n_terms)."""
+        place: dict[Term, int] = {} if known is None else {term: i for i, term in enumerate(known)}
+        parts: list[tuple[NDArray[np.intp], NDArray[np.intp], Array]] = []
+        conditions = self._conditions()
+        for name, part in _parts(self.class_of):
+            columns = {key: values[part] for key, values in self.columns.items()}
+            found = kernel_features(name, columns, self.batch_size[part], _cut(self.rates, part))
+            for (kind, label), rows in conditions.items():
+                here = np.flatnonzero(rows[self.row[part]])
+                for kernels, feature in terms_under(tables, name, kind):
+                    term = (kernels, feature, f"{kind}:{label}" if kind else "")
+                    value = np.broadcast_to(found[feature], part.stop - part.start)
+                    used = here[value[here] != 0]
+                    if used.size and (known is None or term in place):
+                        column = place.setdefault(term, len(place))
+                        parts.append((part.start + used, np.full(used.size, column), value[used]))
+        rows_at, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return list(place), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(place)))
+
+    def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
+        """The rows under which each condition holds, shape (n_rows,)."""
+        found: dict[tuple[str, str], NDArray[np.bool_]] = {}
+        of = {context: conditions_of(context) for context in set(self.rows.contexts)}
+        for row, context in enumerate(self.rows.contexts):
+            for condition in of[context]:
+                found.setdefault(condition, np.zeros(len(self.rows), dtype=bool))[row] = True
+        return dict(sorted(found.items()))
+
+
+def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
+    """Name and place of each class; items are ordered by it."""
+    numbers, starts = np.unique(class_of, return_index=True)
+    ends = [*starts[1:], class_of.size]
+    return [
+        (KERNEL_CLASSES[number], slice(int(start), int(end)))
+        for number, start, end in zip(numbers, starts, ends, strict=True)
+    ]
+
+
+def _rates(contexts: Sequence[KernelContext], row: NDArray[np.intp]) -> Rates:
+    found = {context: rates_of(context.gpu, context.precision) for context in set(contexts)}
+    columns: dict[str, Any] = {
+        field.name: np.array([getattr(found[context], field.name) for context in contexts])[row]
+        for field in fields(Rates)
+    }
+    return Rates(**columns)
+
+
+def _cut(rates: Rates, part: slice) -> Rates:
+    return Rates(**{field.name: getattr(rates, field.name)[part] for field in fields(Rates)})

@@ -1,0 +1,240 @@
+"""The law: fitting and serving share one arithmetic, and the fit finds what is there."""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import approx_fprime
+
+from predictor.catalogue.devices import design_of, find_gpu
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.measurements.features import feature_table
+from predictor.models.roofline.features import FAMILY_OF
+from predictor.models.roofline.fit import Measured, Objective, _loss
+from predictor.models.roofline.law import RooflineLaw
+from predictor.models.roofline.rows import pass_rows_of, rows_of
+from predictor.models.roofline.terms import KernelContext, join_host
+from predictor.operators.kernels import KERNEL_CLASSES, kernels_of
+
+CNNS = ("lenet5", "resnet18_cifar", "squeezenet1_1", "mobilenet_v2")
+GPUS = ("Tesla K80", "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB")
+BATCHES = (16, 64, 256)
+HOST_MS = (1.0, 0.01)
+# Every kernel twice as slow as its roofline, depthwise ones eight times and by the law that is expected of them.
+TRUTH = {
+    **{(name, "one", ""): np.log(8 if FAMILY_OF[name] == "depthwise" else 2) for name in KERNEL_CLASSES},
+    ("depthwise", "issue_bound", ""): 0.5,
+}
+EVERY_KIND = (
+    KernelContext(find_gpu("Tesla K80"), "fp32", "pytorch"),
+    KernelContext(find_gpu("Tesla T4"), "amp_fp16", "pytorch", "channels_last"),
+    KernelContext(find_gpu("A100-SXM4-40GB"), "tf32", "tensorflow", xla=True),
+    KernelContext(find_gpu("H200"), "amp_bf16", "pytorch"),
+    KernelContext(find_gpu("GTX 1080 Ti"), "fp16", "tensorflow"),
+)
+
+
+def law_of(terms) -> RooflineLaw:
+    host = {"pytorch": tuple(np.log(HOST_MS)), "tensorflow": tuple(np.log(HOST_MS))}
+    return RooflineLaw(terms, host, {": slow": np.log(2.0)}, (np.log(0.1), np.log(0.2)))
+
+
+def true_ms(cnn: str, gpu: str, batch: int) -> float:
+    context = KernelContext(find_gpu(gpu), "fp32", "pytorch")
+    return float(law_of(TRUTH).times(kernels_of(zoo_cnn(cnn)), [context], [batch]).iteration_ms[0, 0])
+
+
+def measured_of(frame: pd.DataFrame, times=None) -> Measured:
+    n = len(frame)
+    times = frame["iteration_time_ms"].to_numpy(float) if times is None else times
+    return Measured(rows_of(frame), times, np.full(n, np.nan), np.ones(n))
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rows = [
+        {"gpu": gpu, "cnn": cnn, "image_size": zoo_cnn(cnn).image_size, "batch_size": batch}
+        | {"precision": "fp32", "framework": "pytorch", "iteration_time_ms": true_ms(cnn, gpu, batch)}
+        for cnn, gpu, batch in product(CNNS, GPUS, BATCHES)
+    ]
+    return feature_table(pd.DataFrame(rows))
+
+
+def test_times_are_finite_and_grow_with_the_batch_for_the_whole_zoo():
+    context, batches = KernelContext(find_gpu("H200"), "amp_bf16", "pytorch"), [1, 8, 64, 512, 4096]
+    times = {
+        cnn: law_of({}).times(kernels_of(zoo_cnn(cnn)), [context], batches).device_ms[0]
+        for cnn in zoo_names()
+    }
+    wrong = [cnn for cnn, ms in times.items() if not (np.isfinite(ms).all() and (np.diff(ms) > 0).all())]
+    assert wrong == []
+
+
+def test_many_gpus_and_modes_at_once_are_each_as_alone():
+    kernels, batches = kernels_of(zoo_cnn("mobilenet_v2")), [1, 7, 64]
+    law = law_of({**TRUTH, ("conv", "one", "since:volta"): 0.3, ("element", "one", "amp:yes"): -0.2})
+    together = law.times(kernels, EVERY_KIND, batches).iteration_ms
+    alone = [law.times(kernels, [each], batches).iteration_ms[0] for each in EVERY_KIND]
+    assert np.allclose(together, alone, rtol=1e-13)
+
+
+@pytest.mark.parametrize("cnn", [*CNNS, "convnext_tiny", "densenet121", "dcgan_generator"])
+def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
+    table, sizes = zoo_cnn(cnn), (1, 7, 64, 4096)
+    rows = [
+        {"gpu": each.gpu.name, "cnn": cnn, "image_size": table.image_size, "batch_size": size}
+        | {"precision": each.precision, "framework": each.framework, "memory_format": each.memory_format}
+        | {"xla": each.xla, "source": "made up"}
+        for each in EVERY_KIND
+        for size in sizes
+    ]
+    frame = feature_table(pd.DataFrame(rows))
+    objective = Objective(measured_of(frame, np.ones(len(frame))))
+    x = objective.blocks.expected + 0.2 * np.random.default_rng(0).standard_normal(
+        objective.blocks.expected.size
+    )
+    x[objective.blocks["machine"]] = 0.0
+    found = objective.coefficients(x)
+    law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed)
+    served = law.times(kernels_of(table), EVERY_KIND, sizes)
+    fitted, share = objective.times(x)
+    assert np.allclose(fitted, served.iteration_ms.ravel(), rtol=1e-12)
+    assert np.allclose(share, served.host_share.ravel(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("device", "host"), [(100.0, 1.0), (1.0, 100.0)])
+def test_the_slower_of_gpu_and_host_sets_the_pace(device, host):
+    assert join_host(np.array([device]), np.array([host]))[0] == pytest.approx(100.0, rel=1e-5)
+
+
+def test_a_known_slow_host_takes_its_time_and_a_captured_graph_none():
+    kernels, context = kernels_of(zoo_cnn("resnet18")), EVERY_KIND[:1]
+    law = law_of(TRUTH)
+    usual, slow = (law.times(kernels, context, [1], machine).host_ms[0, 0] for machine in (None, ": slow"))
+    assert slow == pytest.approx(2 * usual)
+    captured = law.times(kernels, context, [1], captured=True)
+    assert captured.host_ms[0, 0] == 0.0
+    assert captured.iteration_ms[0, 0] == captured.device_ms[0, 0]
+
+
+def test_a_copy_of_the_images_adds_to_the_iteration_by_its_megabytes():
+    kernels, law = kernels_of(zoo_cnn("resnet18")), law_of(TRUTH)
+    with_, without = (
+        law.times(kernels, EVERY_KIND[:1], [64], copies=copies).iteration_ms for copies in (True, False)
+    )
+    megabytes = 64 * 3 * 224 * 224 * 4e-6
+    assert (with_ - without)[0, 0] == pytest.approx(0.1 + 0.2 * megabytes)
+
+
+def test_a_law_read_from_its_json_is_the_same(frame):
+    objective = Objective(measured_of(frame))
+    found = objective.coefficients(objective.solve())
+    law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed, ("tensorflow",))
+    again = RooflineLaw.from_json(law.to_json())
+    first, second = (
+        each.times(kernels_of(zoo_cnn("resnet18")), EVERY_KIND, [3, 50]) for each in (law, again)
+    )
+    assert first.iteration_ms.tolist() == second.iteration_ms.tolist()
+    assert (again.fed_frameworks, again.hosts()) == (law.fed_frameworks, law.hosts())
+
+
+def test_the_fit_finds_the_truth_again(frame):
+    objective = Objective(measured_of(frame))
+    found, _ = objective.times(objective.solve())
+    error = np.abs(found / frame["iteration_time_ms"].to_numpy() - 1.0)
+    assert error.mean() < 0.02
+
+
+def gradient_of(objective: Objective, block: str) -> tuple[np.ndarray, np.ndarray]:
+    """The gradient of the loss, and the same from differences, at a point where no residual is at a bend."""
+    blocks = objective.blocks
+    x = blocks.expected + 0.1 * np.random.default_rng(1).standard_normal(blocks.expected.size)
+    free = blocks.chosen(*(name for name in blocks.place if (name == "by_gpu") == (block == "by_gpu")))
+    frozen = objective.items.base_ms * np.exp(objective.law @ x[blocks["law"]])
+
+    def residuals(y):
+        if block == "by_gpu":
+            return objective._of_gpus(y, frozen, objective.whole.weight)
+        return objective._of_law(y, objective.whole.weight, objective.passes.weight)
+
+    def value(part):
+        y = x.copy()
+        y[free] = part
+        return _loss(residuals(y), y, free, blocks)[0]
+
+    return _loss(residuals(x), x, free, blocks)[1], approx_fprime(x[free], value, 1e-6)
+
+
+def with_every_kind_of_row(frame: pd.DataFrame) -> Objective:
+    """Rows that copy, wait and have GPU times, and single layers."""
+    n = len(frame)
+    table = frame.assign(copies_input=np.arange(n) % 3 == 0, waits_for_loader=np.arange(n) % 5 == 0)
+    times = frame["iteration_time_ms"].to_numpy(float) * np.random.default_rng(0).uniform(0.7, 1.4, n)
+    whole = Measured(rows_of(table), times, np.where(np.arange(n) % 2, 0.8 * times, np.nan), np.ones(n))
+    layer = {"kind": "operator", "type": "conv2d", "cnn": "c", "image_size": 8, "batch_size": 8, "gpu": "T4"}
+    layer |= {
+        "in_channels": 8,
+        "in_height": 8,
+        "in_width": 8,
+        "out_channels": 8,
+        "out_height": 8,
+        "out_width": 8,
+    }
+    layer |= dict.fromkeys(("kernel_height", "kernel_width", "stride_height", "stride_width"), 1)
+    layer |= {"padding_height": 0, "padding_width": 0, "dilation": 1, "groups": 1, "parameters": 64}
+    layers = pd.DataFrame([layer | {"pass": "forward", "precision": "fp32", "source": "justus"}] * 2)
+    single = Measured(pass_rows_of(layers), np.array([0.03, 0.05]), np.full(2, np.nan), np.ones(2))
+    return Objective(whole, single)
+
+
+@pytest.mark.parametrize("block", ["law", "by_gpu"])
+def test_the_gradient_is_the_slope_of_the_loss(frame, block):
+    exact, numeric = gradient_of(with_every_kind_of_row(frame.iloc[::5].reset_index(drop=True)), block)
+    assert np.allclose(exact, numeric, rtol=1e-3, atol=1e-4)
+
+
+def test_a_gpus_own_deviations_leave_the_law_as_it_is(frame):
+    """What one GPU differs in must not reach a GPU that was not measured."""
+    times = frame["iteration_time_ms"].to_numpy(float)
+    objective = Objective(measured_of(frame, np.where(frame["gpu"] == "Tesla T4", 1.2, 1.0) * times))
+    found = objective.coefficients(objective.solve()).terms
+    law = {term: value for term, value in found.items() if not term[2].startswith("gpu:")}
+    known, unknown = (
+        RooflineLaw(terms, {"pytorch": (-9.0, -9.0)}, {}, (0.0, 0.0)).times(
+            kernels_of(zoo_cnn("squeezenet1_1")), [KernelContext(find_gpu(gpu), "fp32", "pytorch")], [64]
+        )
+        for terms, gpu in ((found, "P4"), (law, "P4"))
+    )
+    assert known.iteration_ms.tolist() == unknown.iteration_ms.tolist()
+    assert any(
+        term[2] == f"gpu:{design_of(find_gpu('T4'))}" and abs(value) > 0.01 for term, value in found.items()
+    )
+
+
+def test_rows_that_are_gone_are_as_good_as_absent(frame):
+    on_k80 = (frame["gpu"] == "Tesla K80").to_numpy()
+    spoiled = measured_of(frame, np.where(on_k80, 30.0, 1.0) * frame["iteration_time_ms"].to_numpy(float))
+    heavy = Objective(spoiled)
+    absent = Objective(measured_of(frame[~on_k80].reset_index(drop=True)))
+    found, _ = heavy.times(heavy.solve(on_k80))
+    assert np.allclose(found[~on_k80], absent.times(absent.solve())[0], rtol=0.01)
+
+
+def test_a_refit_does_not_know_an_earlier_one(frame):
+    on_k80 = (frame["gpu"] == "Tesla K80").to_numpy()
+    objective = Objective(measured_of(frame))
+    first = objective.solve(on_k80)
+    objective.solve()
+    assert objective.solve(on_k80).tolist() == first.tolist()
+
+
+def test_a_host_that_is_twice_as_slow_is_found(frame):
+    counts = np.array([k.count.sum() for k in rows_of(frame).kernels])
+    device = np.array(
+        [true_ms(c, g, b) for c, g, b in zip(frame["cnn"], frame["gpu"], frame["batch_size"], strict=True)]
+    )
+    host = 0.3 * counts * np.where(frame["gpu"] == "Tesla T4", 2.0, 1.0)
+    objective = Objective(measured_of(frame, np.cbrt(device**3 + host**3)))
+    offset = objective.coefficients(objective.solve()).host_offset
+    assert offset[": Tesla T4"] - offset[": Tesla K80"] == pytest.approx(np.log(2.0), abs=0.15)

@@ -1,0 +1,91 @@
+"""The estimator `Roofline`: what one row counts, and that what is judged is what is served."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.measurements.features import feature_table
+from predictor.measurements.table import check_measurements
+from predictor.models.fit import fit_measurements
+from predictor.models.roofline.model import Roofline, _weights
+
+SPEED = {"T4": 3.6, "V100-SXM2-16GB": 1.2, "K80": 9.0}
+
+
+def made_up(cnns=("resnet18", "resnet50", "vgg11")) -> pd.DataFrame:
+    rows = [
+        {
+            "gpu": gpu,
+            "cnn": cnn,
+            "image_size": 224,
+            "batch_size": batch,
+            "precision": "fp32",
+            "host": f"host of {gpu}",
+        }
+        | {"iteration_time_ms": 3 + (1 + i) * speed * batch}
+        for i, cnn in enumerate(cnns)
+        for gpu, speed in SPEED.items()
+        for batch in (16, 32, 64)
+    ]
+    return check_measurements(pd.DataFrame(rows), "made up")
+
+
+@pytest.fixture(scope="module")
+def features() -> pd.DataFrame:
+    return feature_table(made_up())
+
+
+@pytest.fixture(scope="module")
+def fitted(features) -> Roofline:
+    return Roofline().fit(features, features["iteration_time_ms"])
+
+
+def test_the_served_model_answers_with_what_the_estimator_predicts(features, fitted):
+    model = fit_measurements(made_up())
+    low, high = fitted.predict_interval(features)
+    served = [
+        model.forecast(zoo_cnn(row.cnn), find_gpu(row.gpu), Mode(), [row.batch_size], host=f"host of {gpu}")
+        for row in features.itertuples()
+        for gpu in SPEED
+        if find_gpu(gpu).name == row.gpu
+    ]
+    assert [each.iteration_time_ms[0] for each in served] == pytest.approx(
+        fitted.predict(features), rel=1e-12
+    )
+    assert [each.low_ms[0] for each in served] == pytest.approx(low, rel=1e-12)
+    assert [each.high_ms[0] for each in served] == pytest.approx(high, rel=1e-12)
+
+
+def test_a_fitted_estimator_is_read_again_from_its_json(features, fitted):
+    again = Roofline.from_json(fitted.to_json())
+    assert again.predict(features).tolist() == fitted.predict(features).tolist()
+    assert again.predict_interval(features)[1].tolist() == fitted.predict_interval(features)[1].tolist()
+
+
+def test_a_machine_never_measured_is_less_sure_where_the_host_rules(features, fitted):
+    small = features[features["batch_size"] == 16].assign(batch_size=1)
+    known, unknown = (
+        np.log(np.divide(*fitted.predict_interval(table)[::-1]))
+        for table in (small, small.assign(host="a stranger"))
+    )
+    assert (unknown > known).all()
+
+
+def test_many_rows_of_one_source_on_one_gpu_count_less_each():
+    rows = pd.DataFrame({"source": ["many"] * 120 + ["few"] * 10, "gpu": "T4"})
+    weights = _weights(rows)
+    assert weights[:120].tolist() == [0.5] * 120
+    assert weights[120:].tolist() == [1.0] * 10
+
+
+def test_an_iteration_counts_once_however_many_of_its_times_were_measured(features):
+    some = features["batch_size"] > 16
+    table = features.assign(gpu_time_ms=np.where(some, 0.9 * features["iteration_time_ms"], np.nan))
+    objective = Roofline()._objective(table, table.iloc[:0])
+    parts = objective._of_law(objective.blocks.expected, objective.whole.weight, np.empty(0))
+    total = parts[0][2].copy()
+    total[some.to_numpy()] += parts[1][2]
+    assert total.tolist() == objective.whole.weight.tolist()

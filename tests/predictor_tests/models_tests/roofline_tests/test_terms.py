@@ -1,0 +1,128 @@
+"""The terms of the law: under which conditions a coefficient applies, and how strongly it is held."""
+
+from itertools import pairwise
+
+import pytest
+
+from predictor.catalogue.devices import all_gpus, find_gpu, generations
+from predictor.models.roofline.features import FAMILIES, FAMILY_OF, FEATURES_OF_FAMILY
+from predictor.models.roofline.terms import (
+    BY_GPU,
+    LAW,
+    KernelContext,
+    conditions_of,
+    expected_of,
+    ridge_of,
+    terms_under,
+)
+from predictor.operators.kernels import KERNEL_CLASSES
+
+T4, K80, A100 = find_gpu("T4"), find_gpu("K80"), find_gpu("A100-SXM4-40GB")
+GTX = find_gpu("GTX 1080 Ti")
+
+
+@pytest.mark.parametrize(
+    ("context", "condition"),
+    [
+        (KernelContext(T4, "fp32", "pytorch"), ("gpu", "TU104, 40 SMs, 1.59 GHz")),
+        (KernelContext(T4, "fp32", "pytorch"), ("since", "turing")),
+        (KernelContext(T4, "fp32", "pytorch"), ("since", "pascal")),
+        (KernelContext(K80, "fp32", "pytorch"), ("generation", "kepler")),
+        (KernelContext(T4, "amp_fp16", "pytorch"), ("tensor", "yes")),
+        (KernelContext(A100, "tf32", "pytorch"), ("tensor", "yes")),
+        (KernelContext(T4, "amp_fp16", "pytorch"), ("amp_framework", "pytorch")),
+        (KernelContext(T4, "amp_fp16", "pytorch", "channels_last"), ("channels_last", "yes")),
+        (KernelContext(T4, "fp32", "tensorflow", xla=True), ("xla", "yes")),
+        (KernelContext(T4, "fp32", "tensorflow"), ("framework", "tensorflow")),
+        (KernelContext(T4, "fp16", "pytorch"), ("half", "yes")),
+    ],
+)
+def test_a_context_meets_the_conditions_of_what_it_is(context, condition):
+    assert condition in conditions_of(context)
+
+
+@pytest.mark.parametrize(
+    ("context", "kind"),
+    [
+        (KernelContext(GTX, "amp_fp16", "pytorch"), "tensor"),
+        (KernelContext(GTX, "amp_fp16", "pytorch", "channels_last"), "channels_last"),
+        (KernelContext(T4, "fp32", "pytorch"), "framework"),
+        (KernelContext(T4, "fp32", ""), "framework"),
+        (KernelContext(T4, "fp32", "pytorch"), "generation"),
+        (KernelContext(K80, "fp32", "pytorch"), "since"),
+    ],
+)
+def test_a_context_meets_no_condition_of_what_it_is_not(context, kind):
+    assert kind not in dict(conditions_of(context))
+
+
+def test_a_generation_meets_every_step_that_an_older_one_meets():
+    steps = {
+        gpu.generation: {
+            label for kind, label in conditions_of(KernelContext(gpu, "fp32", "")) if kind == "since"
+        }
+        for gpu in all_gpus()
+    }
+    in_order = [steps[name] for name in generations()]
+    assert all(older <= newer for older, newer in pairwise(in_order))
+    assert "blackwell" in steps["blackwell"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("V100-SXM2-16GB", "V100-SXM2-32GB"),
+        ("A100-SXM4-40GB", "A100-SXM4-80GB"),
+        ("H100 80GB HBM3", "H200"),
+        ("Quadro RTX 6000", "Quadro RTX 8000"),
+    ],
+)
+def test_a_chip_is_one_whatever_memory_is_beside_it(one, other):
+    first, second = (conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")) for name in (one, other))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("V100-SXM2-16GB", "V100-PCIE-16GB"), ("H100 80GB HBM3", "H100 PCIe")]
+)
+def test_chips_of_other_clocks_or_sms_are_others(one, other):
+    first, second = (
+        dict(conditions_of(KernelContext(find_gpu(name), "fp32", "pytorch")))["gpu"] for name in (one, other)
+    )
+    assert first != second
+
+
+def test_no_family_is_named_as_a_class():
+    assert not set(FAMILIES) & set(KERNEL_CLASSES)
+
+
+def test_every_term_names_kernels_and_features_that_exist():
+    wrong = [
+        (kind, kernels, feature)
+        for table in (LAW, BY_GPU)
+        for kind, by_kernels in table.items()
+        for kernels, features in by_kernels.items()
+        for feature in features
+        if kernels not in (*KERNEL_CLASSES, *FAMILIES)
+        or feature not in FEATURES_OF_FAMILY[FAMILY_OF.get(kernels, kernels)]
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", KERNEL_CLASSES)
+def test_every_class_has_a_level_of_its_own_and_every_feature_once(name):
+    terms = [*terms_under(LAW, name, "")]
+    assert (name, "one") in terms
+    assert sorted(feature for _, feature in terms) == sorted(FEATURES_OF_FAMILY[FAMILY_OF[name]])
+
+
+def test_only_the_law_of_depthwise_convolutions_is_expected_before_anything_is_measured():
+    terms = [(kernels, feature, "") for kernels, features in LAW[""].items() for feature in features]
+    assert {term: expected_of(term) for term in terms if expected_of(term)} == {
+        ("depthwise", "issue_bound", ""): 0.5
+    }
+
+
+def test_levels_of_classes_and_of_far_generations_are_held_least():
+    assert ridge_of(("matmul", "one", "")) == ridge_of(("conv", "one", "generation:kepler")) < 0.1
+    assert ridge_of(("conv", "is_3x3", "")) == ridge_of(("conv", "one", "since:volta")) > 0.1
