@@ -54,7 +54,7 @@ MAX_ONNX_BYTES = 16 * 2**20
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
-_NOT_EXPLAINED = ("validation_samples", "spot")
+_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link")
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6

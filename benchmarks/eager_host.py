@@ -75,8 +75,9 @@ def _answers(known: pd.DataFrame, asked: pd.DataFrame) -> list[dict[str, object]
     constant_ms = constant_host_ms(known[known["kind"] == "target"])
     answers: list[dict[str, object]] = []
     for row, mode in zip(asked.to_dict("records"), modes_of(asked), strict=True):
-        law, table = model.laws_[mode], row["layer_table"]
-        sums = layer_sums(model.libraries_[mode], table, np.array([float(row["batch_size"])]))
+        found, table = model.models_.given[mode], row["layer_table"]
+        law = found.law
+        sums = layer_sums(found.library, table, np.array([float(row["batch_size"])]))
         n = counted_operators(table)[1].sum()
         busy, host, constant = law.gpu_ms(sums), np.array([law.host_ms(sums)]), np.array([n * constant_ms])
         predicted = (host, join_host(busy, host), constant, join_host(busy, constant), busy)

@@ -1,4 +1,4 @@
-"""How far `layer-times` lies from our own H200 measurements: every scenario on measured layers, per mode and CNN.
+"""How far `layer-times` lies from our own H200 and H100 measurements: every scenario on measured layers, per mode.
 
 Run it as `python benchmarks/h200.py`; docs/evaluation.md says how to read the tables. The name
 of a table's file says with which preset its operators were measured.
@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 from machine import machine
 
+from predictor.catalogue.devices import find_gpu
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, EpochcastError
@@ -36,8 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print(f"h200 | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     try:
-        features = own_features(options.measurements, options.precision)
         for name in options.scenario or OF_LAYERS:
+            gpus = tuple(dict.fromkeys(("h200", *SCENARIOS[name].sources)))
+            features = own_features(options.measurements, options.precision, gpus)
             started = time.perf_counter()
             result = evaluate(features, [name], options.predictor, n_jobs=options.jobs)
             print(scenario_text(result, name), end="\n\n")
@@ -50,16 +52,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def own_features(folder: Path | None = None, precisions: list[str] | None = None) -> pd.DataFrame:
-    """Feature table of the PyTorch rows of our operator and target tables, with each operator's library.
+def own_features(
+    folder: Path | None = None, precisions: list[str] | None = None, gpus: tuple[str, ...] = ("h200",)
+) -> pd.DataFrame:
+    """Feature table of the PyTorch rows of our operator and target tables of these GPUs, with each operator's library.
 
     `h200_pytorch_targets` was measured before there was an instrument, its gradients added to kept ones: two launches
     per parameter tensor and 16 bytes per parameter more than operators add up to, 0.2 to 1.1 ms. It is left out.
     """
     root = folder or data_root() / "measurements"
-    paths = [*sorted(root.glob("h200*_operators.csv.gz")), *sorted(root.glob("h200*_targets.csv.gz"))]
+    kinds = ("operators", "targets")
+    paths = [path for gpu in gpus for kind in kinds for path in sorted(root.glob(f"{gpu}*_{kind}.csv.gz"))]
     if not any("operators" in path.name for path in paths):
-        raise DataError(f"{root} has no h200*_operators.csv.gz. Measure them with `epochcast profile`.")
+        raise DataError(f"{root} has no {gpus[0]}*_operators.csv.gz. Measure them with `epochcast profile`.")
     frame = pd.concat([_with_library(path) for path in paths], ignore_index=True)
     frame = frame[(frame["framework"] == "pytorch") & (frame["source"] == INSTRUMENT)]
     if precisions:
@@ -69,7 +74,8 @@ def own_features(folder: Path | None = None, precisions: list[str] | None = None
     def layers_of(cnn: str, image_size: int) -> LayerTable | None:
         return None if cnn in single else zoo_cnn(cnn, image_size)
 
-    return feature_table(frame.assign(source="h200").reset_index(drop=True), layers_of)
+    source = frame["gpu"].map(lambda name: find_gpu(name).name.split()[1].lower())
+    return feature_table(frame.assign(source=source).reset_index(drop=True), layers_of)
 
 
 def _with_library(path: Path) -> pd.DataFrame:

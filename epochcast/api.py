@@ -39,7 +39,7 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot")
+NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link")
 """Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
 
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
@@ -431,13 +431,14 @@ def _of_cnns(
     ask: "Callable[[Question], Explanations] | None",
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
+    from predictor.answers.options import options_of
     from predictor.answers.question import Question
 
     question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
     for name in NOT_EXPLAINED:
-        if getattr(question, name):
+        if getattr(question, name) != options_of(Question)[name].default:
             raise SchemaError(
-                f"{name} has no effect on an explanation, which has no epochs and no costs. Leave it out."
+                f"{name} has no effect on an explanation, which is of an iteration on one GPU. Leave it out."
             )
     return (ask or explain_locally)(question)
 

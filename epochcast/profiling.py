@@ -48,6 +48,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     SchemaError
         If an option is invalid; the message names the nearest valid one.
     """
+    from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.modes import refuse_captured_operators
     from proxy_cnns.presets import configurations, preset
     from proxy_cnns.runs import Request
@@ -56,18 +57,34 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
     kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, options))
     refuse_captured_operators(kept[: options.limit])
+    if chosen.together:
+        kept = _together(kept, options)
     request = Request(
         chosen.name,
         tuple(kept[: options.limit]),
         options.framework,
-        _devices(options),
+        (",".join(_devices(options)),) if chosen.together else _devices(options),
         Path(out),
         None if options.budget is None else seconds(options.budget, "--budget"),
         options.allow_noise,
         options.refine,
         1000 * seconds(options.longest, "--longest"),
+        **(TOGETHER if chosen.together else {}),
     )
     return request, left_out
+
+
+def _together(kept: "list[Configuration]", options: ProfileRequest) -> "list[Configuration]":
+    """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
+    from proxy_cnns.data_parallel import device_count, gpu_counts
+    from proxy_cnns.parallel_plan import parallel_configurations
+
+    if (options.framework, options.capture) != ("pytorch", "eager"):
+        raise SchemaError(
+            f"--framework {options.framework} --capture {options.capture}: GPUs that train together are measured with "
+            "pytorch, eager."
+        )
+    return parallel_configurations(kept, gpu_counts(device_count(_devices(options))))
 
 
 def seconds(text: str, option: str) -> float:

@@ -8,7 +8,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.operators.operators import Operator
 
-__all__ = ["MEASURE_WHOLE", "Builder", "Configuration", "Subject"]
+__all__ = ["ALONE", "MEASURE_WHOLE", "Builder", "Configuration", "Replicas", "Subject"]
 
 MEASURE_WHOLE = "Measure the CNN whole: --preset targets:FILE.py:make_model."
 """The next step where a layer cannot be built from a layer table."""
@@ -23,9 +23,10 @@ class Builder(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A proxy CNN, an operator or a target CNN; exactly one of `table`, `operator` and `builder` is given.
+    """A proxy CNN, an operator, a target CNN or an all-reduce; one of `table`, `operator`, `builder`, `message_bytes`.
 
-    `kind` is ``proxy``, ``operator`` or ``target``. `image_size` is in pixels; of an operator, the height of its input.
+    `kind` is ``proxy``, ``operator``, ``target`` or ``all_reduce``. `image_size` is in pixels; of an operator, the
+    height of its input; of an all-reduce 1.
     """
 
     kind: str
@@ -34,17 +35,44 @@ class Subject:
     table: LayerTable | None = None
     operator: Operator | None = None
     builder: Builder | None = None
+    message_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Copies of a CNN, one on each of `n_gpus` GPUs, that add up their gradients in buckets of `bucket_mib` MiB.
+
+    `bucket_view`: gradients are views of the buckets (PyTorch's ``gradient_as_bucket_view``).
+    """
+
+    n_gpus: int = 1
+    bucket_mib: float = 25.0
+    bucket_view: bool = False
+
+
+ALONE = Replicas()
+"""One GPU, which shares its gradients with no other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A subject in one mode at one batch size. Measuring it gives one row of the table."""
+    """A subject in one mode at one batch size. Measuring it gives one row of the table.
+
+    `batch_size` is that of one GPU; the row holds the mini-batch of all of them.
+    """
 
     subject: Subject
     mode: Mode
     batch_size: int
+    replicas: Replicas = ALONE
+
+    @property
+    def global_batch_size(self) -> int:
+        """Images of one iteration on all GPUs."""
+        return self.batch_size * self.replicas.n_gpus
 
     @property
     def words(self) -> str:
         """Name for messages."""
-        return f"{self.subject.name} at batch size {self.batch_size} in {self.mode.precision}"
+        words = f"{self.subject.name} at batch size {self.batch_size} in {self.mode.precision}"
+        return words if self.replicas == ALONE else f"{words} on each of {self.replicas.n_gpus} GPUs"

@@ -110,8 +110,28 @@ class Monitor:
 
 
 def open_monitor(device: str) -> Monitor:
-    """Monitor of ``cpu`` or ``cuda:N``. Where NVIDIA's library is missing, each reading says so in `missing`."""
-    return Monitor(dict, watch_cpu=True) if device == "cpu" else Monitor(gpu_reader(device))
+    """Monitor of ``cpu``, ``cuda:N`` or several of them joined by commas.
+
+    Where NVIDIA's library is missing, each reading says so in `missing`.
+    """
+    if device == "cpu":
+        return Monitor(dict, watch_cpu=True)
+    readers = [gpu_reader(each) for each in device.split(",")]
+    return Monitor(readers[0] if len(readers) == 1 else lambda: _read_together(readers))
+
+
+def _read_together(readers: Sequence[Callable[[], dict[str, Any]]]) -> dict[str, Any]:
+    """Readings of several GPUs as one: processes and slow-downs of any, errors of all, the rest of the first."""
+    found = [read() for read in readers]
+    reasons = dict.fromkeys(reason for each in found for reason in each.get("throttle_reasons", ()))
+    processes = dict(process for each in found for process in each.get("processes", ()))
+    utilisations = [each["utilisation_percent"] for each in found if each.get("utilisation_percent")]
+    return found[0] | {
+        "throttle_reasons": tuple(reasons),
+        "processes": tuple(processes.items()),
+        "ecc_errors": sum(each.get("ecc_errors") or 0 for each in found),
+        "utilisation_percent": max(utilisations, default=None),
+    }
 
 
 def refuse_busy(state: DeviceState, device: str, label: str = "") -> None:

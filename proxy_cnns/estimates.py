@@ -23,9 +23,10 @@ _GROUPED = (
 _CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and inputs
 _LEAST_MS = 0.01  # launching the kernels of one operator
 
-_SETUP_S = {"operator": 0.015, "proxy": 0.15, "target": 3.0}
+_LINK_BYTES_PER_S = 3e11
+_SETUP_S = {"operator": 0.015, "proxy": 0.15, "target": 3.0, "all_reduce": 0.5}
 """Building, capturing and settling one configuration."""
-_ITERATIONS = {"operator": 10, "proxy": 30, "target": 30}
+_ITERATIONS = {"operator": 10, "proxy": 30, "target": 30, "all_reduce": 30}
 """Warm-up and repeats together."""
 
 
@@ -34,6 +35,8 @@ def estimated_ms(subject: Subject, batch_size: int, mode: Mode) -> float:
 
     A user's own CNN, which is not read before it runs, counts as ResNet-50.
     """
+    if subject.message_bytes is not None:
+        return max(_LEAST_MS, 1000 * 2 * subject.message_bytes / _LINK_BYTES_PER_S)
     half = _is_half(mode)
     element_bytes = 2 * _CAST if half else 4
     total = 0.0

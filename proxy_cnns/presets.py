@@ -21,6 +21,7 @@ from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 __all__ = [
     "FINE_TARGETS",
     "FOUNDING_PROXIES",
+    "PARALLEL_TARGETS",
     "PRESETS",
     "TARGETS",
     "Preset",
@@ -35,7 +36,8 @@ class Preset:
     """Subjects to measure, batch sizes and modes; the first batch sizes tell most.
 
     Batch sizes and modes are defaults. A configuration that is estimated above `limit_ms` for one iteration, or
-    above `limit_gib` of memory, is left out; `configurations` says which.
+    above `limit_gib` of memory, is left out; `configurations` says which. `together`: the GPUs of a machine train each
+    configuration together (`proxy_cnns.parallel_plan`).
     """
 
     name: str
@@ -45,6 +47,7 @@ class Preset:
     modes: tuple[Mode, ...]
     limit_ms: float = 1000.0
     limit_gib: float = 130.0
+    together: bool = False
 
 
 _TF32 = Mode(precision="tf32")
@@ -79,6 +82,12 @@ TARGETS = (
     *("shufflenet_v2_x1_0@224", "resnet50@32", "efficientnet_b0@32", "shufflenet_v2_x1_0@32"),
 )
 """Target CNNs and their image size."""
+
+PARALLEL_TARGETS = (
+    *("resnet50@224", "vgg16@224", "densenet121@224", "mobilenet_v2@224", "resnet18@224"),
+    *("efficientnet_b0@224", "wide_resnet50_2@224", "vgg_cifar@32", "alexnet@224"),
+)
+"""CNNs of the preset ddp: few and many parameters, in few and many tensors."""
 
 FINE_TARGETS = (
     *("vgg_cifar@32", "alexnet@224", "resnet50@224", "mobilenet_v2@224", "densenet121@224", "googlenet@224"),
@@ -228,6 +237,13 @@ def _fine() -> Preset:
     return replace(whole, name="fine", about=about, subjects=whole.subjects + parts.subjects)
 
 
+def _data_parallel() -> Preset:
+    subjects = tuple(target_subject(each) for each in PARALLEL_TARGETS)
+    about = "all-reduces, and whole CNNs trained by several GPUs together, beside one GPU"
+    modes = (_TF32, Mode(precision="amp_bf16", memory_format="channels_last"), Mode(precision="amp_bf16"))
+    return Preset("ddp", about, subjects, (128, 32, 256), modes, limit_gib=75, together=True)
+
+
 def _cnn(text: str) -> Preset:
     subjects = operator_subjects(distinct_operators([named_table(text)]))
     about = f"operators of {text}"
@@ -248,6 +264,7 @@ PRESETS: dict[str, Callable[[], Preset]] = {
     "fine": _fine,
     "fine-targets": _fine_targets,
     "fine-operators": _fine_operators,
+    "ddp": _data_parallel,
 }
 """Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""
 

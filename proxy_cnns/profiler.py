@@ -31,8 +31,8 @@ class Limits:
     """How long to measure one configuration; the seconds bound warm-up, wall time, GPU time and host time, each.
 
     Repeating ends when the 95 % confidence interval of the median is within `precision` (a fraction, to either
-    side), else when the seconds are over, but not before `repeats_least`. An iteration above `longest_ms` is not
-    measured.
+    side), else when the seconds are over, but not before `repeats_least`. Of host time
+    `host_repeats_least` suffice. An iteration above `longest_ms` is not measured.
     """
 
     warmup_s: float
@@ -46,12 +46,14 @@ class Limits:
     settled: float = 0.02
     longest_ms: float = 1000.0
     quick: bool = False
+    host_repeats_least: int = FEWEST
 
 
 LIMITS = {
     "operator": Limits(0.02, 0.1, 0.02, 0.002, 2, FEWEST, 24, quick=True),
     "proxy": Limits(0.3, 0.4, 0.3, 0.1, 10, FEWEST, 30),
     "target": Limits(0.5, 0.7, 0.7, 0.3, 20, FEWEST, 30),
+    "all_reduce": Limits(0.1, 0.2, 0.0, 0.0, 20, FEWEST, 30),
 }
 """By kind of subject. Of an operator on a GPU only GPU and host time are measured, in some milliseconds."""
 
@@ -216,7 +218,8 @@ def _gpu_times(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[list[f
 
 def _host_times(prepared: Prepared, clock: Clock, limits: Limits) -> list[float]:
     """Enqueue times of single iterations, each on an empty queue."""
-    return _repeat(lambda: [prepared.host_time_ms(1)], clock, limits, limits.host_s)
+    enough = replace(limits, repeats_least=limits.host_repeats_least)
+    return _repeat(lambda: [prepared.host_time_ms(1)], clock, enough, limits.host_s)
 
 
 def _warm_up(prepared: Prepared, clock: Clock, limits: Limits) -> tuple[int, int, bool]:

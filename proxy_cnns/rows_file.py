@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from predictor.catalogue.modes import Mode
 from predictor.errors import ProfilingError, SchemaError
 from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
@@ -47,7 +46,8 @@ __all__ = [
 Key = tuple[str, ...]
 """Identity of a row within a run."""
 
-_KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture", "batch_size")
+_KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture")
+_PARALLEL_KEYS = ("n_gpus", "bucket_mib", "bucket_view")
 _DIGITS = 6
 _MOST_REPEATS = 30
 
@@ -56,15 +56,20 @@ def configuration_key(configuration: Configuration) -> Key:
     """Key of the row that a configuration ends in."""
     subject, mode = configuration.subject, configuration.mode
     words = (mode.precision, mode.memory_format, mode.autotune, mode.capture)
-    return tuple(
-        str(each)
-        for each in (subject.kind, subject.name, subject.image_size, *words, configuration.batch_size)
-    )
+    named = (subject.kind, subject.name, subject.image_size, *words)
+    parallel = _parallel_key(_replica_columns(configuration))
+    return tuple(str(each) for each in (*named, *parallel, configuration.global_batch_size))
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
     """Key of a row."""
-    return tuple(str(row[name]) for name in _KEYS)
+    named = (*(row[name] for name in _KEYS), *_parallel_key(row), row["batch_size"])
+    return tuple(str(each) for each in named)
+
+
+def _parallel_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What distinguishes rows of several GPUs; empty for one."""
+    return tuple(row.get(name, "") for name in _PARALLEL_KEYS) if int(row.get("n_gpus", 1)) > 1 else ()
 
 
 def series_of(key: Key) -> Key:
@@ -96,8 +101,10 @@ def measurement_row(
         **about,
         **_subject_columns(configuration),
         "image_size": configuration.subject.image_size,
-        "batch_size": configuration.batch_size,
-        **_mode_columns(configuration.mode),
+        "batch_size": configuration.global_batch_size,
+        **asdict(configuration.mode),
+        **_replica_columns(configuration),
+        "loader_workers": 0,
         **_time_columns(measured),
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "notes": "; ".join(measured.notes),
@@ -123,11 +130,16 @@ def _subject_columns(configuration: Configuration) -> dict[str, Any]:
     subject = configuration.subject
     if subject.operator is not None:
         return operator_row(subject.operator)
+    if subject.message_bytes is not None:
+        return {"kind": subject.kind, "cnn": subject.name, "message_bytes": subject.message_bytes}
     return {"kind": subject.kind, "cnn": subject.name, "pass": "training"}
 
 
-def _mode_columns(mode: Mode) -> dict[str, Any]:
-    return asdict(mode) | {"n_gpus": 1, "loader_workers": 0}
+def _replica_columns(configuration: Configuration) -> dict[str, Any]:
+    """Number of GPUs, and how gradients are added up where there are several, and gradients."""
+    replicas = configuration.replicas
+    trains_together = replicas.n_gpus > 1 and configuration.subject.message_bytes is None
+    return asdict(replicas) if trains_together else {"n_gpus": replicas.n_gpus}
 
 
 def _time_columns(measured: Measured) -> dict[str, Any]:

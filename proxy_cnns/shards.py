@@ -25,7 +25,7 @@ from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run, series_of
 
-__all__ = ["Request", "Shard", "measure_shards"]
+__all__ = ["Request", "Shard", "end_with", "measure_shards"]
 
 _IDENTITY = (
     "gpu",
@@ -280,7 +280,7 @@ def _first_environment(
 
 def _process(shard: Shard, messages: Any, parent: int) -> None:
     """Measure on the one GPU that this process sees, and send the result or the error."""
-    _end_with(parent)
+    end_with(parent)
     shown = _show_only(shard.device)
     try:
         result: Any = measure_shard(
@@ -300,7 +300,7 @@ def _show_only(device: str) -> str:
     return "cuda:0"
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process when its parent is killed, which alone could collect its measurements."""
 
     def watch() -> None:

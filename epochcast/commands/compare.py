@@ -112,10 +112,17 @@ def _verdict(record: Record) -> str:
     return ", ".join(words)
 
 
+def _working(record: Record) -> str:
+    """How many GPUs of an offer work."""
+    each = record["gpus_used"] // record["nodes"]
+    on = "it" if record["nodes"] == 1 else f"each of {record['nodes']}"
+    return f"one GPU of {on} works" if each == 1 else f"{each} GPUs of {on} work"
+
+
 def _notes(found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan) -> list[str]:
     notes = [
         "Pareto: no other row is both as fast and as cheap, and better in one of the two.",
-        "Cost: the whole instance x time; one GPU of it works.",
+        f"Cost: the whole instance x time; {_working(found[0])}.",
     ]
     if any(row["usd_per_hour"] is not None for row in found):
         dates = price_dates(row["priced_on"] for row in found)

@@ -233,7 +233,19 @@ def _interval(low: float, high: float) -> str:
 
 
 def _method(explanation: "Explanation") -> str:
-    return f"Method: {explanation.method} ({explanation.trained_on})."
+    return f"Method: {explanation.method} ({explanation.trained_on}).{_rungs(explanation)}"
+
+
+def _rungs(explanation: "Explanation") -> str:
+    """What the GPU time rests on, over all batch sizes; empty for a measured iteration."""
+    parts = {rung: sum(sum(ms) for ms in of_class.values()) for rung, of_class in explanation.rung_ms.items()}
+    total = sum(parts.values())
+    shares = {rung: 100 * ms / total for rung, ms in parts.items() if ms >= total / 200}
+    return (
+        f" GPU time: {', '.join(f'{share:.0f} % {rung}' for rung, share in shares.items())}."
+        if shares
+        else ""
+    )
 
 
 def _law(explanation: "Explanation") -> list[str]:

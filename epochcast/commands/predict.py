@@ -119,6 +119,7 @@ def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]
     return [
         shared["gpu"],
         Column("batch", _marked_batch_size),
+        *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
         Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
         Column("90 % ms", lambda r: f"{number(r['low_ms'])}-{number(r['high_ms'])}", rank=4),
         shared["epoch_time_s"],
@@ -129,6 +130,13 @@ def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]
         shared["method"],
         notes_column(letters),
     ]
+
+
+_TEAM_COLUMNS = (
+    Column("of one", lambda r: str(r["local_batch_size"]), rank=2),
+    Column("efficiency", lambda r: f"{100 * r['scaling_efficiency']:.0f} %", rank=2),
+)
+"""Of GPUs that train together: the batch size of one, and the throughput over that of so many single GPUs."""
 
 
 def _marked_batch_size(record: Record) -> str:
@@ -150,14 +158,30 @@ def _cost_notes(found: Sequence[Record]) -> list[str]:
     notes = []
     if any(row["cost_usd"] is not None for row in found):
         notes.append(
-            "Cost: the whole instance of the cheapest offer with that GPU (one GPU used), "
+            f"Cost: {_rented(found[0])}, "
             f"{price_dates(row['priced_on'] for row in found)}; `epochcast compare` names the offers."
         )
-    crowds = {gpu_name(r["gpu"]): r["offer_gpu_count"] for r in found if (r["offer_gpu_count"] or 1) > 1}
-    if crowds:
-        several = ", ".join(f"{gpu} ({count:g})" for gpu, count in crowds.items())
-        notes.append(f"Rented only with several GPUs, all of which are paid for: {several}.")
+    idle = {
+        gpu_name(r["gpu"]): r["offer_gpu_count"]
+        for r in found
+        if (r["offer_gpu_count"] or 1) * r["nodes"] > r["gpus_used"]
+    }
+    if idle:
+        used = found[0]["gpus_used"] // found[0]["nodes"]
+        several = ", ".join(f"{gpu} ({count:g})" for gpu, count in idle.items())
+        more = "several GPUs" if used == 1 else f"more than {used} GPUs"
+        notes.append(f"Rented only with {more}, all of which are paid for: {several}.")
     return notes
+
+
+def _rented(record: Record) -> str:
+    """What the cost pays for."""
+    used, nodes = record["gpus_used"], record["nodes"]
+    if used == 1:
+        return "the whole instance of the cheapest offer with that GPU (one GPU used)"
+    if nodes == 1:
+        return f"the whole instance of the cheapest offer with {used} of that GPU"
+    return f"{nodes} whole instances of the cheapest offer with {used // nodes} of that GPU"
 
 
 def _default_note(found: Sequence[Record], question: Question) -> list[str]:

@@ -36,7 +36,7 @@ def profile_command(
     preset: Annotated[
         str,
         typer.Option(
-            help="quick, library, founding, zoo, targets, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
+            help="quick, library, founding, zoo, targets, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
             rich_help_panel=_WHAT,
         ),
     ] = "quick",
@@ -304,9 +304,10 @@ def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
     """Ask about the CNN that was measured, in the mode and at a batch size that were measured."""
-    mode = request.configurations[0].mode
-    sizes = {each.batch_size for each in request.configurations}
-    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else request.configurations[0].batch_size
+    measured = [each for each in request.configurations if each.subject.kind != "all_reduce"]
+    mode = measured[0].mode
+    sizes = {each.batch_size for each in measured}
+    size = _USUAL_BATCH_SIZE if _USUAL_BATCH_SIZE in sizes else measured[0].batch_size
     words = ["epochcast predict", _cnn(request), f"--gpu {_quoted(outcome.gpu)}"]
     words += [f"--framework {mode.framework}"] * (mode.framework != "pytorch")
     words += [f"--precision {mode.precision}"]

@@ -19,7 +19,7 @@ import numpy as np
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
-from predictor.answers.question import ANCHOR_FIELDS, Question
+from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
 from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, whole_number
 from predictor.cnns.layer_table import LayerTable
@@ -53,7 +53,7 @@ _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _OF_COSTS = ("offers", "spot")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
-_FIXED = {"n_gpus": "1", "pass": "training", "xla": "false"}
+_FIXED = {"pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
 
@@ -183,7 +183,7 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
     found: dict[tuple[str, str, str], tuple[object, ...]] = {}
     for own in set(members.cells):
         try:
-            numbers[own] = _own_numbers(own, members.shared.get("data_set", "").strip(), shared)
+            numbers[own] = _own_numbers(own, members.shared, shared)
         except EpochcastError as error:
             found[own] = _failed(str(error))
     if numbers:
@@ -195,14 +195,21 @@ def _answer_group(members: _Members, answers: list[tuple[object, ...]], shared: 
         answers[position] = found[own]
 
 
-def _own_numbers(own: tuple[str, str, str], data_set: str, shared: _Shared) -> tuple[int, int, int]:
+def _own_numbers(
+    own: tuple[str, str, str], cells: Mapping[str, str], shared: _Shared
+) -> tuple[int, int, int]:
     """Batch size, samples and validation samples of a row; 0 samples where a data set or nothing gives them."""
-    size = whole_number("batch_size", own[0], high=MAX_BATCH_SIZE)
+    size, data_set = (
+        whole_number("batch_size", own[0], high=MAX_BATCH_SIZE),
+        cells.get("data_set", "").strip(),
+    )
+    options = options_of(Question)
+    n_gpus = cells.get("n_gpus", "").strip() or shared.defaults.get("n_gpus")
+    check_share(size, options["n_gpus"].checked(n_gpus))
     if data_set and own[1].strip():
         raise SchemaError(
             f"both samples {own[1]!r} and data_set {data_set!r} are given. Fill in one of them."
         )
-    options = options_of(Question)
     usual = shared.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
     samples, validation = (
         options[name].checked(text if text.strip() else usual.get(name))

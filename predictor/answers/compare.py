@@ -43,6 +43,11 @@ class ComparisonRow:
     region: str | None
     offer_gpu_count: float | None
     gpus_used: int
+    nodes: int
+    link: str | None
+    local_batch_size: int
+    added_ms: float
+    scaling_efficiency: float
     usd_per_hour: float | None
     priced_on: str | None
     cnn: str
@@ -124,13 +129,13 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
             "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
         )
     prices = question.prices()
-    cheapest = cheapest_offers(prices, question.spot)
+    cheapest = cheapest_offers(prices, question.spot, question.gpus_per_node)
 
     def offers_of(gpu: str) -> list[Offer | None]:
         """The offers that make a row for this GPU; one None if there is none."""
         if not plan.all_offers:
             return [cheapest.get(gpu)]
-        return [*offers_for(prices, gpu, spot=question.spot)] or [None]
+        return [*offers_for(prices, gpu, question.gpus_per_node, spot=question.spot)] or [None]
 
     question = replace(question, offers=prices, gpus=_offered(question, prices))
     found = answer(question)
@@ -178,7 +183,8 @@ def _offered(question: Question, prices: Sequence[Offer]) -> object:
     """The GPUs asked for; by default those of today's offers that have the precision, in the catalogue's order."""
     if question.gpus is not None:
         return question.gpus
-    offered = {offer.gpu for offer in prices if not offer.historic}
+    n = question.gpus_per_node
+    offered = {offer.gpu for offer in prices if not offer.historic and (n == 1 or offer.gpu_count >= n)}
     return [gpu for gpu in gpus_of("all", question.precision) if gpu.name in offered]
 
 
@@ -191,7 +197,7 @@ def _best_of_each_gpu(found: Answer) -> list[dict[str, Any]]:
 
 
 def _row(found: dict[str, Any], offer: Offer | None, plan: Plan, spot: bool) -> ComparisonRow:
-    per_hour = hourly_usd(offer, spot) if offer else None
+    per_hour = found["nodes"] * hourly_usd(offer, spot) if offer else None
     total_h = plan.epochs * found["epoch_time_s"] / 3600.0 + plan.setup_h
     total_usd = None if per_hour is None else total_h * per_hour
     return ComparisonRow(

@@ -26,8 +26,9 @@ from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import library_mode
+from predictor.models.layer_times.times import RUNGS
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -109,7 +110,9 @@ class Explanation:
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
     `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what
-    bounds the operators (empty if unknown). `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
+    bounds the operators (empty if unknown). `rung_ms` splits the classes' time by what it rests on: measured on this
+    GPU, carried over from another card of its chip or a like mode, interpolated, extrapolated, specifications. It is
+    empty where whole iterations were measured. `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
     iteration waits for. NaN: not measured. `method` is ``measured`` where a measurement table is explained.
     """
 
@@ -133,6 +136,7 @@ class Explanation:
     classes: dict[str, Numbers]
     bound: tuple[str, ...]
     bound_ms: dict[str, Numbers]
+    rung_ms: dict[str, dict[str, Numbers]]
     small_batch_law: SmallBatchLaw | None
     switches: tuple[Switch, ...]
     other_modes: tuple[OtherMode, ...]
@@ -222,6 +226,10 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
+    if question.n_gpus > 1:
+        raise SchemaError(
+            f"n_gpus {question.n_gpus}: explain takes one GPU apart. Leave n_gpus out, with the batch size of one GPU."
+        )
     known, devices = Knowledge.of(question), question.devices()
     found: list[Explanation] = []
     for table in question.layer_tables():
@@ -282,6 +290,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         {name: _plain(ms) for name, ms in class_ms.items()},
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
         {name: _plain(ms) for name, ms in by_bound.items()},
+        _rungs(forecast),
         _law(asked, gpu),
         _switches(asked, gpu),
         _other_modes(asked, gpu, sizes),
@@ -309,6 +318,15 @@ def _classes(forecast: IterationForecast) -> dict[str, Array]:
     return found | ({OVERHEAD: left} if (left > 1e-6 * forecast.gpu_time_ms).any() else {})
 
 
+def _rungs(forecast: IterationForecast) -> dict[str, dict[str, Numbers]]:
+    """GPU time of each class by rung; a forecast from specifications alone has one rung."""
+    by_rung = forecast.rung_ms or {RUNGS[-1]: forecast.class_ms}
+    return {
+        rung: {name: _plain(ms) for name, ms in operator_classes_of(of_class).items()}
+        for rung, of_class in by_rung.items()
+    }
+
+
 def _by_bound(
     asked: _Asked, gpu: Gpu, sizes: Sequence[int] | Array, forecast: IterationForecast
 ) -> dict[str, Array]:
@@ -334,14 +352,12 @@ def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
 
 def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
     """Switches of the operators measured on this GPU in this mode; empty without any."""
-    known = asked.model.layers.find(library_mode(gpu, asked.mode))
+    known = asked.model.layers.measured_library(library_mode(gpu, asked.mode))
     if known is None:
         return ()
-    sizes = known.library.batch_sizes
+    sizes = known.batch_sizes
     busy = replace(asked, anchors=(), method="auto").forecast(gpu, sizes).gpu_time_ms
-    return switches_of_library(
-        known.library, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True))
-    )
+    return switches_of_library(known, asked.table, dict(zip(sizes.tolist(), busy.tolist(), strict=True)))
 
 
 def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, ...]:

@@ -30,7 +30,8 @@ from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
-from predictor.models.layer_times.library import NEAR, DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import NEAR, DeviceMode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -301,6 +302,7 @@ def _series(
         {name: _plain(ms) for name, ms in known.classes.items()},
         bound,
         {name: _plain(ms) for name, ms in by_bound.items()},
+        {},
         small_batch_law(sizes, wall, bound, None if n_samples is None else lambda ms: n_samples * ms / 1e3),
         (
             *switches_of_times(str(first["cnn"]), sizes.tolist(), busy.tolist()),

@@ -151,7 +151,7 @@ class OwnMeasurements:
             if isinstance(table, str | PathLike)
             else check_measurements(table, "the measurements given")
         )
-        trained = frame["pass"].fillna("training") == "training"
+        trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
         if not (models or targets):

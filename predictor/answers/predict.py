@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.question import Question
+from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd
+from predictor.catalogue.offers import Offer, hourly_usd
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
+from predictor.models.data_parallel import Gradients, together
 from predictor.models.forecast import IterationForecast
 from predictor.operators.memory import memory_estimate_validated, peak_memories_gib
 
@@ -54,8 +56,11 @@ class PredictionRow:
     """The prediction for one CNN, GPU and batch size. None: not asked for, or unknown.
 
     `low` to `high` are 90 % intervals. `cost_usd` is one epoch on the whole
-    instance of `offer`, at its price of `priced_on`; `gpus_used` of its `offer_gpu_count` GPUs work. `best_batch` marks
-    the smallest batch size that fits and lies within 5 % of the GPU's best epoch time of those that fit.
+    instance of `offer` (`nodes` of them), at its price of `priced_on`; an instance has `offer_gpu_count` GPUs, and
+    `gpus_used` work in all. Each trains on `local_batch_size` of the mini-batch's `batch_size` images and needs
+    `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
+    `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
+    that fits and lies within 5 % of the GPU's best epoch time of those that fit.
     """
 
     cnn: str
@@ -81,6 +86,11 @@ class PredictionRow:
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
+    nodes: int
+    link: str | None
+    local_batch_size: int
+    added_ms: float
+    scaling_efficiency: float
     priced_on: str | None
     peak_memory_gib: float
     fits_in_memory: bool
@@ -135,17 +145,18 @@ def answer(question: Question) -> Answer:
         If the question makes no sense; nothing is answered then.
     """
     known, devices = Knowledge.of(question), question.devices()
+    rentals = rentals_of(question, [gpu for gpu, _ in devices])
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for table in question.layer_tables():
-        forecasts = known.model.forecasts(
+        alone = known.model.forecasts(
             table,
             devices,
-            question.batch_sizes,
+            question.local_batch_sizes,
             known.anchors(table, question),
             question.method,
             question.host,
         )
-        for name, values in _columns(question, known, table, devices, forecasts).items():
+        for name, values in _columns(question, known, table, devices, rentals, alone).items():
             columns[name] += values
     return Answer(columns, scope_of(question, known.model, columns))
 
@@ -160,16 +171,21 @@ def _columns(
     known: Knowledge,
     table: LayerTable,
     devices: Sequence[tuple[Gpu, Mode]],
-    forecasts: Sequence[IterationForecast],
+    rentals: Sequence[Rental],
+    alone: Sequence[IterationForecast],
 ) -> dict[str, list[Any]]:
-    """All columns of one CNN."""
+    """All columns of one CNN, from the forecasts of one GPU of each kind at the batch sizes of one GPU."""
+    forecasts = [
+        each if rental.team is None else together(each, table, gpu, mode, rental.team)
+        for each, rental, (gpu, mode) in zip(alone, rentals, devices, strict=True)
+    ]
     unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
     sizes = np.array(question.batch_sizes)
     times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
-    offers = cheapest_offers(question.prices(), question.spot)
-    rented = [offers.get(gpu.name) for gpu, _ in devices]
-    memory = _memory_gib(table, devices, question.batch_sizes)
+    one_ms = np.stack([each.iteration_time_ms for each in alone])
+    rented = [rental.offer for rental in rentals]
+    memory = _memory_gib(table, devices, question)
     fits = (
         memory
         <= np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu, _ in devices])[:, None]
@@ -192,7 +208,12 @@ def _columns(
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
         "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),
-        "gpus_used": [1] * n,
+        "gpus_used": [question.n_gpus] * n,
+        "nodes": [question.nodes] * n,
+        "link": of_gpus([rental.team.link.name if rental.team else None for rental in rentals]),
+        "local_batch_size": question.local_batch_sizes * len(devices),
+        "added_ms": (times["iteration_time_ms"] - one_ms).ravel().tolist(),
+        "scaling_efficiency": (one_ms / times["iteration_time_ms"]).ravel().tolist(),
         "priced_on": of_gpus(
             [str(each.retrieved_on) if each and each.retrieved_on else None for each in rented]
         ),
@@ -223,10 +244,11 @@ def _check_times(
         )
 
 
-def _memory_gib(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], sizes: Sequence[int]) -> _Floats:
-    """Peak memory, shape (n_devices, n_batches); it depends on the mode alone."""
+def _memory_gib(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], question: Question) -> _Floats:
+    """Peak memory of each GPU, shape (n_devices, n_batches); several also hold the buckets of their gradients."""
+    sizes, buckets = question.local_batch_sizes, Gradients.of(table).gib if question.n_gpus > 1 else 0.0
     of_mode = {mode: peak_memories_gib(table, sizes, mode) for mode in {mode for _, mode in devices}}
-    return np.array([of_mode[mode] for _, mode in devices])
+    return np.array([of_mode[mode] for _, mode in devices]) + buckets
 
 
 def _epochs(
@@ -248,7 +270,7 @@ def _epochs(
         name: epoch_times_s(times[time], sizes, samples, question.validation_samples, model, mode)
         for name, time in names.items()
     }
-    usd_per_hour = np.array(
+    usd_per_hour = question.nodes * np.array(
         [[np.nan if each is None else hourly_usd(each, question.spot)] for each in rented]
     )
     cost = (seconds["epoch_time_s"] * usd_per_hour / 3600.0).ravel().tolist()

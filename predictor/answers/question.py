@@ -20,6 +20,7 @@ from predictor.catalogue.devices import (
     device_of,
     precisions_of,
 )
+from predictor.catalogue.links import find_link
 from predictor.catalogue.modes import (
     CAPTURES,
     FRAMEWORKS,
@@ -38,7 +39,7 @@ from predictor.checks import (
 )
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
-from predictor.errors import SchemaError, nearest
+from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS
 
@@ -53,9 +54,13 @@ __all__ = [
     "RANKINGS",
     "Plan",
     "Question",
+    "check_share",
     "gpus_of",
 ]
 
+
+MAX_N_GPUS = 1024
+"""Most GPUs of a question: larger teams train otherwise than by one ring."""
 
 RANKINGS = ("cost", "time")
 """Ranking criteria of a comparison: `total_cost_usd` or `total_time_h`."""
@@ -142,6 +147,17 @@ class Question:
     autotune: bool = option(False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING)
     capture: str = option("eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES)
     optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS)
+    n_gpus: int = option(
+        1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,
+        low=1, high=MAX_N_GPUS,
+    )  # fmt: skip
+    nodes: int = option(
+        1, "Machines that these GPUs are spread over evenly.", "whole", _TRAINING, low=1, high=MAX_N_GPUS
+    )
+    link: str | None = option(
+        None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
+        panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
+    )  # fmt: skip
     host: str | None = option(
         None,
         "The machine around the GPU, which enqueues its kernels.",
@@ -178,6 +194,39 @@ class Question:
                 f"validation_samples {self.validation_samples} needs an epoch to follow. "
                 "Pass samples or a data set, too."
             )
+
+    def check_team(self) -> None:
+        """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.
+
+        It is called with the answer, not when the question is made: options that apply to many rows are checked
+        before the rows' own.
+
+        Raises
+        ------
+        SchemaError, OutOfRangeError
+        """
+        if self.n_gpus % self.nodes:
+            raise OutOfRangeError(
+                f"n_gpus {self.n_gpus} cannot be spread evenly over nodes {self.nodes}. Pass a multiple of nodes."
+            )
+        if self.link is not None:
+            find_link(self.link, "gpu" if self.nodes == 1 else "node")
+            if self.n_gpus == 1:
+                raise SchemaError(
+                    f"link {self.link!r} joins several GPUs, and n_gpus is 1. Pass n_gpus, too."
+                )
+        for size in self.batch_sizes:
+            check_share(size, self.n_gpus)
+
+    @property
+    def local_batch_sizes(self) -> list[int]:
+        """Batch sizes of each GPU."""
+        return [size // self.n_gpus for size in self.batch_sizes]
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that each machine needs."""
+        return self.n_gpus // self.nodes
 
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
@@ -256,6 +305,15 @@ class Plan:
     def setup_h(self) -> float:
         """Hours of set-up."""
         return self.setup_minutes / 60.0
+
+
+def check_share(batch_size: int, n_gpus: int) -> None:
+    """Refuse a mini-batch that GPUs cannot share evenly; OutOfRangeError with the nearest that they can."""
+    if batch_size % n_gpus:
+        near = max(1, round(batch_size / n_gpus)) * n_gpus
+        raise OutOfRangeError(
+            f"batch_size {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. Nearest: {near}."
+        )
 
 
 def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:

@@ -35,7 +35,7 @@ def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[An
     precisions = " or ".join(dict.fromkeys(columns["precision"]))
     words = [question.framework, precisions, question.memory_format, question.capture, question.optimizer]
     sentences = [
-        "Covers the training pass (forward, backward, weight update) on one GPU; data loading is excluded.",
+        f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; data loading is excluded.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *([_COPIES] if question.framework in model.fed_frameworks else []),
@@ -45,6 +45,18 @@ def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[An
         _MEMORY[memory_estimate_validated(question.framework)],
     ]
     return " ".join(sentences)
+
+
+def _gpus(question: Question) -> str:
+    """The GPUs, and what a mini-batch of many of them asks for."""
+    if question.n_gpus == 1:
+        return "one GPU"
+    machines = "one machine" if question.nodes == 1 else f"{question.nodes} machines"
+    return (
+        f"{question.n_gpus} GPUs of {machines} that share each mini-batch and add up their gradients (a mini-batch "
+        "larger than before wants a larger learning rate and a warm-up, arXiv:1706.02677; the number of epochs to the "
+        "same accuracy may grow)"
+    )
 
 
 def _epoch(question: Question) -> list[str]:

@@ -29,6 +29,7 @@ OPTIONAL_COLUMNS = (
     "vcpus",
     "memory_gib",
     "disk_gb",
+    "link",
     "network",
     "spot_usd_per_hour",
     "region",
@@ -43,7 +44,8 @@ class Offer:
     """One kind of rented machine at one place; the price is that of the whole machine.
 
     `gpu` is the GPU's canonical name; `gpu_count` counts chips, as the catalogue does (a K80 card is two),
-    and is a fraction where the machine has a share of one. None or "" where the source does not say.
+    and is a fraction where the machine has a share of one. `link`, a name of ``links.csv``, joins several GPUs. None
+    or "" where the source does not say.
     """
 
     provider: str
@@ -54,6 +56,7 @@ class Offer:
     vcpus: float | None = None
     memory_gib: float | None = None
     disk_gb: float | None = None
+    link: str = ""
     network: str = ""
     spot_usd_per_hour: float | None = None
     region: str = ""
@@ -147,11 +150,11 @@ def offers_for(
     return tuple(sorted(fitting, key=lambda offer: hourly_usd(offer, spot)))
 
 
-def cheapest_offers(offers: Iterable[Offer], spot: bool = False) -> dict[str, Offer]:
-    """The cheapest machine for rent today with at least one GPU, by the GPU's canonical name."""
+def cheapest_offers(offers: Iterable[Offer], spot: bool = False, n_gpus: int = 1) -> dict[str, Offer]:
+    """The cheapest machine for rent today with at least `n_gpus` GPUs, by the GPU's canonical name."""
     found: dict[str, Offer] = {}
     for offer in offers:
-        if offer.historic or offer.gpu_count < 1 or (spot and offer.spot_usd_per_hour is None):
+        if offer.historic or offer.gpu_count < n_gpus or (spot and offer.spot_usd_per_hour is None):
             continue
         known = found.get(offer.gpu)
         if known is None or hourly_usd(offer, spot) < hourly_usd(known, spot):
@@ -195,6 +198,7 @@ def _offer(row: Mapping[str, str | None], where: str, dated: bool) -> Offer:
         vcpus=_optional(cell, "vcpus", where),
         memory_gib=_optional(cell, "memory_gib", where),
         disk_gb=_optional(cell, "disk_gb", where),
+        link=cell["link"],
         network=cell["network"],
         spot_usd_per_hour=spot,
         region=cell["region"],

@@ -23,7 +23,7 @@ from predictor.operators.operators import operator_from_row, operators_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.library import DeviceMode
+    from predictor.models.layer_times.times import DeviceMode
 
 __all__ = [
     "LIBRARIES",
@@ -49,6 +49,8 @@ __all__ = [
     "preset_library",
     "problem_and_hardware_scaling",
     "problem_scaling",
+    "same_chip",
+    "same_chip_quick",
     "series_of",
     "target_rows",
     "unseen_cnn",
@@ -386,6 +388,50 @@ def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, large
     return _without_own(features, rows, chosen, _groups(features, family=False))
 
 
+def same_chip(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one GPU with all its measurements; known are other cards of its chip, in the modes measured there."""
+    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips(features)
+    timed = rows[_is_timed(features)[rows]]
+    for name, test, rest in leave_one_out(gpus, timed):
+        elsewhere = operators[(gpus[operators] != name) & (chip_of[operators] == chip_of[test[0]])]
+        test = test[_in_modes_of(features, test, elsewhere)]
+        if test.size:
+            yield Fold(name, np.union1d(rest, operators[gpus[operators] != name]), _NOTHING, test)
+
+
+def same_chip_quick(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN everywhere; known are operators of its GPU and, in the same mode, of other cards of its chip."""
+    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips(features)
+    timed, cnn = rows[_is_timed(features)[rows]], _column(features, "cnn")
+    targets = target_rows(features)
+    for gpu, tested, _ in leave_one_out(gpus, timed):
+        elsewhere = operators[(gpus[operators] != gpu) & (chip_of[operators] == chip_of[tested[0]])]
+        own = operators[gpus[operators] == gpu]
+        tested = tested[
+            _in_modes_of(features, tested, elsewhere) & _in_modes_of(features, tested, own, own=True)
+        ]
+        for name, test, _ in leave_one_out(cnn, tested):
+            others = targets[(gpus[targets] != gpu) & (cnn[targets] != name)]
+            yield Fold(f"{gpu} | {name}", np.union1d(others, operators), _NOTHING, test)
+
+
+def _is_timed(features: pd.DataFrame) -> NDArray[np.bool_]:
+    """Whether a row's GPU time and layers are known, shape (n_rows,)."""
+    if "gpu_time_ms" not in features:
+        raise DataError("no row has gpu_time_ms, which measured layers add up to.")
+    found: NDArray[np.bool_] = (features["gpu_time_ms"].notna() & features["layer_table"].notna()).to_numpy()
+    return found
+
+
+def _in_modes_of(
+    features: pd.DataFrame, rows: Positions, operators: Positions, *, own: bool = False
+) -> NDArray[np.bool_]:
+    """Whether these operators were measured in each row's mode, on any GPU or (`own`) on the row's."""
+    modes = _modes(features)
+    measured = {modes[i] if own else modes[i][1:] for i in operators}
+    return np.array([(modes[i] if own else modes[i][1:]) in measured for i in rows], dtype=bool)
+
+
 def fine_grid(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Know five batch sizes of every long series, geometrically apart, and all operators; predict the others."""
     rows = _rows_in_measured_modes(features, rows)
@@ -423,13 +469,9 @@ def _rows_in_measured_modes(
     features: pd.DataFrame, rows: Positions, operators: Positions | None = None
 ) -> Positions:
     """Rows whose GPU time and layers are known, in a mode in which (these) operators were measured."""
-    if "gpu_time_ms" not in features:
-        raise DataError("no row has gpu_time_ms, which measured layers add up to.")
-    modes = _modes(features)
-    measured = {modes[i] for i in (_layer_rows(features) if operators is None else operators)}
-    known = features["gpu_time_ms"].notna().to_numpy() & features["layer_table"].notna().to_numpy()
-    known &= np.array([mode in measured for mode in modes], dtype=bool)
-    return rows[known[rows]]
+    timed = rows[_is_timed(features)[rows]]
+    known = _layer_rows(features) if operators is None else operators
+    return timed[_in_modes_of(features, timed, known, own=True)]
 
 
 def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Positions) -> NDArray[np.bool_]:

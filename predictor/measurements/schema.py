@@ -33,7 +33,7 @@ __all__ = [
 FORMAT_VERSION = 1
 """Version of the measurement table; a table of another version is refused."""
 
-KINDS = ("proxy", "operator", "target")
+KINDS = ("proxy", "operator", "target", "all_reduce")
 PASSES = ("training", "forward_backward", "forward", "backward_input", "backward_weight")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "adagrad", "adadelta", "rmsprop")
 
@@ -73,7 +73,10 @@ COLUMNS = (
     Column("host", "text", "the machine, cloud instance or CPU that fed the GPU"),
     Column("device_kind", "word", "the kind of device", words=("gpu", "cpu")),
     Column(
-        "kind", "word", "a whole single-convolution CNN, one layer alone, or a CNN as trained", words=KINDS
+        "kind",
+        "word",
+        "a whole single-convolution CNN, one layer alone, a CNN as trained, or a sum over GPUs alone",
+        words=KINDS,
     ),
     Column("cnn", "text", "the CNN's name, with its source where it is not a zoo CNN", required=True),
     Column("image_size", "count", "height of the (square) input image", "pixels", required=True),
@@ -95,6 +98,9 @@ COLUMNS = (
     Column("waits_for_loader", "flag", "an iteration waits for a loader that reads its images"),
     Column("loader_workers", "count", "processes that load images", "processes", least=0),
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
+    Column("bucket_mib", "amount", "several GPUs: gradients that are added up together", "MiB"),
+    Column("bucket_view", "flag", "several GPUs: gradients are views of these buckets"),
+    Column("message_bytes", "count", "all-reduce: bytes on each GPU", "bytes"),
     Column(
         "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True
     ),

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.models.layer_times.law import ClassWeights
+    from predictor.models.layer_times.library import OperatorLibrary
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
     "accuracy_of",
+    "default_features",
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
@@ -73,18 +75,17 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     targets = _of_one_instrument(targets, operators)
     libraries = libraries_of(operators)
     known = known or LayerModels()
-    before = {mode: found for mode in libraries if (found := known.find(mode))}
-    laws_before = {mode: law for mode in libraries if (law := known.nearest_law(mode))}
-    libraries = {
-        mode: before[mode].library.updated(library) if mode in before else library
-        for mode, library in libraries.items()
-    }
+    libraries = {mode: _joined(known.measured_library(mode), library) for mode, library in libraries.items()}
     if not libraries:
         return []
-    estimator = LayerTimes()
     features = feature_table(targets) if len(targets) else None
-    libraries, laws = estimator.learn(libraries, features, laws_before)
-    return [LayerModel(library, _with_noise(laws[mode], operators)) for mode, library in libraries.items()]
+    models = LayerTimes().learn(libraries, features, known)
+    return [replace(model, law=_with_noise(model.law, operators)) for model in models]
+
+
+def _joined(before: OperatorLibrary | None, library: OperatorLibrary) -> OperatorLibrary:
+    """An earlier library of the mode joined with a newer one."""
+    return library if before is None else before.updated(library)
 
 
 def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
@@ -105,9 +106,13 @@ def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.Dat
 
 
 def _trained(frame: pd.DataFrame) -> Any:
-    if "pass" not in frame:
-        return np.ones(len(frame), dtype=bool)
-    return frame["pass"].fillna("training") == "training"
+    """Rows of whole training iterations on one GPU."""
+    trained = np.ones(len(frame), dtype=bool)
+    if "pass" in frame:
+        trained &= (frame["pass"].fillna("training") == "training").to_numpy(dtype=bool)
+    if "n_gpus" in frame:
+        trained &= (frame["n_gpus"].fillna(1) == 1).to_numpy(dtype=bool)
+    return trained
 
 
 _LEAST_ROWS = 10
@@ -132,20 +137,37 @@ def fit_default(
     """
     import pandas as pd
 
-    from predictor.measurements.features import feature_table
-    from predictor.measurements.published import DATA_SETS, FITTED, published_features
+    from predictor.measurements.published import DATA_SETS, FITTED
 
     sources = FITTED if sources is None else sources
-
     own = _own_measurements()
-    others = _of_no_instrument(own)
     if uploaded is not None:
-        more = check_measurements(uploaded, "the table of measurements")
-        own, others = (pd.concat([frame, more], ignore_index=True) for frame in (own, others))
-    parts = [published_features(published, sources), feature_table(_without_layers(others))]
+        uploaded = check_measurements(uploaded, "the table of measurements")
+        own = pd.concat([own, uploaded], ignore_index=True)
     provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
-    model = _fit(pd.concat(parts, ignore_index=True), provenance)
+    model = _fit(default_features(published, sources, uploaded), provenance)
     return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
+
+
+def default_features(
+    published: str | PathLike[str] | None = None,
+    sources: Sequence[str] | None = None,
+    uploaded: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Feature table that the default's law of specifications is fitted on; parameters as of `fit_default`."""
+    import pandas as pd
+
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.published import FITTED, published_features
+
+    others = _of_no_instrument(_own_measurements())
+    if uploaded is not None:
+        others = pd.concat([others, uploaded], ignore_index=True)
+    parts = [
+        published_features(published, FITTED if sources is None else sources),
+        feature_table(_without_layers(others)),
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
@@ -208,7 +230,10 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
 
 
 def _own_measurements() -> pd.DataFrame:
-    """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo."""
+    """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo.
+
+    Files named ``*_held_out_targets`` are a test set: the model is judged on them and not fitted on them.
+    """
     import pandas as pd
 
     from predictor.files import data_root
@@ -216,6 +241,7 @@ def _own_measurements() -> pd.DataFrame:
 
     folder = data_root() / "measurements"
     found = [path for kind in ("targets", "operators") for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
+    found = [path for path in found if not path.name.endswith("_held_out_targets.csv.gz")]
     if not any(path.name.endswith("_targets.csv.gz") for path in found):
         raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")
     return pd.concat([read_measurements(path) for path in found], ignore_index=True)

@@ -56,7 +56,8 @@ class IterationForecast:
     """Times of one iteration of a CNN on one GPU in one mode; arrays of shape (n_batches,), in ms.
 
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
-    GPU time; `class_ms` splits the GPU time by class of kernels or operators. `extrapolates` gives the reasons for
+    GPU time; `class_ms` splits the GPU time by class of kernels or operators, `rung_ms` by what it rests on (measured,
+    carried over, interpolated, extrapolated, specifications) and class. `extrapolates` gives the reasons for
     caution at each batch size.
     """
 
@@ -72,3 +73,4 @@ class IterationForecast:
     extrapolates: tuple[tuple[Reason, ...], ...]
     host: str
     class_ms: dict[str, Array] = field(default_factory=dict)
+    rung_ms: dict[str, dict[str, Array]] = field(default_factory=dict)

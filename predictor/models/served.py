@@ -242,8 +242,9 @@ class Model:
         found = self.layers.find(library_mode(gpu, mode))
         if found is None and (method == "layer-times" or is_cpu(gpu.name)):
             raise OutOfRangeError(
-                f"no operator was measured on {gpu.name} with {mode.framework}, {mode.precision}, {mode.memory_format}"
-                f"{', autotune' if mode.autotune else ''}; measured: {', '.join(self.layers.modes()) or 'nothing'}. "
+                f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
+                f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "
+                f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
                 "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
             )
         return found

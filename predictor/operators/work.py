@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import LAUNCH_MS, Rates, find_gpu, is_cpu, rates_of
+from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is_cpu, rates_of
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
@@ -318,10 +318,17 @@ def device_sm_count(gpu: str) -> int | None:
     return None if is_cpu(gpu) else find_gpu(gpu).sm_count
 
 
+@lru_cache(maxsize=256)
 def device_cache_bytes(gpu: str) -> float | None:
-    """L2 cache of a GPU of the catalogue, in bytes; None for a CPU, or if unknown."""
-    size = None if is_cpu(gpu) else find_gpu(gpu).l2_mib
-    return None if size is None else size * 2**20
+    """L2 cache of the chip, in bytes: the largest of its cards; None for a CPU, or if unknown.
+
+    Cards of one chip share the weights of operator sizes, so that they share the unit of these sizes, too.
+    """
+    if is_cpu(gpu):
+        return None
+    chip = find_gpu(gpu).chip
+    sizes = [each.l2_mib for each in all_gpus() if each.chip == chip and each.l2_mib is not None]
+    return max(sizes) * 2**20 if sizes else None
 
 
 def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:

@@ -33,7 +33,13 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
     assert lacking == {
         "predictions": set(),
         "comparisons": set(),
-        "explanations": {"validation_samples", "spot"},  # which change no explanation
+        "explanations": {
+            "validation_samples",
+            "spot",
+            "n_gpus",
+            "nodes",
+            "link",
+        },  # of one GPU, without epochs
     }
 
 

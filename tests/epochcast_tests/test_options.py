@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import epochcast as face
+from epochcast.api import NOT_EXPLAINED
 from epochcast.client import Client
 from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
@@ -25,6 +26,9 @@ EXAMPLES = {
     "autotune": True,
     "capture": "graph",
     "optimizer": "adam",
+    "n_gpus": 4,
+    "nodes": 2,
+    "link": "infiniband_100g",
     "host": "p3.2xlarge",
     "offers": "prices.csv",
     "spot": True,
@@ -67,8 +71,10 @@ def words(name):
 
 
 def needs(name):
-    """What must be given besides: an epoch, where it follows."""
-    return {} if name in ("samples", "data_set") else {"samples": 1000}
+    """What must be given besides: an epoch, where it follows, and GPUs or machines to join."""
+    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes")}.get(name, ())
+    epoch = {} if name in ("samples", "data_set") else {"samples": 1000}
+    return epoch | {each: EXAMPLES[each] for each in besides}
 
 
 def with_needs(name):
@@ -107,7 +113,7 @@ def test_every_option_reaches_the_core_from_the_command_line(epochcast, asked):
     lost = []
     for command, options in (("predict", OF_QUESTION), ("compare", KNOWN), ("explain", OF_QUESTION)):
         for name in options:
-            if command == "explain" and name in ("offers", "spot", "validation_samples"):
+            if command == "explain" and name in NOT_EXPLAINED:
                 continue
             asked.clear()
             run = epochcast(command, "resnet18", "-g", "T4", "-b", "16", *with_needs(name))

@@ -1,26 +1,30 @@
-"""`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the same GPU."""
+"""`layer-times`: an iteration as the weighted sum of its operators, measured one by one on the GPU or its chip."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import device_of, is_cpu
+from predictor.catalogue.devices import device_of
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.schema import is_set
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
 from predictor.models.forecast import Anchor
+from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
-from predictor.models.layer_times.law import ClassWeights, OperatorTotals, layer_sums
-from predictor.models.layer_times.library import OPERATOR_KEYS, DeviceMode, OperatorLibrary
-from predictor.models.residuals import kriged, layer_variances
-from predictor.models.roofline.terms import join_host
+from predictor.models.layer_times.ladder import with_bases
+from predictor.models.layer_times.law import layer_sums
+from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
+from predictor.models.layer_times.served import forecast_by_layers
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operator_from_row
 from predictor.operators.work import operator_class
 
@@ -38,7 +42,10 @@ _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
 class LayerTimes(FeatureTablePredictor):
-    """Class sums of operators' times x non-negative weights, joined with the host's time.
+    """Sums of operators' times x class weights, joined with the host's time.
+
+    An operator's time is measured on the GPU in the mode, or interpolated from such, or carried over from another card
+    of the chip or from a like mode.
 
     Parameters
     ----------
@@ -55,8 +62,8 @@ class LayerTimes(FeatureTablePredictor):
 
     Attributes
     ----------
-    libraries_ : dict of DeviceMode -> OperatorLibrary
-    laws_ : dict of DeviceMode -> ClassWeights
+    models_ : LayerModels
+        Operator library and weights of every GPU and mode with operator rows.
 
     Notes
     -----
@@ -100,27 +107,32 @@ class LayerTimes(FeatureTablePredictor):
                 "LayerTimes needs single layers (rows of kind operator), got none. "
                 "Measure them with `epochcast profile --preset quick`."
             )
-        self.libraries_, self.laws_ = self.learn(libraries, frame, {})
+        self.models_ = LayerModels().with_more(self.learn(libraries, frame, LayerModels()))
         return self
 
     def learn(
-        self,
-        libraries: Mapping[DeviceMode, OperatorLibrary],
-        frame: pd.DataFrame | None,
-        known: Mapping[DeviceMode, ClassWeights],
-    ) -> tuple[dict[DeviceMode, OperatorLibrary], dict[DeviceMode, ClassWeights]]:
-        """Grow trees for libraries, and fit their weights on whole CNNs; `known` weights are priors."""
+        self, libraries: Mapping[DeviceMode, OperatorLibrary], frame: pd.DataFrame | None, known: LayerModels
+    ) -> list[LayerModel]:
+        """Layer models of libraries: their bases or trees, and weights fitted on whole CNNs.
+
+        Parameters
+        ----------
+        libraries : mapping of DeviceMode to OperatorLibrary
+        frame : DataFrame, optional
+            Feature table of the whole CNNs.
+        known : LayerModels
+            Earlier models: bases for these libraries, and their priors.
+        """
+        based = with_bases(libraries, known.measured_library, self._grown)
         rows: dict[DeviceMode, LayerRows] = {}
         if frame is not None:
             rows = {mode: self._rows_of(frame, mode, library.host) for mode, library in libraries.items()}
-        grown = {
-            mode: with_forests(library, self.random_state) if self.trees else library
-            for mode, library in libraries.items()
-        }
-        return grown, fit_laws(grown, rows, known, self.pull, calibrate=self.calibrate)
+        priors = {mode: law for mode in libraries if (law := known.nearest_law(mode)) is not None}
+        laws = fit_laws(based, rows, priors, self.pull, calibrate=self.calibrate)
+        return [LayerModel(based[mode], laws[mode]) for mode in libraries]
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
-        """Time in ms, shape (n_rows,); a row of kind operator gets its own time from the library.
+        """Time in ms, shape (n_rows,); a row of kind operator gets its own time.
 
         `anchors` are rows of the same CNNs and their times in ms; they correct predictions at and near their batch
         sizes, on the same GPU in the same mode.
@@ -128,30 +140,34 @@ class LayerTimes(FeatureTablePredictor):
         Raises
         ------
         OutOfRangeError
-            If no operator was measured on a row's GPU in its mode, or a CNN has no layer table.
+            If no operator was measured in a row's mode, on its GPU or another card of its chip, or a CNN has no layer
+            table.
         """
-        return self._corrected(X, anchors)[0]
+        return self._forecasts(X, anchors)[0]
 
     def predict_interval(
         self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = 0.9
     ) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, width = self._corrected(X, anchors)
+        middle, width = self._forecasts(X, anchors)
         width = width * NormalDist().inv_cdf(0.5 + coverage / 2) / _Z
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
-        """Weights by ``gpu|framework|precision|memory format|autotune: class``."""
-        self._check_fitted("laws_")
+        """Weights by ``gpu framework precision memory format: class``."""
+        self._check_fitted("models_")
         return {
-            f"{'|'.join(map(str, mode))}: {name}": float(value)
-            for mode, law in self.laws_.items()
+            f"{mode}: {name}": float(value)
+            for mode, model in self.models_.given.items()
             for name, value in {
-                **law.weights,
-                "operator_ms": law.operator_ms,
-                "host_weight": law.host_weight,
+                **model.law.weights,
+                "operator_ms": model.law.operator_ms,
+                "host_weight": model.law.host_weight,
             }.items()
         }
+
+    def _grown(self, library: OperatorLibrary) -> OperatorLibrary:
+        return with_forests(library, self.random_state) if self.trees else library
 
     def _rows_of(self, frame: pd.DataFrame, mode: DeviceMode, host: str | None) -> LayerRows:
         """Whole CNNs of one mode with layer tables; host times of machines other than the library's become NaN."""
@@ -166,66 +182,70 @@ class LayerTimes(FeatureTablePredictor):
         tables = list(chosen["layer_table"])
         return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
 
-    def _corrected(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
-        self._check_fitted("laws_")
+    def _forecasts(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
+        """Times and 90 % half widths of ln time of all rows, each of shape (n_rows,)."""
+        self._check_fitted("models_")
         frame = self._checked(X, _COLUMNS)
-        middle, width = self._predicted(frame)
-        if anchors is None or not len(anchors[0]):
-            return middle, width
-        known, asked = _series_of(anchors[0]), _series_of(frame)
-        times = times_of(anchors[1], len(anchors[0]), self.answers)
-        for series in sorted(set(known) & set(asked), key=str):
-            there = np.array([i for i, each in enumerate(known) if each == series])
-            here = np.array([i for i, each in enumerate(asked) if each == series])
-            own = anchors[0].iloc[there]
-            residual = np.log(times[there] / self._predicted(own)[0])
-            deviation, rough = float(np.mean(width[here])) / _Z, self._known(series[0])[1].roughness
-            mean, left = _between(own, frame.iloc[here], residual, deviation, rough)
-            middle[here] *= np.exp(mean)
-            width[here] = _Z * np.sqrt(left)
-        return middle, width
-
-    def _predicted(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         times, width = np.empty(len(frame)), np.empty(len(frame))
-        records: list[dict[Any, Any]] = frame.to_dict("records")
-        groups: dict[tuple[DeviceMode, object], list[int]] = {}
-        for i, (mode, row, single) in enumerate(
-            zip(modes_of(frame), records, _is_operator(frame), strict=True)
-        ):
-            groups.setdefault((mode, operator_from_row(row) if single else _table_of(row)), []).append(i)
-        for (mode, what), places in groups.items():
-            library, law = self._known(mode)
-            batches = np.array([float(records[i]["batch_size"]) for i in places])
-            if not hasattr(what, "layers"):
-                times[places] = library.times([what], batches).gpu_ms[0]  # type: ignore[list-item]
-                width[places] = law.spread
+        given = self._anchors_by_series(anchors)
+        batches = frame["batch_size"].to_numpy(dtype=float)
+        for series, places in self._series_of(frame).items():
+            model = self._model(series.mode)
+            if isinstance(series.what, Operator):
+                times[places] = model.library.times([series.what], batches[places]).gpu_ms[0]
+                width[places] = model.law.spread
                 continue
-            sums = layer_sums(library, what, batches)  # type: ignore[arg-type]
-            times[places], width[places] = self._joined(law, sums, records[places[0]]), law.half_width(sums)
+            sums = layer_sums(model.library, series.what, batches[places])
+            gpu, mode = device_of(series.mode.gpu), series.question()
+            found = forecast_by_layers(
+                model, series.what, gpu, mode, batches[places], sums, given.get(series, ())
+            )
+            times[places] = found.iteration_time_ms
+            width[places] = np.log(found.high_ms / found.iteration_time_ms)
         return times, width
 
-    def _joined(self, law: ClassWeights, sums: OperatorTotals, row: Mapping[Any, Any]) -> Floats:
-        busy = law.gpu_ms(sums)
-        captured = row.get("capture") in ("graph", "static_graph")
-        if self.answers == "gpu_time_ms" or captured or is_cpu(str(row["gpu"])):
-            return busy
-        host = law.host_ms(sums)
-        if not np.isfinite(host):
-            raise OutOfRangeError(
-                f"the host's time to launch the operators of {row['gpu']} was not measured, so the time of an "
-                "eager iteration is unknown. Measure host_time_ms, or predict gpu_time_ms or capture graph."
-            )
-        return join_host(busy, np.full(busy.size, host))
+    def _anchors_by_series(self, anchors: Anchors | None) -> dict[_Series, list[Anchor]]:
+        if anchors is None or not len(anchors[0]):
+            return {}
+        frame, times = anchors[0], times_of(anchors[1], len(anchors[0]), self.answers)
+        sizes = frame["batch_size"].to_numpy()
+        return {
+            series: [Anchor(series.mode.gpu, int(sizes[i]), float(times[i])) for i in places]
+            for series, places in self._series_of(frame).items()
+        }
 
-    def _known(self, mode: DeviceMode) -> tuple[OperatorLibrary, ClassWeights]:
-        if mode not in self.libraries_:
-            known = "; ".join(", ".join(map(str, each)) for each in self.libraries_)
+    def _series_of(self, frame: pd.DataFrame) -> dict[_Series, list[int]]:
+        """Positions of the rows of each series; of GPU times, all are as of a captured graph."""
+        found: dict[_Series, list[int]] = {}
+        captures = frame["capture"].tolist() if "capture" in frame else [None] * len(frame)
+        records: list[dict[Any, Any]] = frame.to_dict("records")
+        for i, (mode, single) in enumerate(zip(modes_of(frame), _is_operator(frame), strict=True)):
+            what = operator_from_row(records[i]) if single else _table_of(records[i])
+            graph = self.answers == "gpu_time_ms" or captures[i] in ("graph", "static_graph")
+            found.setdefault(_Series(mode, what, graph), []).append(i)
+        return found
+
+    def _model(self, mode: DeviceMode) -> LayerModel:
+        model = self.models_.find(mode)
+        if model is None:
+            known = "; ".join(str(each) for each in self.models_.given)
             raise OutOfRangeError(
-                f"no operator was measured on {mode.gpu} with {mode.framework}, {mode.precision}, "
-                f"{mode.memory_format}, autotune {mode.autotune}; measured: {known}. "
+                f"no operator was measured on {mode}, nor on another card of its chip; measured: {known}. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        return self.libraries_[mode], self.laws_[mode]
+        return model
+
+
+class _Series(NamedTuple):
+    """Rows that differ in batch size alone."""
+
+    mode: DeviceMode
+    what: Operator | LayerTable
+    graph: bool
+
+    def question(self) -> Mode:
+        """The mode to ask for."""
+        return Mode(*self.mode[1:], capture="graph" if self.graph else "eager")
 
 
 def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
@@ -286,23 +306,6 @@ def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
     return [made[row] for row in rows]
 
 
-def _series_of(frame: pd.DataFrame) -> list[tuple[DeviceMode, object, object, object]]:
-    """Series of every row: mode, CNN, image size and capture. Anchors correct their own series alone."""
-    captures = frame["capture"].astype(str) if "capture" in frame else [""] * len(frame)
-    return list(zip(modes_of(frame), frame["cnn"], frame["image_size"], captures, strict=True))
-
-
-def _between(
-    known: pd.DataFrame, asked: pd.DataFrame, residual: Floats, deviation: float, roughness: float
-) -> tuple[Floats, Floats]:
-    """Mean and variance of ln(truth / prediction) at the batch sizes of one series, given its anchors."""
-    gpu = device_of(str(known["gpu"].iloc[0]))
-    anchors = [Anchor(gpu.name, int(size), 1.0) for size in known["batch_size"]]
-    variances = layer_variances(deviation**2, roughness)
-    batches = asked["batch_size"].to_numpy(dtype=float)
-    return kriged(asked["layer_table"].iloc[0], gpu, batches, anchors, residual, variances)
-
-
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:
     if "kind" not in frame:
         return np.zeros(len(frame), dtype=bool)
@@ -316,10 +319,11 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
     return np.asarray(pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=float), dtype=float)
 
 
-def _table_of(row: Mapping[Any, Any]) -> object:
+def _table_of(row: Mapping[Any, Any]) -> LayerTable:
     if row["layer_table"] is None or row["layer_table"] != row["layer_table"]:
         raise OutOfRangeError(
             f"{row['cnn']} at image size {row['image_size']} has no layer table, so its operators are unknown. "
             "Give its layers as a CSV file, or leave the row out."
         )
-    return row["layer_table"]
+    table: LayerTable = row["layer_table"]
+    return table

@@ -11,25 +11,28 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
+from predictor.models.layer_times.ladder import cards_of_the_chip
 from predictor.models.layer_times.law import ClassWeights
-from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
+from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator
 
-__all__ = ["LayerModel", "LayerModels", "library_mode"]
+__all__ = ["LayerModel", "LayerModels", "library_mode", "most_similar"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
 _STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
@@ -38,18 +41,29 @@ _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerModel:
-    """One operator library with its fitted weights."""
+    """Operator times of one GPU and mode, measured there or carried over to it, with their fitted weights."""
 
-    library: OperatorLibrary
+    library: OperatorLibrary | CarriedOver
     law: ClassWeights
 
     def save(self, folder: Path) -> Path:
-        """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one."""
-        expected = self.library.expected
+        """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one.
+
+        Raises
+        ------
+        SchemaError
+            If no operator was measured there: what is carried over is computed when it is asked for.
+        """
+        if not isinstance(self.library, OperatorLibrary):
+            raise SchemaError(
+                f"no operator was measured on {self.library.mode}, so there is nothing to write."
+            )
+        expected, base = self.library.expected, self.library.base
         written = {
             "format_version": FORMAT_VERSION,
             "mode": self.library.mode._asdict(),
             "host": self.library.host,
+            "base": None if base is None else base.source.mode._asdict(),
             "law": self.law.as_json(),
             "batch_sizes": self.library.batch_sizes.tolist(),
             "operators": _columns(self.library.operators),
@@ -81,7 +95,7 @@ class LayerModel:
                     f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                     "Refit it with `epochcast fit`."
                 )
-            return _from_json(found)
+            return _from_json(found, path.parent)
         except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"{path} is a damaged operator library ({error!r}). Refit it with `epochcast fit`."
@@ -101,13 +115,30 @@ class LayerModels:
         return cls(_folder_of(model_file))
 
     def find(self, mode: DeviceMode) -> LayerModel | None:
-        """The layer model of this GPU and mode; None if its operators were not measured."""
+        """The layer model of this GPU and mode: measured, or else carried over from another card of its chip."""
+        found = self.measured(mode)
+        if found is not None:
+            return found
+        sources = [self.measured(other) for other in cards_of_the_chip(mode)]
+        source = max(filter(None, sources), key=lambda each: _likeness(each.library, mode), default=None)
+        if source is None:
+            return None
+        return LayerModel(CarriedOver(source.library, mode), source.law.borrowed(str(source.library.mode)))
+
+    def measured(self, mode: DeviceMode) -> LayerModel | None:
+        """The layer model of this GPU and mode; None if none of its operators was measured."""
         if mode in self.given:
             return self.given[mode]
-        path = self.folder / _file_name(mode) if self.folder is not None else None
-        if path is None or not path.is_file():
+        if self.folder is None or _file_name(mode) not in _names_in(
+            str(self.folder), _modified_ns(self.folder)
+        ):
             return None
-        return _load(str(path), path.stat().st_mtime_ns)
+        return _load(self.folder / _file_name(mode))
+
+    def measured_library(self, mode: DeviceMode) -> OperatorLibrary | None:
+        """The operators measured on this GPU in this mode; None where there are none."""
+        found = self.measured(mode)
+        return found.library if found is not None and isinstance(found.library, OperatorLibrary) else None
 
     def nearest_law(self, mode: DeviceMode) -> ClassWeights | None:
         """The weights of this mode, else those of the most similar mode; None if there is none.
@@ -116,16 +147,13 @@ class LayerModels:
         than the GPU how an operator in a CNN differs from one alone: on an H200, weights of another precision and
         memory format predicted whole CNNs better than weights of 1.
         """
-        found = self.find(mode)
+        found = self.measured(mode)
         if found is not None:
             return found.law
-        filed = (_load(str(path), path.stat().st_mtime_ns) for path in self._files())
-        models = [*self.given.values(), *filed]
-        alike = [model for model in models if _alike(model.library.mode, mode) and model.law.weights]
-        if not alike:
-            return None
-        model = max(alike, key=lambda each: sum(a == b for a, b in zip(each.library.mode, mode, strict=True)))
-        return model.law.borrowed(" ".join(model.library.mode[:4]))
+        models = [*self.given.values(), *map(_load, self._files())]
+        laws = {model.library.mode: model.law for model in models if model.law.weights}
+        lender = most_similar(mode, laws)
+        return None if lender is None else laws[lender].borrowed(str(lender))
 
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
         """These layer models with `models` added, which take precedence."""
@@ -163,8 +191,19 @@ def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
     return DeviceMode(gpu.name, mode.framework, mode.precision, mode.memory_format, mode.autotune)
 
 
-def _alike(one: DeviceMode, other: DeviceMode) -> bool:
-    return one.framework == other.framework and is_cpu(one.gpu) == is_cpu(other.gpu)
+def most_similar(mode: DeviceMode, others: Iterable[DeviceMode]) -> DeviceMode | None:
+    """The mode of the same framework that shares most fields, chip included; GPUs and CPUs never mix; None without."""
+
+    def shared(other: DeviceMode) -> int:
+        chip = not is_cpu(mode.gpu) and find_gpu(other.gpu).chip == find_gpu(mode.gpu).chip
+        return chip + sum(a == b for a, b in zip(other, mode, strict=True))
+
+    alike = [
+        other
+        for other in others
+        if other.framework == mode.framework and is_cpu(other.gpu) == is_cpu(mode.gpu)
+    ]
+    return max(alike, key=shared, default=None)
 
 
 def _folder_of(model_file: Path) -> Path:
@@ -176,8 +215,26 @@ def _file_name(mode: DeviceMode) -> str:
     return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
 
 
+def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple[bool, int]:
+    """Whether the cards compute alike, then the number of measured times."""
+    return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
+
+
+def _modified_ns(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
 @lru_cache(maxsize=32)
-def _load(path: str, _modified_ns: int) -> LayerModel:
+def _names_in(folder: str, _modified_ns: int) -> frozenset[str]:
+    return frozenset(path.name for path in Path(folder).glob("*.json.gz"))
+
+
+def _load(path: Path) -> LayerModel:
+    return _loaded(str(path), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=32)
+def _loaded(path: str, _modified_ns: int) -> LayerModel:
     return LayerModel.load(Path(path))
 
 
@@ -186,7 +243,7 @@ def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     return {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
 
 
-def _from_json(found: Mapping[str, Any]) -> LayerModel:
+def _from_json(found: Mapping[str, Any], folder: Path) -> LayerModel:
     columns = [found["operators"][entry.name] for entry in _STORED]
     _check_columns(columns)
     operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
@@ -205,6 +262,9 @@ def _from_json(found: Mapping[str, Any]) -> LayerModel:
         expected = np.array(expected, dtype=float).reshape(log_ms.shape)
     mode = DeviceMode(**found["mode"])
     library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
+    if found["base"] is not None:
+        source = _load(folder / _file_name(DeviceMode(**found["base"]))).library
+        library = replace(library, base=CarriedOver(source, mode))
     return LayerModel(library, ClassWeights.from_json(found["law"]))
 
 

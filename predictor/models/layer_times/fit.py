@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.layer_times.files import most_similar
 from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
 from predictor.models.layer_times.law import (
     CLASSES,
@@ -25,7 +26,8 @@ from predictor.models.layer_times.law import (
     counted_operators,
     layer_sums,
 )
-from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator
 from predictor.operators.work import device_rates, device_sm_count, roofline_ms
 
@@ -99,19 +101,32 @@ def fit_laws(
 ) -> dict[DeviceMode, ClassWeights]:
     """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
 
-    A mode without targets gets its prior.
+    A mode without targets gets the law in `known`, else that of its library's base or of the most similar mode here.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
+    designs = {mode: design for mode, design in designs.items() if design.gpu_ms.size}
     together = _fitted(_joined(list(designs.values())), ClassWeights(), pull) if designs else ClassWeights()
     laws: dict[DeviceMode, ClassWeights] = {}
-    for mode, library in libraries.items():
+    for mode, design in designs.items():
         prior = known.get(mode, together)
-        if mode not in designs or not designs[mode].gpu_ms.size:
-            laws[mode] = prior
-            continue
-        law = _fitted(designs[mode], prior, pull)
-        laws[mode] = _calibrated(law, designs[mode], library, rows[mode], prior, pull) if calibrate else law
+        law = _fitted(design, prior, pull)
+        laws[mode] = _calibrated(law, design, libraries[mode], rows[mode], prior, pull) if calibrate else law
+    fitted = dict(laws)
+    for mode in libraries.keys() - designs.keys():
+        lender = _lender(mode, libraries[mode], fitted)
+        laws[mode] = (
+            known[mode] if mode in known else fitted[lender].borrowed(str(lender)) if lender else together
+        )
     return laws
+
+
+def _lender(
+    mode: DeviceMode, library: OperatorLibrary, fitted: Mapping[DeviceMode, ClassWeights]
+) -> DeviceMode | None:
+    """The fitted mode whose weights a mode without targets borrows: its base's, else the most similar one's."""
+    if library.base is not None and library.base.source.mode in fitted:
+        return library.base.source.mode
+    return most_similar(mode, fitted)
 
 
 def _design(library: OperatorLibrary, rows: LayerRows) -> _Design:
@@ -259,7 +274,7 @@ def _calibrated(
     for name in names:
         left = _fitted(design.rows(design.cnn != name), prior, pull)
         own = {each for each, cnn in owner.items() if cnn == name}
-        lesser = library if own.isdisjoint(library.operators) else library.without(own)
+        lesser = library if own.isdisjoint(library.operators) else library.without(list(own))
         for table, at in known.groups():
             if table.cnn != name:
                 continue
@@ -356,7 +371,7 @@ _lock = Lock()
 
 
 def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
-    """The library with a forest for convolutions and one for all other operators, each if it has 60 or more.
+    """The library with a forest for convolutions and one for all other operators, each if it has 60 or more; no base.
 
     Parameters
     ----------
@@ -369,7 +384,7 @@ def with_forests(library: OperatorLibrary, seed: int = 0) -> OperatorLibrary:
         if key in _cache:
             _cache.move_to_end(key)
             return _cache[key]
-    grown = _with_forests(library, seed)
+    grown = _with_forests(replace(library, base=None), seed)
     with _lock:
         _cache[key] = grown
         while len(_cache) > _CACHED:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Reason
-from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, OperatorLibrary
+from predictor.models.layer_times.times import (
+    BEYOND,
+    CARRIED,
+    FARAWAY,
+    NEAR,
+    RUNG_OF,
+    UNKNOWN,
+    OperatorSource,
+)
 from predictor.operator_types import OPERATOR_CLASSES
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import (
@@ -52,9 +60,10 @@ class OperatorTotals:
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their
-    number. `shares` maps `NEAR`, `BEYOND`, `FARAWAY` and `UNKNOWN` to the share of the time, (n_batches,), of operators
-    with that support; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and
-    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
+    number. `shares` maps every support but `MEASURED` to the share of the time, (n_batches,), of operators that have
+    it; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the
+    parts of `host_ms` and `n_operators` that sum gradients in the backward pass. `support_ms`, of shape (supports,
+    len(CLASSES), n_batches), splits the time of each class by support.
     """
 
     sized_ms: Array
@@ -64,6 +73,17 @@ class OperatorTotals:
     named: dict[int, tuple[str, ...]]
     gradient_host_ms: float = 0.0
     n_gradients: float = 0.0
+    support_ms: Array | None = None
+
+    def rung_shares(self) -> dict[str, Array]:
+        """Share of each class's time on each rung, (len(CLASSES), n_batches); 0 for a class without operators."""
+        if self.support_ms is None:
+            return {}
+        total = np.maximum(self.support_ms.sum(axis=0), np.finfo(float).tiny)
+        found = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
+        for kind, rung in RUNG_OF.items():
+            found[rung] += self.support_ms[kind] / total
+        return {rung: share for rung, share in found.items() if share.any()}
 
     @property
     def class_ms(self) -> Array:
@@ -79,7 +99,10 @@ class OperatorTotals:
 
     def unmeasured(self) -> Array:
         """Share of the time, (n_batches,), in interpolated or extrapolated operators."""
-        return sum(self.shares.values(), np.zeros(self.sized_ms.shape[2]))
+        return sum(
+            (share for kind, share in self.shares.items() if kind != CARRIED),
+            np.zeros(self.sized_ms.shape[2]),
+        )
 
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
@@ -146,6 +169,14 @@ class ClassWeights:
         split = zip(CLASSES, self._weighted(sums), strict=True)
         return {name: ms for name, ms in split if ms.any()}
 
+    def rung_ms(self, sums: OperatorTotals) -> dict[str, dict[str, Array]]:
+        """GPU time by rung and operator class; rungs and classes without time are left out."""
+        weighted = self._weighted(sums)
+        return {
+            rung: {name: ms for name, ms in zip(CLASSES, weighted * share, strict=True) if ms.any()}
+            for rung, share in sums.rung_shares().items()
+        }
+
     def host_ms(self, sums: OperatorTotals) -> float:
         """Host time to enqueue one iteration, in ms; NaN if the library has no host times."""
         own_ms, apart_ms, n = sums.host_parts(apart=self.gradients_apart)
@@ -193,7 +224,7 @@ class ClassWeights:
         return law
 
 
-def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
+def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -> OperatorTotals:
     """Add up a CNN's operators by class.
 
     Raises
@@ -208,15 +239,14 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
     sized = np.zeros((len(CLASSES), weighted.shape[1], len(SIZES)))
     np.add.at(sized, class_of, weighted[:, :, None] * _size_shares(library, operators, batch_sizes))
     total = weighted.sum(axis=0)
+    support = np.zeros((len(RUNG_OF), len(CLASSES), weighted.shape[1]))
+    np.add.at(support, (times.sureness, class_of[:, None], np.arange(weighted.shape[1])), weighted)
     gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
     return OperatorTotals(
         sized.transpose(0, 2, 1),
         float(counts @ times.host_ms),
         float(counts.sum()),
-        {
-            kind: np.where(times.sureness == kind, weighted, 0.0).sum(axis=0) / total
-            for kind in (NEAR, *_UNSURE)
-        },
+        {kind: support[kind].sum(axis=0) / total for kind in (CARRIED, NEAR, *_UNSURE)},
         {
             kind: _named(
                 kind, [operators[int(i)] for i in np.flatnonzero((times.sureness == kind).any(axis=1))]
@@ -225,10 +255,11 @@ def layer_sums(library: OperatorLibrary, table: LayerTable, batch_sizes: Array) 
         },
         float(counts[gradients] @ times.host_ms[gradients]),
         float(counts[gradients].sum()),
+        support,
     )
 
 
-def _size_shares(library: OperatorLibrary, operators: Sequence[Operator], batch_sizes: Array) -> Array:
+def _size_shares(library: OperatorSource, operators: Sequence[Operator], batch_sizes: Array) -> Array:
     """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
     cache, rates = (
         device_cache_bytes(library.mode.gpu),

@@ -1,7 +1,8 @@
 """The operator library: operators measured on one GPU in one mode, and times of others interpolated from them.
 
-A measured operator's time is used unchanged; for others time / roofline is interpolated, which varies a hundred times
-less than time. Values that follow from a library's operators alone are computed once and cached.
+A measured operator's time is used unchanged; for others time / base is interpolated, which varies a hundred times
+less than time. The base is the roofline, or times carried over from another card or mode, which vary less again.
+Values that follow from a library's operators alone are computed once and cached.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,26 +28,22 @@ from predictor.models.layer_times.interpolation import (
     needed,
     neighbourhoods,
 )
+from predictor.models.layer_times.times import (
+    BEYOND,
+    FARAWAY,
+    MEASURED,
+    NEAR,
+    UNKNOWN,
+    DeviceMode,
+    OperatorTimes,
+)
+from predictor.models.layer_times.transfer import CarriedOver
 from predictor.operators.operators import Operator, is_view, operator_from_row
 from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
 
-__all__ = [
-    "BEYOND",
-    "FARAWAY",
-    "MEASURED",
-    "NEAR",
-    "OPERATOR_KEYS",
-    "UNKNOWN",
-    "DeviceMode",
-    "OperatorLibrary",
-    "OperatorTimes",
-]
+__all__ = ["OPERATOR_KEYS", "OperatorLibrary"]
 
 Array = NDArray[np.float64]
-
-MEASURED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(5)
-"""Support of a time: measured (at this batch size or interpolated between two), interpolated from near shapes,
-extrapolated beyond the measured batch sizes, extrapolated from far shapes, of a type that was never measured."""
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
@@ -66,38 +63,16 @@ OPERATOR_KEYS = (
 """Columns that distinguish operators; `cnn` holds the operator's name, which has its shape."""
 
 
-class DeviceMode(NamedTuple):
-    """GPU and mode of a library; without `capture`, since an operator's own time does not depend on it."""
-
-    gpu: str
-    framework: str = "pytorch"
-    precision: str = "fp32"
-    memory_format: str = "nchw"
-    autotune: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class OperatorTimes:
-    """Times of operators over batch sizes, in ms.
-
-    `gpu_ms` has shape (n_operators, n_batches), `host_ms` (n_operators,), NaN where the library has no host times;
-    `sureness` (n_operators, n_batches) holds `MEASURED`, `NEAR`, `BEYOND`, `FARAWAY` or `UNKNOWN`.
-    """
-
-    gpu_ms: Array
-    host_ms: Array
-    sureness: NDArray[np.int8]
-
-
 @dataclass(frozen=True, eq=False)
 class OperatorLibrary:
     """Measured operators of one mode.
 
     `log_ms` has shape (n_operators, n_batches): ln of milliseconds at each of `batch_sizes` (ascending), NaN where
     not measured, never a whole row; `host_ms` (n_operators,) is the host time to launch it, NaN if unknown.
-    `forests` predict ln(time / roofline) from an operator's features; `expected`, shaped like `log_ms`, holds the
+    `forests` predict ln(time / base) from an operator's features; `expected`, shaped like `log_ms`, holds the
     predictions of trees grown without the operator (out of fold), `hidden` those of operators taken out of the library.
-    `host` is the machine of all measurements; None if unknown or several.
+    `host` is the machine of all measurements; None if unknown or several. `base` gives the times that measurements are
+    compared with; None: the roofline.
     """
 
     mode: DeviceMode
@@ -109,6 +84,7 @@ class OperatorLibrary:
     forests: Mapping[str, Forest] = field(default_factory=dict)
     expected: Array | None = None
     hidden: Mapping[Operator, Array] = field(default_factory=dict)
+    base: CarriedOver | None = None
 
     @classmethod
     def of_rows(cls, mode: DeviceMode, rows: Iterable[Mapping[Any, Any]]) -> OperatorLibrary:
@@ -168,8 +144,19 @@ class OperatorLibrary:
     def __len__(self) -> int:
         return len(self.operators)
 
-    def without(self, operators: Iterable[Operator]) -> OperatorLibrary:
-        """The library without the measurements of these operators."""
+    @property
+    def n_measured(self) -> int:
+        """Number of measured times: operators x batch sizes."""
+        return int(np.isfinite(self.log_ms).sum())
+
+    @property
+    def origin(self) -> str:
+        """What the times rest on, for answers."""
+        others = "" if self.base is None else f", the others carried over from {self.base.source.mode}"
+        return f"{len(self)} operators measured on it{others}"
+
+    def without(self, operators: Sequence[Operator]) -> OperatorLibrary:
+        """The library, and its base, without the measurements of these operators."""
         kept = np.ones(len(self), dtype=bool)
         kept[[self._place[each] for each in operators if each in self._place]] = False
         hidden = dict(self.hidden)
@@ -183,6 +170,7 @@ class OperatorLibrary:
             host_ms=self.host_ms[kept],
             expected=None if self.expected is None else self.expected[kept],
             hidden=hidden,
+            base=None if self.base is None else self.base.without(list(operators)),
         )
         least, there = self._log_least
         lesser.__dict__.update(  # cached values of single operators stay valid
@@ -205,7 +193,7 @@ class OperatorLibrary:
         forests = newer.forests or self.forests
         machine = _only({kept.host, newer.host}) if len(kept) else newer.host
         operators = kept.operators + newer.operators
-        return OperatorLibrary(newer.mode, operators, sizes, log_ms, host, machine, forests)
+        return OperatorLibrary(newer.mode, operators, sizes, log_ms, host, machine, forests, base=self.base)
 
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
@@ -217,10 +205,13 @@ class OperatorLibrary:
 
         Notes
         -----
-        ln(time / roofline) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch
+        ln(time / base) is linear in ln(batch size) between measured ones; beyond them the trees' trend over batch
         sizes is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
+        return _times(self, tuple(operators), tuple(batches.tolist()))
+
+    def _times(self, operators: tuple[Operator, ...], batches: Array) -> OperatorTimes:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
         exact = np.array([self._place.get(operator, -1) for operator in operators], dtype=np.intp)
@@ -235,10 +226,19 @@ class OperatorLibrary:
         if new.size:
             found = self._interpolated([operators[int(i)] for i in new], batches)
             log_ratio[new], host[new], sureness[new] = found
-        least = roofline_ms(operators, batches, self._rates())
+        gpu_ms = self.base_ms(operators, batches) * np.exp(log_ratio)
+        if self.base is not None:
+            carried = self.base.times(operators, batches).sureness
+            sureness = np.where(sureness == MEASURED, MEASURED, np.minimum(sureness, carried)).astype(np.int8)
         views = [i for i, operator in enumerate(operators) if is_view(operator, self.mode.framework)]
-        least[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
-        return OperatorTimes(least * np.exp(log_ratio), host, sureness)
+        gpu_ms[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
+        return OperatorTimes(gpu_ms, host, sureness)
+
+    def base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
+        """Times that measurements are compared with, of shape (n_operators, n_batches)."""
+        if self.base is None:
+            return roofline_ms(operators, batch_sizes, self._rates())
+        return self.base.times(operators, batch_sizes).gpu_ms
 
     def _times_of_repeated(self, operators: Sequence[Operator], batches: Array) -> OperatorTimes:
         """Times of operators that run `repeats` times per image, computed at `repeats` x the batch size."""
@@ -283,16 +283,16 @@ class OperatorLibrary:
 
     @cached_property
     def _log_least(self) -> tuple[Array, NDArray[np.bool_]]:
-        """Logarithms of rooflines, computed per operator when first needed, and a mask of the computed ones."""
+        """Logarithms of base times, computed per operator when first needed, and a mask of the computed ones."""
         return np.empty(self.log_ms.shape), np.zeros(len(self), dtype=bool)
 
     def _log_ratio(self, rows: NDArray[np.intp]) -> Array:
-        """ln(time / roofline) of some operators at the library's batch sizes."""
+        """ln(time / base) of some operators at the library's batch sizes."""
         least, there = self._log_least
         new = rows[~there[rows]]
         if new.size:
             chosen = [self.operators[int(i)] for i in new]
-            least[new] = np.log(roofline_ms(chosen, self.batch_sizes, self._rates()))
+            least[new] = np.log(self.base_ms(chosen, self.batch_sizes))
             there[new] = True  # set last, since another thread may be reading
         found: Array = self.log_ms[rows] - least[rows]
         return found
@@ -306,12 +306,12 @@ class OperatorLibrary:
         return sizes
 
     def _measured(self, rows: NDArray[np.intp], batches: Array) -> tuple[Array, NDArray[np.bool_]]:
-        """ln(time / roofline) of measured operators, and whether a batch size lies outside their measured range."""
+        """ln(time / base) of measured operators, and whether a batch size lies outside their measured range."""
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
         return curves, beyond & ~self._batch_free[rows, None]
 
     def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
-        """Change of ln(time / roofline) beyond an operator's measured batch sizes, by the trees; 0 within them."""
+        """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
         drift = np.zeros(beyond.shape)
         out = np.flatnonzero(beyond.any(axis=1))
         if not out.size:
@@ -342,7 +342,7 @@ class OperatorLibrary:
         return log_ratio, host, sureness
 
     def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:
-        """Positions of the operators that have a forest, and the trees' ln(time / roofline) of each."""
+        """Positions of the operators that have a forest, and the trees' ln(time / base) of each."""
         rows: list[int] = []
         found: list[Array] = [np.empty((0, batches.size))]
         at = self.usual_sizes
@@ -367,7 +367,7 @@ class OperatorLibrary:
         return curve
 
     def _out_of_fold_residual(self, rows: NDArray[np.intp], batches: Array) -> Array:
-        """Measured minus out-of-fold ln(time / roofline), clipped; 0 without trees."""
+        """Measured minus out-of-fold ln(time / base), clipped; 0 without trees."""
         if self.expected is None:
             return np.zeros((rows.size, batches.size))
         missed = self._log_ratio(rows) - self.expected[rows]
@@ -375,11 +375,22 @@ class OperatorLibrary:
         return clipped
 
     def _typical(self, operator: Operator, batches: Array) -> Array:
-        """Median of ln(time / roofline) over operators bound like this one, by arithmetic or by memory."""
+        """Median of ln(time / base) over operators bound like this one, by arithmetic or by memory."""
         alike = np.flatnonzero(self._computes == (operator_class(operator) in _COMPUTE_CLASSES))
         efficiency, _ = self._measured(alike if alike.size else np.arange(len(self)), batches)
         chosen: Array = np.median(efficiency, axis=0)
         return chosen
+
+
+@lru_cache(maxsize=32)
+def _times(
+    library: OperatorLibrary, operators: tuple[Operator, ...], batch_sizes: tuple[float, ...]
+) -> OperatorTimes:
+    """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
+    found = library._times(operators, np.array(batch_sizes))
+    for each in (found.gpu_ms, found.host_ms, found.sureness):
+        each.flags.writeable = False
+    return found
 
 
 def _only(machines: set[object]) -> str | None:

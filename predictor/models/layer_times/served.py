@@ -17,7 +17,8 @@ from predictor.errors import OutOfRangeError
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
-from predictor.models.layer_times.library import FARAWAY, UNKNOWN
+from predictor.models.layer_times.times import FARAWAY, UNKNOWN
+from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 
@@ -85,9 +86,10 @@ def forecast_by_layers(
     """
     batches = np.asarray(batch_sizes, dtype=float)
     parts = _parts(model, sums, mode, host_ms)
-    why = _reasons(parts.sums, table, mode)
+    why = _reasons(model, parts.sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-    mean, width, gpu_width = np.zeros(batches.size), parts.half_width, parts.gpu_half_width
+    wider = np.array([math.prod(reason.widens for reason in each if reason.kind == "gpu") for each in why])
+    mean, width, gpu_width = np.zeros(batches.size), parts.half_width * wider, parts.gpu_half_width * wider
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
         expected = float(np.mean(width) / _Z) ** 2
@@ -107,10 +109,14 @@ def forecast_by_layers(
         busy * np.exp(-gpu_width),
         busy * np.exp(gpu_width),
         "layer-times, anchored" if own else "layer-times",
-        f"{len(model.library)} operators measured on it; {model.law.trained_on}",
+        f"{model.library.origin}; {model.law.trained_on}",
         why,
         host or model.library.host or "the host on which the operators were measured",
         {name: ms * corrected for name, ms in model.law.class_ms(parts.sums).items()},
+        {
+            rung: {name: ms * corrected for name, ms in of_class.items()}
+            for rung, of_class in model.law.rung_ms(parts.sums).items()
+        },
     )
 
 
@@ -129,8 +135,11 @@ def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float |
     return _Parts(sums, busy, hosts, join_host(busy, hosts), width, gpu_width)
 
 
-def _reasons(sums: OperatorTotals, table: LayerTable, mode: Mode) -> tuple[tuple[Reason, ...], ...]:
-    common = [Reason("cnn", text) for text in table.warnings]
+def _reasons(
+    model: LayerModel, sums: OperatorTotals, table: LayerTable, mode: Mode
+) -> tuple[tuple[Reason, ...], ...]:
+    common = [model.library.reason] if isinstance(model.library, CarriedOver) else []
+    common += [Reason("cnn", text) for text in table.warnings]
     if mode.optimizer != _OPTIMIZER:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     return tuple((*each, *common) for each in sums.reasons())

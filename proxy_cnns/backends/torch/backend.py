@@ -116,12 +116,15 @@ class TorchBackend:
         if gpu is not None:
             gpu.tidy()
             check_empty(gpu.allocated_mib(), configuration)
-        program = self._started(configuration, lambda: training_program(configuration, self._device))
+        program = self._started(configuration, lambda: self._training(configuration))
         peak = None
         if gpu is not None:
             with refusing(configuration.words), gpu.on_stream():
                 peak = gpu.peak_mib(program.iterate)
         return TorchPrepared(program, gpu, configuration.words, whole=True, peak_memory_mib=peak)
+
+    def _training(self, configuration: Configuration) -> Program:
+        return training_program(configuration, self._device)
 
     def _started(self, configuration: Configuration, make: Callable[[], Program]) -> Program:
         """Make a program and run it once, on the device's stream."""

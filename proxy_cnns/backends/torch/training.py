@@ -39,8 +39,10 @@ class Program:
     copies: int = 1
 
 
-def training_program(configuration: Configuration, device: str) -> Program:
-    """Build a CNN and what trains it; nothing runs yet.
+def training_program(
+    configuration: Configuration, device: str, distribute: Callable[[Any], Any] = lambda model: model
+) -> Program:
+    """Build a CNN and what trains it; nothing runs yet. `distribute` wraps it to train with others.
 
     Raises
     ------
@@ -56,12 +58,13 @@ def training_program(configuration: Configuration, device: str) -> Program:
     optimizer = _optimizer(model, configuration)
     scaler = gradient_scaler(configuration.mode, device)
     context = autocast(configuration.mode, device.partition(":")[0])
+    trained = distribute(model)
     labels: list[Any] = []  # as many as the output has logits: known after the first forward pass
 
     def forward_and_backward() -> None:
         optimizer.zero_grad(set_to_none=True)
         with context:
-            loss = _loss(model(images), labels)
+            loss = _loss(trained(images), labels)
         (loss if scaler is None else scaler.scale(loss)).backward()
 
     def iterate() -> None:

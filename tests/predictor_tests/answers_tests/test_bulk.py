@@ -88,7 +88,7 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
 @pytest.mark.parametrize(
     ("column", "cell", "message"),
     [
-        ("n_gpus", "4", "n_gpus '4' cannot be predicted. Leave it empty, or write 1"),
+        ("n_gpus", "0", "n_gpus 0 lies outside 1..1,024"),
         ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
         ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
         ("anchor_gpu", "T4", "the anchor lacks batch_size"),

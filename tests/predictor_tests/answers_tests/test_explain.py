@@ -26,7 +26,8 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import ClassWeights
-from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import operators_of
 
 SIZES = [1, 8, 64, 512]

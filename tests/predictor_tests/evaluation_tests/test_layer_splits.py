@@ -30,12 +30,46 @@ def table(made_up_gpu):
     return feature_table(pd.DataFrame(rows)).assign(source="h200")
 
 
+@pytest.fixture(scope="module")
+def two_cards(table, made_up_gpu):
+    """The same measurements on an H100, where a third of the operators was measured and two CNNs."""
+    there = table.assign(gpu="NVIDIA H100 80GB HBM3", source="h100")
+    kept = ((there["kind"] == "operator") & (there.index % 3 == 0)) | there["cnn"].isin(CNNS[:2])
+    return pd.concat([table, there[kept]], ignore_index=True)
+
+
 def _names(table, rows):
     chosen = table.iloc[rows]
     return set(chosen.loc[chosen["kind"] == "operator", "cnn"])
 
 
-@pytest.mark.parametrize("name", OF_LAYERS)
+def test_of_an_unseen_card_nothing_is_known_and_all_of_its_chips_other_card(two_cards):
+    for fold in SCENARIOS["same-chip-specs"].folds(two_cards):
+        known, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
+        assert set(tested["gpu"]) == {fold.name}
+        assert set(known["gpu"]) == {"NVIDIA H200", "NVIDIA H100 80GB HBM3"} - {fold.name}
+        assert {"operator", "target"} == set(known["kind"])
+
+
+def test_a_chip_of_which_one_card_was_measured_is_no_question_of_the_same_chip(table):
+    with pytest.raises(DataError, match="give no fold"):
+        SCENARIOS["same-chip-specs"].folds(table)
+
+
+def test_on_a_card_of_a_known_chip_the_unseen_cnn_ran_nowhere_and_operators_of_both_cards_are_known(
+    two_cards,
+):
+    folds = SCENARIOS["same-chip-quick"].folds(two_cards)
+    assert {fold.name for fold in folds} == {f"NVIDIA H100 80GB HBM3 | {cnn}" for cnn in CNNS[:2]}
+    for fold in folds:
+        known, tested = two_cards.iloc[fold.train], two_cards.iloc[fold.test]
+        assert set(tested["source"]) == {"h100"}
+        assert set(known.loc[known["kind"] == "operator", "source"]) == {"h200", "h100"}
+        assert set(known.loc[known["kind"] == "target", "source"]) == {"h200"}
+        assert not set(tested["cnn"]) & set(known.loc[known["kind"] == "target", "cnn"])
+
+
+@pytest.mark.parametrize("name", [name for name in OF_LAYERS if not name.startswith("same-chip")])
 def test_only_whole_cnns_are_tested_and_none_is_known(name, table):
     for fold in SCENARIOS[name].folds(table):
         tested = table.iloc[fold.test]

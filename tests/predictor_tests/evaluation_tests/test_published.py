@@ -37,7 +37,7 @@ def imported(features_with_operators, monkeypatch) -> SimpleNamespace:
 def test_every_published_source_of_a_scenario_is_read(imported):
     published_features("anywhere")
     needed = {source for scenario in SCENARIOS.values() for source in scenario.sources}
-    assert needed - {"h200"} <= set(imported.sources) == set(SCENARIO_SOURCES)
+    assert needed - {"h200", "h100"} <= set(imported.sources) == set(SCENARIO_SOURCES)
 
 
 def test_at_most_so_many_single_layers_of_each_gpu_are_kept_and_every_cnn(imported):

@@ -7,7 +7,8 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.law import CLASSES, SIZES, ClassWeights, OperatorTotals, layer_sums
-from predictor.models.layer_times.library import BEYOND, FARAWAY, NEAR, UNKNOWN, DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import BEYOND, FARAWAY, NEAR, UNKNOWN, DeviceMode
 from predictor.models.residuals import layer_variances
 from predictor.operators.operators import operators_of
 

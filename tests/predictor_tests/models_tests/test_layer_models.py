@@ -14,7 +14,8 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.law import ClassWeights
-from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
 from predictor.models.served import Anchor, Model
 from predictor.operators.operators import operators_of
 
@@ -60,7 +61,7 @@ def test_the_same_model_gives_the_same_bytes(layer_model, tmp_path):
         b"not gzip",
         gzip.compress(b"not json", mtime=0),
         gzip.compress(b"[]", mtime=0),
-        gzip.compress(b'{"format_version": 1}', mtime=0),
+        gzip.compress(b'{"format_version": 2}', mtime=0),
     ],
 )
 def test_a_damaged_file_is_refused(layer_model, tmp_path, content):

@@ -10,7 +10,8 @@ from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
 from predictor.models.layer_times.law import ClassWeights
-from predictor.models.layer_times.library import DeviceMode, OperatorLibrary
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import device_rates
 

@@ -7,15 +7,8 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
-from predictor.models.layer_times.library import (
-    BEYOND,
-    FARAWAY,
-    MEASURED,
-    NEAR,
-    UNKNOWN,
-    DeviceMode,
-    OperatorLibrary,
-)
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, UNKNOWN, DeviceMode
 from predictor.operators.operators import Operator, operators_of
 
 SIZES = (8, 32, 128)

@@ -1,0 +1,99 @@
+"""Chooses what each library's measurements are compared with: the roofline, or another card or mode of its chip.
+
+Operators measured on another card, or in a mode that runs nearly the same kernels, say more about an operator that was
+not measured here than its shape does: the base carries them over, the library's own measurements correct it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from zlib import crc32
+
+import numpy as np
+
+from predictor.catalogue.devices import all_gpus, find_gpu, is_cpu
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
+from predictor.models.layer_times.transfer import CarriedOver
+
+__all__ = ["cards_of_the_chip", "held_out_error", "with_bases"]
+
+_HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type of their numbers
+_N_GROUPS = 3
+_FEW = 12  # operators below which no held-out error can be estimated
+
+
+def with_bases(
+    libraries: Mapping[DeviceMode, OperatorLibrary],
+    known: Callable[[DeviceMode], OperatorLibrary | None],
+    grow: Callable[[OperatorLibrary], OperatorLibrary],
+) -> dict[DeviceMode, OperatorLibrary]:
+    """Each library with trees over the roofline, or with the base that predicts its own held-out operators better.
+
+    A base has more measurements than the library, so that no two are each other's base.
+
+    Parameters
+    ----------
+    libraries : mapping of DeviceMode to OperatorLibrary
+    known : callable
+        Operators measured earlier on a GPU in a mode; None where there are none.
+    grow : callable
+        Grows the trees of a library that has no base.
+    """
+    found: dict[DeviceMode, OperatorLibrary] = {}
+    for mode in sorted(libraries, key=lambda each: (-libraries[each].n_measured, each)):
+        candidates = [grow(replace(libraries[mode], base=None))]
+        for other in _kin(mode):
+            source = found.get(other) if other in libraries else known(other)
+            if source is not None and source.n_measured > libraries[mode].n_measured:
+                carried = CarriedOver(source, mode)
+                candidates.append(replace(libraries[mode], base=carried, forests={}, expected=None))
+        found[mode] = min(candidates, key=held_out_error) if len(candidates) > 1 else candidates[0]
+    return found
+
+
+def held_out_error(library: OperatorLibrary) -> float:
+    """Mean absolute error of ln time of operators left out by thirds; 0 for few operators with a base.
+
+    The base still knows them. Operators weigh by the square root of their time: large ones decide a CNN's time.
+    """
+    if len(library) < _FEW:
+        return 0.0 if library.base is not None else np.inf
+    group = np.array([crc32(each.name.encode()) % _N_GROUPS for each in library.operators])
+    errors, weights = [], []
+    for number in range(_N_GROUPS):
+        rows = np.flatnonzero(group == number)
+        asked = [library.operators[int(i)] for i in rows]
+        lesser = replace(library.without(asked), base=library.base)
+        if not rows.size or not len(lesser):
+            continue
+        truth = library.log_ms[rows]
+        predicted = np.log(lesser.times(asked, library.batch_sizes).gpu_ms)
+        at = np.isfinite(truth)
+        errors.append(np.abs(predicted - truth)[at])
+        weights.append(np.exp(truth[at] / 2.0))
+    return float(np.average(np.concatenate(errors), weights=np.concatenate(weights)))
+
+
+def cards_of_the_chip(mode: DeviceMode) -> list[DeviceMode]:
+    """The same mode on the other cards of the chip."""
+    if is_cpu(mode.gpu):
+        return []
+    return [mode._replace(gpu=name) for name in _cards(find_gpu(mode.gpu).name)]
+
+
+@lru_cache(maxsize=256)
+def _cards(name: str) -> tuple[str, ...]:
+    chip = find_gpu(name).chip
+    return tuple(each.name for each in all_gpus() if each.chip == chip and each.name != name)
+
+
+def _kin(mode: DeviceMode) -> Iterator[DeviceMode]:
+    """Modes whose operators may be a base: other cards, the other half precision, convolutions not autotuned."""
+    yield from cards_of_the_chip(mode)
+    if mode.precision in _HALF_PRECISIONS:
+        yield from (mode._replace(precision=other) for other in _HALF_PRECISIONS if other != mode.precision)
+    if mode.autotune:
+        yield mode._replace(autotune=False)

@@ -1,0 +1,100 @@
+"""What a rung of the ladder answers: operator times on one GPU in one mode, and what each time rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.operators.operators import Operator
+
+__all__ = [
+    "BEYOND",
+    "CARRIED",
+    "FARAWAY",
+    "MEASURED",
+    "NEAR",
+    "RUNGS",
+    "RUNG_OF",
+    "UNKNOWN",
+    "DeviceMode",
+    "OperatorSource",
+    "OperatorTimes",
+]
+
+Array = NDArray[np.float64]
+
+MEASURED, CARRIED, NEAR, BEYOND, FARAWAY, UNKNOWN = range(6)
+"""Support of a time, best first: measured (at this batch size or interpolated between two), carried over from another
+card of the chip or another mode where it was measured, interpolated from near shapes, extrapolated beyond the measured
+batch sizes, extrapolated from far shapes, of a type that was never measured."""
+
+RUNGS = ("measured", "carried over", "interpolated", "extrapolated", "specifications")
+"""Where an operator's time comes from, best first."""
+
+RUNG_OF = {
+    MEASURED: RUNGS[0],
+    CARRIED: RUNGS[1],
+    NEAR: RUNGS[2],
+    BEYOND: RUNGS[3],
+    FARAWAY: RUNGS[3],
+    UNKNOWN: RUNGS[3],
+}
+
+
+class DeviceMode(NamedTuple):
+    """GPU and mode of a library; without `capture`, since an operator's own time does not depend on it."""
+
+    gpu: str
+    framework: str = "pytorch"
+    precision: str = "fp32"
+    memory_format: str = "nchw"
+    autotune: bool = False
+
+    def __str__(self) -> str:
+        return " ".join([*self[:4], *(["autotuned"] if self.autotune else [])])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OperatorTimes:
+    """Times of operators over batch sizes, in ms.
+
+    `gpu_ms` has shape (n_operators, n_batches), `host_ms` (n_operators,), NaN where the library has no host times;
+    `sureness` (n_operators, n_batches) holds `MEASURED`, `CARRIED`, `NEAR`, `BEYOND`, `FARAWAY` or `UNKNOWN`.
+    """
+
+    gpu_ms: Array
+    host_ms: Array
+    sureness: NDArray[np.int8]
+
+
+class OperatorSource(Protocol):
+    """Operator times of one GPU and mode: a library measured there, or times carried over to it."""
+
+    @property
+    def mode(self) -> DeviceMode:
+        """GPU and mode of the times."""
+
+    @property
+    def host(self) -> str | None:
+        """The machine on which host times were measured; None if unknown or several."""
+
+    @property
+    def n_measured(self) -> int:
+        """Number of measured times: operators x batch sizes."""
+
+    @property
+    def origin(self) -> str:
+        """What the times rest on, for answers."""
+
+    def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
+        """Time of each operator at each batch size."""
+
+    def without(self, operators: Sequence[Operator]) -> OperatorSource:
+        """The source without the measurements of these operators."""
+
+    def __len__(self) -> int:
+        """Return the number of operators measured."""

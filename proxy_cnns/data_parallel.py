@@ -1,0 +1,282 @@
+"""Several GPUs that train together, as one backend: a process for each of them, driven from here.
+
+The process that drives them opens no GPU, so that its clock sees one GPU and several alike.
+"""
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import DeviceOutOfMemoryError, EpochcastError, ProfilingError, SchemaError
+from proxy_cnns.backends.torch.data_parallel import ParallelTorch, all_reduces_at_once
+from proxy_cnns.configuration import Configuration
+from proxy_cnns.profiler import FEWEST, LIMITS, Limits
+from proxy_cnns.shards import end_with
+
+__all__ = ["TOGETHER", "DataParallelBackend", "device_count", "gpu_counts"]
+
+TOGETHER: dict[str, Any] = {
+    "backend": "proxy_cnns.data_parallel:DataParallelBackend",
+    "limits": LIMITS | {"target": Limits(0.4, 0.6, 0.0, 0.1, 200, FEWEST, 30, host_repeats_least=2)},
+}
+"""Parts of a request whose devices train together. A timed chunk is long: its ends wait for other processes."""
+
+_CPU_PROCESSES = 2
+_PATIENCE_S = 120.0
+"""Longest wait for an answer: one process that fails leaves the others waiting for its gradients."""
+
+
+def device_count(devices: Sequence[str]) -> int:
+    """Devices that train together; a CPU counts as two."""
+    return _CPU_PROCESSES if tuple(devices) == ("cpu",) else len(devices)
+
+
+def gpu_counts(n_gpus: int) -> tuple[int, ...]:
+    """Numbers of GPUs to measure on a machine of `n_gpus`: one, all, and the powers of two between.
+
+    Raises
+    ------
+    SchemaError
+        If there is only one.
+    """
+    if n_gpus < 2:
+        raise SchemaError(
+            "the preset ddp trains on several GPUs together, and only one is given. Pass --gpus all or --gpus 0,1."
+        )
+    powers = [2**k for k in range(1, n_gpus.bit_length()) if 2**k < n_gpus]
+    return (1, n_gpus, *reversed(powers))
+
+
+class DataParallelBackend:
+    """PyTorch's DistributedDataParallel on several devices of this machine; see `proxy_cnns.backends.protocol.Backend`.
+
+    Parameters
+    ----------
+    device : str
+        Names joined by commas, such as ``cuda:0,cuda:1``; ``cpu`` starts two processes on the CPU.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If PyTorch is not installed, or there is no such device.
+    """
+
+    framework = "pytorch"
+
+    def __init__(self, device: str) -> None:
+        self._devices = [device] * device_count([device]) if device == "cpu" else device.split(",")
+        self._team: _Team | None = None
+        self._environment: dict[str, object] = self._working().ask(1, "environment")[0]
+
+    def environment(self) -> dict[str, object]:
+        """What the first process says of itself, and how many there are."""
+        return self._environment | {"processes": len(self._devices)}
+
+    def prepare(self, configuration: Configuration) -> "_Together":
+        """Build a configuration on its GPUs and run it once; errors as of `TorchBackend.prepare`."""
+        team = self._working()
+        team.ask(configuration.replicas.n_gpus, "prepare", configuration)
+        return _Together(team, configuration)
+
+    def _working(self) -> "_Team":
+        """The processes; new ones after a failure in which they lost each other."""
+        if self._team is None or self._team.broken:
+            self._team = _Team(self._devices)
+        return self._team
+
+
+class _Team:
+    """Processes that train together, and the pipes to them."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        folder = Path(tempfile.mkdtemp(prefix="epochcast-"))
+        self.broken = False
+        self._pipes: list[Any] = []
+        self._awaited = [0] * len(devices)
+        processes = []
+        for rank, device in enumerate(devices):
+            here, there = context.Pipe()
+            about = (device, rank, len(devices), gpu_counts(len(devices)), str(folder / "meeting"))
+            process = context.Process(target=_serve, args=(there, os.getpid(), about), daemon=True)
+            process.start()
+            there.close()
+            self._pipes.append(here)
+            processes.append(process)
+        self._end = weakref.finalize(self, _end, processes, self._pipes, folder)
+        self.ask(len(devices), "opened")
+
+    def tell(self, n: int, *command: Any) -> None:
+        """Send a command to the first `n` processes, without waiting."""
+        for rank in range(n):
+            try:
+                self._pipes[rank].send(command)
+            except OSError as error:
+                raise self._lost(rank) from error
+            self._awaited[rank] += 1
+
+    def ask(self, n: int, *command: Any) -> list[Any]:
+        """Send a command to the first `n` processes, and return what each answers once all have.
+
+        Raises
+        ------
+        EpochcastError
+            The first that a process raised.
+        ProfilingError
+            If a process is gone, or does not answer.
+        """
+        self.tell(n, *command)
+        answers = [self._answers_of(rank) for rank in range(n)]
+        errors = [each for some in answers for each in some if isinstance(each, EpochcastError)]
+        if errors:
+            raise next((each for each in errors if isinstance(each, DeviceOutOfMemoryError)), errors[0])
+        return [some[-1] for some in answers]
+
+    def _answers_of(self, rank: int) -> list[Any]:
+        """All answers that a process owes."""
+        answers = []
+        while self._awaited[rank]:
+            try:
+                if not self._pipes[rank].poll(_PATIENCE_S):
+                    raise self._lost(rank)
+                answers.append(self._pipes[rank].recv())
+            except (EOFError, OSError) as error:
+                raise self._lost(rank) from error
+            self._awaited[rank] -= 1
+        return answers
+
+    def _lost(self, rank: int) -> ProfilingError:
+        """End all processes, and make the error that says so."""
+        self.broken = True
+        self._end()
+        return ProfilingError(
+            f"the process of GPU {rank} ended, or did not answer within {_PATIENCE_S:.0f} s. Earlier measurements are "
+            "kept."
+        )
+
+
+class _Together:
+    """A configuration that runs on several GPUs; see `proxy_cnns.backends.protocol.Prepared`."""
+
+    def __init__(self, team: _Team, configuration: Configuration) -> None:
+        self._team, self._n = team, configuration.replicas.n_gpus
+        message_bytes = configuration.subject.message_bytes
+        self.copies = 1 if message_bytes is None else all_reduces_at_once(message_bytes)
+
+    def run(self, n: int) -> None:
+        """Start `n` iterations on every GPU."""
+        self._team.tell(self._n, "run", n)
+
+    def synchronise(self) -> None:
+        """Wait until every GPU is done."""
+        self._team.ask(self._n, "synchronise")
+
+    def capture(self) -> str:
+        """Say that nothing is captured."""
+        return "an iteration measured for several GPUs is not captured"
+
+    def gpu_times_ms(self, n: int) -> None:  # noqa: ARG002
+        """Have no GPU time: it would hold the wait for other GPUs."""
+        return
+
+    def host_time_ms(self, n: int) -> float:
+        """Time that the slowest host process needs to enqueue one iteration."""
+        return float(max(self._team.ask(self._n, "host_time_ms", n)))
+
+    def peak_memory_mib(self) -> float | None:
+        """Most memory of any GPU."""
+        peaks = self._team.ask(self._n, "peak_memory_mib")
+        return None if None in peaks else float(max(peaks))
+
+    def conv_algorithms(self) -> None:
+        """Leave them out: they are those of one GPU."""
+        return
+
+    def close(self) -> None:
+        """Free everything on every GPU; processes that lost each other hold nothing."""
+        if not self._team.broken:
+            self._team.ask(self._n, "close")
+
+
+def _end(processes: Sequence[Any], pipes: Sequence[Any], folder: Path) -> None:
+    for pipe in pipes:
+        pipe.close()
+    for process in processes:
+        process.kill()
+        process.join()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serve(pipe: Any, parent: int, about: tuple[Any, ...]) -> None:
+    """Answer commands until the pipe closes."""
+    end_with(parent)
+    worker = _Worker(about)
+    while True:
+        try:
+            name, *arguments = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(_answer(worker, name, arguments))
+
+
+def _answer(worker: "_Worker", name: str, arguments: Sequence[Any]) -> Any:
+    try:
+        return getattr(worker, name)(*arguments)
+    except EpochcastError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - it crosses a process border, where its own type may be unknown
+        return ProfilingError(f"{type(error).__name__}: {error}")
+
+
+class _Worker:
+    """The commands that a process answers."""
+
+    def __init__(self, about: tuple[Any, ...]) -> None:
+        self._about = about
+        self._backend: ParallelTorch | None = None
+        self._prepared: Any = None
+
+    def opened(self) -> None:
+        """Open the device, and meet the other processes."""
+        self._backend = ParallelTorch(*self._about)
+
+    def environment(self) -> dict[str, object]:
+        """Describe framework and device."""
+        return self._of_device.environment()
+
+    def prepare(self, configuration: Configuration) -> None:
+        """Build a configuration and run it once."""
+        self._prepared = self._of_device.prepare(configuration)
+
+    def run(self, n: int) -> None:
+        """Enqueue iterations."""
+        self._prepared.run(n)
+
+    def synchronise(self) -> None:
+        """Wait for the device."""
+        self._prepared.synchronise()
+
+    def host_time_ms(self, n: int) -> float:
+        """Time to enqueue an iteration."""
+        return float(self._prepared.host_time_ms(n))
+
+    def peak_memory_mib(self) -> float | None:
+        """Peak memory of an iteration."""
+        peak: float | None = self._prepared.peak_memory_mib()
+        return peak
+
+    def close(self) -> None:
+        """Free everything on the device."""
+        self._prepared.close()
+        self._prepared = None
+
+    @property
+    def _of_device(self) -> ParallelTorch:
+        if self._backend is None:
+            raise ProfilingError("the process has opened no device.")
+        return self._backend

@@ -1,0 +1,111 @@
+"""Several GPUs in a question: the mini-batch they share, what they add, what is rented, and what is refused."""
+
+import pytest
+
+from predictor.answers.compare import compare
+from predictor.answers.predict import answer, predict
+from predictor.answers.question import Question
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.operators.memory import peak_memory_gib
+
+
+def row_of(gpu="NVIDIA H200", batch_size=1024, **options):
+    (row,) = predict("resnet50", gpu, batch_size, **{"data_set": "imagenet", "n_gpus": 8, **options})
+    return row
+
+
+def test_the_batch_size_is_that_of_all_gpus_and_each_takes_its_part():
+    row, alone = row_of(), row_of(batch_size=128, n_gpus=1)
+    assert (row.local_batch_size, row.gpus_used, row.link) == (128, 8, "nvlink4")
+    assert row.iterations_per_epoch == -(-1_281_167 // 1024)
+    assert row.added_ms == pytest.approx(row.iteration_time_ms - alone.iteration_time_ms)
+    assert row.scaling_efficiency == pytest.approx(
+        row.throughput_samples_per_s / (8 * alone.throughput_samples_per_s)
+    )
+    assert 0.9 < row.scaling_efficiency < 1
+
+
+def test_one_gpu_has_no_team_and_adds_nothing():
+    row = row_of(n_gpus=1)
+    assert (row.link, row.nodes, row.local_batch_size, row.added_ms, row.scaling_efficiency) == (
+        None,
+        1,
+        1024,
+        0,
+        1,
+    )
+
+
+def test_the_interval_grows_with_what_was_not_measured():
+    def width(**options):
+        row = row_of(**options)
+        return row.high_ms / row.low_ms
+
+    four, eight = width(n_gpus=4, batch_size=512), width()
+    assert (
+        width(n_gpus=1, batch_size=128)
+        < four
+        < eight
+        < width(n_gpus=16, batch_size=2048, nodes=2, link="efa_100g")
+    )
+
+
+def test_an_unmeasured_link_and_several_machines_are_named():
+    assert any(reason.startswith("link: training on 8 GPUs over nvlink4") for reason in row_of().extrapolates)
+    spread = row_of(n_gpus=16, nodes=2, link="infiniband_400g").extrapolates
+    assert any(reason.startswith("nodes: 2 machines") for reason in spread)
+
+
+def test_chainer_says_that_its_data_parallelism_was_not_measured():
+    row = row_of(gpu="Tesla V100-SXM2-16GB", framework="chainer")
+    assert any("measured with PyTorch, not with chainer" in reason for reason in row.extrapolates)
+
+
+def test_memory_is_that_of_one_gpus_part_and_its_buckets():
+    question = Question("resnet50", "NVIDIA H200", 1024, n_gpus=8)
+    (table,), ((_, mode),) = question.layer_tables(), question.devices()
+    buckets = 4 * table.parameters / 2**30
+    assert row_of().peak_memory_gib == pytest.approx(peak_memory_gib(table, 128, mode) + buckets)
+
+
+def test_the_offer_has_enough_gpus_and_every_machine_is_paid_for():
+    eight, two = row_of(), row_of(n_gpus=16, batch_size=2048, nodes=2, link="infiniband_8x200g")
+    assert eight.offer_gpu_count == two.offer_gpu_count == 8
+    assert two.cost_usd / two.epoch_time_s == pytest.approx(2 * eight.cost_usd / eight.epoch_time_s)
+
+
+def test_a_comparison_ranks_machines_with_enough_gpus():
+    rows = compare(Question("resnet50", None, [512, 1024], data_set="imagenet", n_gpus=8)).rows
+    assert len(rows) > 5
+    assert {row.gpus_used for row in rows} == {8}
+    assert min(row.offer_gpu_count for row in rows) >= 8
+
+
+def test_the_scope_names_the_gpus_and_the_learning_rate():
+    scope = answer(Question("resnet50", "NVIDIA H200", 1024, n_gpus=8)).scope
+    assert "on 8 GPUs of one machine that share each mini-batch" in scope
+    assert "larger learning rate" in scope
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal", "message"),
+    [
+        ({"n_gpus": 0}, OutOfRangeError, "n_gpus 0 lies outside"),
+        ({"nodes": 0}, OutOfRangeError, "nodes 0 lies outside"),
+        ({"nodes": 3, "link": "efa_100g"}, OutOfRangeError, "n_gpus 8 cannot be spread evenly over nodes 3"),
+        ({"n_gpus": 3}, OutOfRangeError, "batch_size 1024 is that of all GPUs.*Nearest: 1023"),
+        ({"n_gpus": 16}, OutOfRangeError, "no offer of NVIDIA H200 has more than 8 GPUs"),
+        ({"link": "nvlink44"}, SchemaError, "no link between GPUs of one machine is called 'nvlink44'"),
+        ({"link": "efa_100g"}, SchemaError, "no link between GPUs"),
+        ({"nodes": 2}, SchemaError, "pass link, what joins the machines"),
+        ({"n_gpus": 1, "link": "nvlink4"}, SchemaError, "n_gpus is 1"),
+    ],
+)
+def test_a_team_that_makes_no_sense_is_refused_with_the_next_step(options, refusal, message):
+    with pytest.raises(refusal, match=message):
+        row_of(**options)
+
+
+def test_ones_own_machine_needs_no_offer():
+    row = row_of(n_gpus=16, link="nvlink4")
+    assert (row.offer, row.cost_usd, row.gpus_used) == ("no offer", None, 16)

@@ -1,0 +1,53 @@
+"""Links: their table, the time of an all-reduce, and what joins the GPUs of an offer."""
+
+import pytest
+
+from predictor.catalogue.devices import all_gpus, find_gpu
+from predictor.catalogue.links import BASES, JOINS, all_links, find_link, usual_link
+from predictor.catalogue.offers import load_offers
+from predictor.errors import SchemaError
+
+
+def test_every_link_joins_gpus_or_machines_and_says_where_its_bandwidth_is_from():
+    links = all_links()
+    assert [link.name for link in links if link.joins not in JOINS] == []
+    assert [link.name for link in links if not set(link.basis.values()) <= set(BASES)] == []
+    assert [link.name for link in links if min(link.bus_bandwidth_gb_per_s.values()) <= 0] == []
+
+
+def test_every_offer_with_several_gpus_names_a_link_between_gpus():
+    known = {link.name for link in all_links() if link.joins == "gpu"}
+    wrong = [offer for offer in load_offers() if (offer.link not in known) == (offer.gpu_count > 1)]
+    assert wrong == []
+
+
+def test_an_all_reduce_sends_almost_twice_the_bytes_and_waits_for_each_message():
+    link = find_link("nvlink4")
+    one, many = link.all_reduce_ms(400e6, 4, 4), link.all_reduce_ms(400e6, 4, 4, messages=11)
+    assert one == pytest.approx(2 * 3 / 4 * 400 / 334 + 0.03)
+    assert many - one == pytest.approx(10 * 0.03)
+
+
+def test_the_bandwidth_lies_between_known_numbers_of_gpus_and_ends_with_them():
+    link = find_link("nvlink4")
+    assert link.bandwidth_gb_per_s(4) < link.bandwidth_gb_per_s(6) < link.bandwidth_gb_per_s(8)
+    assert link.bandwidth_gb_per_s(16) == link.bandwidth_gb_per_s(8)
+
+
+def test_the_usual_link_is_that_of_the_offers_else_pci_express():
+    offers = load_offers()
+    names = {name: usual_link(find_gpu(name), offers).name for name in ("H200", "T4", "RTX 4090")}
+    assert names == {"H200": "nvlink4", "T4": "pcie3", "RTX 4090": "pcie4"}
+
+
+def test_a_gpu_without_known_link_asks_for_one():
+    unknown = next(gpu for gpu in all_gpus() if gpu.pcie_generation is None)
+    with pytest.raises(SchemaError, match="Pass link, one of pcie3"):
+        usual_link(unknown, ())
+
+
+def test_an_unknown_link_is_refused_with_the_nearest_of_the_right_sort():
+    with pytest.raises(SchemaError, match="no link between machines is called 'nvlink4'"):
+        find_link("nvlink4", "node")
+    with pytest.raises(SchemaError, match="Nearest: 'nvlink4'"):
+        find_link("nvlink-4", "gpu")

@@ -1,0 +1,164 @@
+"""The ladder: measured here, carried over from another card or mode, interpolated; the better base is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.ladder import cards_of_the_chip, held_out_error, with_bases
+from predictor.models.layer_times.law import ClassWeights, layer_sums
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode
+from predictor.models.layer_times.transfer import CarriedOver
+from predictor.models.served import Model
+from predictor.operators.operators import Operator, operators_of
+
+H200 = DeviceMode("NVIDIA H200", "pytorch", "tf32")
+H100 = H200._replace(gpu="NVIDIA H100 80GB HBM3")
+PCIE = H200._replace(gpu="NVIDIA H100 PCIe")
+SIZES = (8, 32, 128)
+RESNET = tuple(operators_of(zoo_cnn("resnet50")))
+BATCH = np.array([128.0])
+LARGE_ACTIVATION = next(o for o in RESNET if o.type == "activation" and o.in_channels == 256)
+SMALL_ACTIVATION = next(o for o in RESNET if o.type == "activation" and o.in_height == 7)
+
+
+@pytest.fixture(scope="module")
+def h200(made_up_gpu):
+    return OperatorLibrary.of_rows(H200, made_up_gpu.operator_rows(RESNET, SIZES))
+
+
+def _library(mode, operators, ms_of):
+    """A library whose times are `ms_of(operator)` x the batch size."""
+    times = np.array([(size, ms_of(o) * size, np.nan) for o in operators for size in SIZES])
+    return OperatorLibrary.of_times(mode, [o for o in operators for _ in SIZES], times, {"a desk"})
+
+
+def _ratio(mode, operator, h200_ms, batch_size=128.0):
+    source = _library(H200, [operator], lambda _: h200_ms / batch_size)
+    carried = CarriedOver(source, mode).times([operator], np.array([batch_size]))
+    return float(carried.gpu_ms[0, 0]) / h200_ms
+
+
+def _memory_ms(operator, batch_size=128.0):
+    """Time of an operator that moves its bytes at the rate which large kernels reach on an H200."""
+    from predictor.operators.work import device_rates, moved_bytes
+
+    moved = moved_bytes([operator], np.array([batch_size]), device_rates(H200.gpu, "tf32"))
+    return float(moved[0, 0]) / (0.92 * 4800e6)
+
+
+def test_a_kernel_bound_by_memory_takes_the_ratio_of_bandwidths():
+    assert _ratio(H100, LARGE_ACTIVATION, _memory_ms(LARGE_ACTIVATION)) == pytest.approx(
+        4800 / 3350, rel=0.02
+    )
+
+
+def test_a_kernel_bound_by_arithmetic_takes_as_long_on_a_card_of_the_same_clock():
+    assert _ratio(H100, LARGE_ACTIVATION, 100 * _memory_ms(LARGE_ACTIVATION)) == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_kernel_whose_data_stay_in_the_cache_does_not_wait_for_the_memory():
+    assert _ratio(H100, SMALL_ACTIVATION, _memory_ms(SMALL_ACTIVATION, 8.0), 8.0) < 1.01
+
+
+def test_fewer_multiprocessors_and_a_lower_clock_slow_down_what_is_bound_by_arithmetic():
+    expected = (132 * 1.98) / (114 * 1.755)
+    assert _ratio(PCIE, LARGE_ACTIVATION, 100 * _memory_ms(LARGE_ACTIVATION)) == pytest.approx(
+        expected, rel=0.01
+    )
+
+
+def test_what_the_other_card_knows_is_carried_over_and_what_it_does_not_know_stays_unknown(h200):
+    found = CarriedOver(h200, H100).times(
+        [
+            RESNET[0],
+            Operator(
+                "roll", in_channels=8, in_height=8, in_width=8, out_channels=8, out_height=8, out_width=8
+            ),
+        ],
+        BATCH,
+    )
+    assert found.sureness[:, 0].tolist() == [CARRIED, UNKNOWN]
+
+
+def test_an_operator_measured_here_keeps_its_time_whatever_the_base_says(h200, made_up_gpu):
+    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[:5], SIZES))
+    found = replace(own, base=CarriedOver(h200, H100)).times(RESNET[:5], np.array(SIZES, dtype=float))
+    np.testing.assert_allclose(found.gpu_ms, own.times(RESNET[:5], np.array(SIZES, dtype=float)).gpu_ms)
+    assert (found.sureness == MEASURED).all()
+
+
+def test_measurements_here_correct_what_is_carried_over(h200):
+    """All operators take 1.5 x their time on the other card here; a third of them was measured."""
+    slower = {o: 1.5 * CarriedOver(h200, H100).times([o], BATCH).gpu_ms[0, 0] for o in RESNET}
+    own = _library(H100, RESNET[::3], lambda o: slower[o] / 128.0)
+    asked = [o for o in RESNET if o.type in ("conv2d", "batch_norm", "activation")]
+    found = replace(own, base=CarriedOver(h200, H100)).times(asked, BATCH).gpu_ms[:, 0]
+    np.testing.assert_allclose(found, [slower[o] for o in asked], rtol=0.25)
+    assert np.median(np.abs(found / [slower[o] for o in asked] - 1)) < 0.02
+
+
+def test_the_base_that_predicts_held_out_operators_better_is_chosen(h200, made_up_gpu):
+    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::2], SIZES))
+    rng = np.random.default_rng(0)
+    erratic = _library(H200, RESNET, lambda _: float(np.exp(rng.normal(0.0, 2.0))))
+    for base, chosen in ((h200, True), (erratic, False)):
+        found = with_bases({H100: own}, {H200: base}.get, lambda each: each)[H100]
+        assert (found.base is not None) == chosen
+    assert held_out_error(own) < held_out_error(replace(own, base=CarriedOver(erratic, H100)))
+
+
+def test_a_library_is_no_base_of_a_richer_one(h200, made_up_gpu):
+    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[:20], SIZES))
+    found = with_bases({H200: h200, H100: own}, lambda _: None, lambda each: each)
+    assert found[H200].base is None
+    assert found[H100].base.source.mode == H200
+
+
+def test_cards_of_a_chip_are_those_of_the_catalogue():
+    names = {mode.gpu for mode in cards_of_the_chip(H200)}
+    assert {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"} <= names
+    assert all(find_gpu(name).chip == "GH100" for name in names)
+    assert "NVIDIA H200" not in names
+
+
+def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_path):
+    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
+    own = replace(own, base=CarriedOver(h200, H100))
+    written = LayerModels().with_more([LayerModel(h200, ClassWeights()), LayerModel(own, ClassWeights())])
+    written.save(tmp_path / "model.json")
+    found = LayerModels.beside(tmp_path / "model.json").measured(H100).library
+    np.testing.assert_allclose(found.times(RESNET, BATCH).gpu_ms, own.times(RESNET, BATCH).gpu_ms, rtol=3e-4)
+
+
+def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
+    law = ClassWeights(weights={"activation": 1.2}, spread=0.04)
+    model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, law)]))
+    modes = [
+        (find_gpu(name), Mode(precision="tf32"))
+        for name in ("H200", "H100 SXM", "H100 PCIe", "A100-SXM4-40GB")
+    ]
+    found = model.forecasts(zoo_cnn("resnet50"), modes, [32])
+    assert [each.method for each in found] == ["layer-times", "layer-times", "layer-times", "roofline"]
+    assert [set(each.rung_ms) for each in found[:2]] == [{"measured"}, {"carried over"}]
+    reasons = [[why.text for why in each.extrapolates[0] if why.kind == "gpu"] for each in found[:3]]
+    assert reasons[0] == []
+    assert reasons[1] == ["operators carried over from NVIDIA H200, a card of the same chip"]
+    assert reasons[2][0].endswith("with other multiprocessors or clocks")
+    widths = [float(np.log(each.high_ms / each.low_ms)[0]) for each in found[:3]]
+    assert widths == sorted(widths)
+
+
+def test_the_classes_of_all_rungs_add_up_to_the_class(h200, made_up_gpu):
+    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::3], SIZES))
+    own = replace(own, base=CarriedOver(h200, H100))
+    law, sums = ClassWeights(weights={"activation": 1.3}), layer_sums(own, zoo_cnn("resnet50"), BATCH)
+    by_rung, by_class = law.rung_ms(sums), law.class_ms(sums)
+    assert set(by_rung) == {"measured", "carried over"}
+    for name, ms in by_class.items():
+        assert sum(of_class.get(name, 0.0) for of_class in by_rung.values()) == pytest.approx(ms)

@@ -1,0 +1,103 @@
+"""The preset ddp: which numbers of GPUs are measured on what, in which order, and how its rows are told apart."""
+
+import json
+
+import pytest
+
+from epochcast.profiling import ProfileRequest, request_for
+from predictor.errors import SchemaError
+from predictor.measurements.table import read_measurements
+from proxy_cnns.configuration import Configuration, Replicas, Subject
+from proxy_cnns.data_parallel import gpu_counts
+from proxy_cnns.parallel_plan import BUCKETS, MESSAGE_BYTES, parallel_configurations
+from proxy_cnns.presets import configurations, preset
+from proxy_cnns.profiler import Measured
+from proxy_cnns.rows_file import configuration_key, key_of, measurement_row
+
+
+@pytest.fixture(scope="module")
+def planned():
+    return parallel_configurations(configurations(preset("ddp"))[0], gpu_counts(4))
+
+
+def test_one_gpu_all_and_the_powers_of_two_between_are_measured():
+    assert [gpu_counts(n) for n in (2, 4, 6, 8)] == [(1, 2), (1, 4, 2), (1, 6, 4, 2), (1, 8, 4, 2)]
+
+
+def test_a_single_gpu_trains_with_no_other():
+    with pytest.raises(SchemaError, match="Pass --gpus all"):
+        gpu_counts(1)
+
+
+def test_every_configuration_comes_once_beside_one_gpu(planned):
+    keys = [configuration_key(each) for each in planned]
+    assert len(set(keys)) == len(keys)
+    alone = {(each.subject.name, each.mode, each.batch_size) for each in planned if each.replicas.n_gpus == 1}
+    assert all(
+        (each.subject.name, each.mode, each.batch_size) in alone
+        for each in planned
+        if each.subject.kind == "target"
+    )
+
+
+def test_all_reduces_come_first_then_all_numbers_of_gpus_then_other_buckets(planned):
+    sums = 2 * len(MESSAGE_BYTES)
+    assert {each.subject.kind for each in planned[:sums]} == {"all_reduce"}
+    assert [each.replicas.n_gpus for each in planned[sums : sums + 6]] == [1, 4, 2, 1, 4, 2]
+    others = [
+        each.replicas for each in planned if each.replicas.bucket_mib != 25 or each.replicas.bucket_view
+    ]
+    assert len(others) == 3 * len(BUCKETS)
+    assert {each.n_gpus for each in others} == {4}
+
+
+def test_a_row_holds_the_mini_batch_of_all_gpus_and_its_buckets(planned):
+    measured = Measured((10.0,) * 6, None, ())
+    for configuration in (
+        planned[0],
+        planned[27],
+        next(each for each in planned if each.replicas.bucket_view),
+    ):
+        row = measurement_row(configuration, measured, {"gpu": "NVIDIA H200"})
+        assert row["batch_size"] == configuration.batch_size * configuration.replicas.n_gpus
+        assert row["n_gpus"] == configuration.replicas.n_gpus
+        assert key_of(json.loads(json.dumps(row))) == configuration_key(configuration)
+
+
+def test_only_pytorch_trains_together(tmp_path):
+    with pytest.raises(SchemaError, match="measured with pytorch, eager"):
+        request_for(ProfileRequest("ddp", framework="chainer", device="cpu"), tmp_path / "t.csv")
+
+
+def test_two_processes_train_together_on_a_cpu(tmp_path, tiny_cnn_and_sum):
+    from dataclasses import replace
+
+    from proxy_cnns.profiler import Limits
+    from proxy_cnns.runs import profile
+
+    request, _ = request_for(ProfileRequest("ddp", device="cpu", allow_noise=True), tmp_path / "t.csv")
+    quick = Limits(0.01, 0.01, 0.0, 0.0, 1, 1, 2)
+    request = replace(request, configurations=tiny_cnn_and_sum, limits=dict.fromkeys(request.limits, quick))
+    outcome = profile(request)
+    assert (outcome.rows, outcome.failed) == (3, ())
+    rows = read_measurements(tmp_path / "t.csv")
+    assert sorted(zip(rows["kind"], rows["n_gpus"], rows["batch_size"], strict=True)) == [
+        ("all_reduce", 2, 2),
+        ("target", 1, 4),
+        ("target", 2, 8),
+    ]
+    assert rows.loc[rows["kind"] == "all_reduce", "message_bytes"].tolist() == [1000]
+
+
+@pytest.fixture
+def tiny_cnn_and_sum():
+    from predictor.catalogue.modes import Mode
+    from proxy_cnns.user_cnns import target_subject
+
+    mode = Mode()
+    cnn, add_up = target_subject("lenet5"), Subject("all_reduce", "all_reduce_1000", 1, message_bytes=1000)
+    return (
+        Configuration(add_up, mode, 1, Replicas(2)),
+        Configuration(cnn, mode, 4),
+        Configuration(cnn, mode, 4, Replicas(2)),
+    )
