@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "accuracy_of",
+    "default_features",
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
@@ -136,20 +137,37 @@ def fit_default(
     """
     import pandas as pd
 
-    from predictor.measurements.features import feature_table
-    from predictor.measurements.published import DATA_SETS, FITTED, published_features
+    from predictor.measurements.published import DATA_SETS, FITTED
 
     sources = FITTED if sources is None else sources
-
     own = _own_measurements()
-    others = _of_no_instrument(own)
     if uploaded is not None:
-        more = check_measurements(uploaded, "the table of measurements")
-        own, others = (pd.concat([frame, more], ignore_index=True) for frame in (own, others))
-    parts = [published_features(published, sources), feature_table(_without_layers(others))]
+        uploaded = check_measurements(uploaded, "the table of measurements")
+        own = pd.concat([own, uploaded], ignore_index=True)
     provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
-    model = _fit(pd.concat(parts, ignore_index=True), provenance)
+    model = _fit(default_features(published, sources, uploaded), provenance)
     return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
+
+
+def default_features(
+    published: str | PathLike[str] | None = None,
+    sources: Sequence[str] | None = None,
+    uploaded: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Feature table that the default's law of specifications is fitted on; parameters as of `fit_default`."""
+    import pandas as pd
+
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.published import FITTED, published_features
+
+    others = _of_no_instrument(_own_measurements())
+    if uploaded is not None:
+        others = pd.concat([others, uploaded], ignore_index=True)
+    parts = [
+        published_features(published, FITTED if sources is None else sources),
+        feature_table(_without_layers(others)),
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:

@@ -61,7 +61,7 @@ class Coefficients:
     terms: dict[Term, float]
     host: dict[str, tuple[float, float]]
     host_offset: dict[str, float]
-    feed: tuple[float, float]
+    feed: tuple[float, ...]
 
 
 _Residuals = tuple[
@@ -152,12 +152,11 @@ class Objective:
         """The coefficients by name."""
         pairs = x[self.blocks["host"]].reshape(-1, 2)
         values = zip([*self.terms[0], *self.terms[1]], x[: self.blocks["by_gpu"].stop], strict=True)
-        first, per_megabyte = x[self.blocks["feed"]][:2]
         return Coefficients(
             {term: float(value) for term, value in values},
             {name: (float(a), float(b)) for name, (a, b) in zip(self.frameworks, pairs, strict=True)},
             dict(zip(self.machines, map(float, x[self.blocks["machine"]]), strict=True)),
-            (float(first), float(per_megabyte)),
+            tuple(map(float, x[self.blocks["feed"]])),
         )
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:

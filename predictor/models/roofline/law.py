@@ -64,7 +64,7 @@ class RooflineLaw:
     host_offset : mapping of machine to ln of its slowness
         Machines are named ``source: host``.
     feed : tuple of float
-        ln of a copy's ms and ms per megabyte of images.
+        ln of a copy's ms and ms per megabyte of images, then of a loader's.
     fed_frameworks : tuple of str
         Frameworks whose iterations copy their images, as most of their measured ones do.
     calibration : Calibration
@@ -86,6 +86,7 @@ class RooflineLaw:
         machine: str | None = None,
         *,
         copies: bool = False,
+        waits: bool = False,
         captured: bool = False,
     ) -> IterationTimes:
         """Times of a CNN's iterations on a grid of GPUs and modes x batch sizes.
@@ -99,6 +100,8 @@ class RooflineLaw:
             A key of `host_offset`; None or an unknown one is the middle of the known machines.
         copies : bool
             Whether an iteration copies its images from the host.
+        waits : bool
+            Whether it waits for a loader, which copies them.
         captured : bool
             Whether the iteration was captured as a graph, which the host launches at once.
         """
@@ -108,7 +111,7 @@ class RooflineLaw:
         alone = self._host_ms(kernels, contexts, machine)[:, None] * (not captured)
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host)
-        total = busy + self._copy_ms(kernels, batches) if copies else busy
+        total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
         return IterationTimes(total, device, host, class_ms, host**3 / busy**2 / total)
 
     def machine_of(self, host: str | None) -> str | None:
@@ -153,12 +156,12 @@ class RooflineLaw:
         for key, value in found["terms"].items():
             kernels, feature, condition = key.split("|")
             terms[kernels, feature, condition] = _finite(value)
-        first, per_megabyte = found["feed"]
+        first, per_megabyte, of_loader, of_loader_per_megabyte = found["feed"]
         return cls(
             terms=terms,
             host={name: (_finite(a), _finite(b)) for name, (a, b) in found["host"].items()},
             host_offset={name: _finite(value) for name, value in found["host_offset"].items()},
-            feed=(_finite(first), _finite(per_megabyte)),
+            feed=tuple(map(_finite, (first, per_megabyte, of_loader, of_loader_per_megabyte))),
             fed_frameworks=tuple(found["fed_frameworks"]),
             calibration=Calibration.from_json(found["calibration"]),
         )
@@ -214,8 +217,8 @@ class RooflineLaw:
         mean = np.mean(list(self.host.values()), axis=0)
         return float(mean[0]), float(mean[1])
 
-    def _copy_ms(self, kernels: Kernels, batches: Array) -> Array:
-        first, per_megabyte = np.exp(self.feed)
+    def _feed_ms(self, kernels: Kernels, batches: Array, waits: bool) -> Array:
+        first, per_megabyte = np.exp(self.feed[2:] if waits else self.feed[:2])
         return np.asarray(first + per_megabyte * 4e-6 * kernels.image_elements * batches)
 
 

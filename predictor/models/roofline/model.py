@@ -118,14 +118,17 @@ class Roofline(FeatureTablePredictor):
         """Times in ms, and the host's share where the machine was not measured (elsewhere 0)."""
         self._check_fitted("law_")
         rows = rows_of(self._checked(X, _COLUMNS))
-        alike: dict[tuple[int, str, bool], list[int]] = {}
+        alike: dict[tuple[int, str, bool, bool], list[int]] = {}
         for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
-            alike.setdefault((id(kernels), machine, bool(rows.copies[i])), []).append(i)
+            fed = bool(rows.copies[i]), bool(rows.waits[i])
+            alike.setdefault((id(kernels), machine, *fed), []).append(i)
         times, share = np.empty(len(rows)), np.empty(len(rows))
-        for (_, machine, copies), places in alike.items():
+        for (_, machine, copies, waits), places in alike.items():
             contexts, context = _distinct([rows.contexts[i] for i in places])
             sizes, size = _distinct([rows.batch_sizes[i] for i in places])
-            found = self.law_.times(rows.kernels[places[0]], contexts, sizes, machine, copies=copies)
+            found = self.law_.times(
+                rows.kernels[places[0]], contexts, sizes, machine, copies=copies, waits=waits
+            )
             times[places] = found.iteration_ms[context, size]
             share[places] = found.host_share[context, size] * (machine not in self.law_.host_offset)
         return times, share

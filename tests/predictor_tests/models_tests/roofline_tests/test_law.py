@@ -37,7 +37,7 @@ EVERY_KIND = (
 
 def law_of(terms) -> RooflineLaw:
     host = {"pytorch": tuple(np.log(HOST_MS)), "tensorflow": tuple(np.log(HOST_MS))}
-    return RooflineLaw(terms, host, {": slow": np.log(2.0)}, (np.log(0.1), np.log(0.2)))
+    return RooflineLaw(terms, host, {": slow": np.log(2.0)}, tuple(np.log([0.1, 0.2, 3.0, 0.5])))
 
 
 def true_ms(cnn: str, gpu: str, batch: int) -> float:
@@ -125,6 +125,8 @@ def test_a_copy_of_the_images_adds_to_the_iteration_by_its_megabytes():
     )
     megabytes = 64 * 3 * 224 * 224 * 4e-6
     assert (with_ - without)[0, 0] == pytest.approx(0.1 + 0.2 * megabytes)
+    waited = law.times(kernels, EVERY_KIND[:1], [64], waits=True).iteration_ms
+    assert (waited - without)[0, 0] == pytest.approx(3.0 + 0.5 * megabytes)
 
 
 def test_a_law_read_from_its_json_is_the_same(frame):
@@ -201,7 +203,7 @@ def test_a_gpus_own_deviations_leave_the_law_as_it_is(frame):
     found = objective.coefficients(objective.solve()).terms
     law = {term: value for term, value in found.items() if not term[2].startswith("gpu:")}
     known, unknown = (
-        RooflineLaw(terms, {"pytorch": (-9.0, -9.0)}, {}, (0.0, 0.0)).times(
+        RooflineLaw(terms, {"pytorch": (-9.0, -9.0)}, {}, (0.0,) * 4).times(
             kernels_of(zoo_cnn("squeezenet1_1")), [KernelContext(find_gpu(gpu), "fp32", "pytorch")], [64]
         )
         for terms, gpu in ((found, "P4"), (law, "P4"))
