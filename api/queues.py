@@ -17,7 +17,7 @@ from fastapi import HTTPException
 
 __all__ = ["Queue"]
 
-_SOON = 0.35  # a call is refused at once if its turn will hardly come within this share of the longest wait
+_SOON = 0.6  # a call is refused at once if its turn will hardly come within this share of the longest wait
 _NEWS = 0.1  # share of the last call in what calls usually take
 P = ParamSpec("P")
 T = TypeVar("T")

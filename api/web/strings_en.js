@@ -123,7 +123,6 @@ export default {
   limit_deadline: "Deadline {value}",
   lacks: "Left out, since they lack {precision}: {gpus}.",
   unfold: "{n} more batch sizes of {gpu}",
-  sort_by: "Sort by",
   fold: "Change the question",
   legend: "GPUs in the chart",
   time_title: "Time against batch size",

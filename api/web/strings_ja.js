@@ -123,7 +123,6 @@ export default {
   limit_deadline: "期限 {value}",
   lacks: "{precision} に対応しないため除いた GPU：{gpus}。",
   unfold: "{gpu} のほかのバッチサイズ {n} 件",
-  sort_by: "並べ替え",
   fold: "質問を変更する",
   legend: "グラフに表示する GPU",
   time_title: "バッチサイズと時間",

@@ -151,7 +151,7 @@ def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once():
         running = [asyncio.create_task(queue.run(client, time.sleep, 0.03)) for client in "acde"]
         await asyncio.sleep(0.01)
         full = queue.full_for("b")
-        await asyncio.gather(*running)
+        await asyncio.gather(*running, return_exceptions=True)
         return full
 
     assert asyncio.run(ask())
