@@ -32,6 +32,7 @@ REMEDIES: dict[str, str | None] = {
     "host": "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)",
     "link": _MEASURE_TOGETHER,
     "nodes": _MEASURE_TOGETHER,
+    "sync_batch_norm": _MEASURE_TOGETHER,
     "measurements": "ask for the mode that was measured",
     "cnn": None,  # the reason itself says what to change
 }
