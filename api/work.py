@@ -16,7 +16,7 @@ MOST_WORK = 6_000_000
 SEARCHED = range(20)
 """As many batch sizes as are tried where a question gives none."""
 
-_MEASURED = 500  # searching measured operators for one that was not measured takes as long as 500 plain times
+_MEASURED = 300  # searching measured operators for one that was not measured takes as long as 300 plain times
 _ROW = 100  # writing a row of an answer takes as long as 100 plain times
 
 
@@ -43,7 +43,7 @@ def check_work(
 
     Notes
     -----
-    Layers of one shape are computed once and count once. A GPU with measured operators counts as 500 batch sizes more:
+    Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
     layers that were not measured are searched for among those that were.
     """
     layers = len(operators_of(table))

@@ -150,6 +150,8 @@ def table_of(layers: int) -> dict[str, object]:
         "padding_width": 1,
         "stride_height": 1,
         "stride_width": 1,
+        "groups": 1,
+        "dilation": 1,
     }
     channels = [(3 + i, 4 + i) for i in range(layers)]
     rows = [conv | {"in_channels": a, "out_channels": b, "parameters": a * b * 9} for a, b in channels]

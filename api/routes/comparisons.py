@@ -42,7 +42,10 @@ def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers
     """The answer in JSON."""
     question = core_question(asked, table, asked.gpus, None, model, offers)
     gpus = len(question.devices()) if asked.gpus else len({offer.gpu for offer in offers})
-    check_work(table, model, gpus, 1, len(question.batch_sizes or SEARCHED))  # before measurements are fitted
+    sizes = len(question.batch_sizes or SEARCHED)
+    check_work(
+        table, model, gpus, 1, sizes, repeats=2
+    )  # in its mode and the fastest; before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
     content = {

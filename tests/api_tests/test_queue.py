@@ -148,7 +148,7 @@ def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once():
         for _ in range(25):  # calls took 0.03 s of late
             await queue.run("a", time.sleep, 0.03)
             await asyncio.sleep(0)
-        running = [asyncio.create_task(queue.run(client, time.sleep, 0.03)) for client in "acde"]
+        running = [asyncio.create_task(queue.run(client, time.sleep, 0.03)) for client in "acdefghi"]
         await asyncio.sleep(0.01)
         full = queue.full_for("b")
         await asyncio.gather(*running, return_exceptions=True)

@@ -21,7 +21,7 @@ def table_of(n):
     """A chain of convolutions, no two alike."""
     conv = {"type": "conv2d", "in_height": 8, "in_width": 8, "out_height": 8, "out_width": 8}
     conv |= {"kernel_height": 3, "kernel_width": 3, "padding_height": 1, "padding_width": 1}
-    conv |= {"stride_height": 1, "stride_width": 1}
+    conv |= {"stride_height": 1, "stride_width": 1, "groups": 1, "dilation": 1}
     channels = [(3 + i, 4 + i) for i in range(n)]
     layers = [
         conv | {"in_channels": one, "out_channels": two, "parameters": one * two * 9} for one, two in channels
@@ -32,7 +32,7 @@ def table_of(n):
 @pytest.mark.parametrize(
     ("path", "question"),
     [
-        ("predictions", {"cnn": "densenet201", "gpus": ["all"], "batch_sizes": SIZES[:20]} | MODES),
+        ("predictions", {"cnn": "densenet201", "gpus": ["all"], "batch_sizes": SIZES[:15]} | MODES),
         ("predictions", table_of(4000) | {"gpus": ["all"], "batch_sizes": SIZES[:20]}),
         ("predictions", table_of(4000) | {"gpus": ["H200"], "batch_sizes": [1]} | MODES),
         ("comparisons", table_of(4000) | {"batch_sizes": SIZES, "samples": 1000}),
