@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.models.layer_times.law import SummingLaw
-    from predictor.models.layer_times.library import OperatorLibrary
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
@@ -64,8 +63,8 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     measurements : DataFrame
         A checked measurement table; weights are fitted on its targets, which are CNNs of the zoo.
     known : LayerModels, optional
-        Earlier models: they supply operators missing from the table, and prior weights, if need be those of another
-        GPU or mode.
+        Earlier models: they supply operators missing from the table, which corrects them, and prior weights, if need be
+        those of another GPU or mode.
     """
     from predictor.measurements.features import feature_table
     from predictor.models.layer_times.estimator import LayerTimes, libraries_of
@@ -75,17 +74,11 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
     targets = _of_one_instrument(targets, operators)
     libraries = libraries_of(operators)
     known = known or LayerModels()
-    libraries = {mode: _joined(known.measured_library(mode), library) for mode, library in libraries.items()}
     if not libraries:
         return []
     features = feature_table(targets) if len(targets) else None
     models = LayerTimes().learn(libraries, features, known)
     return [replace(model, law=_with_noise(model.law, operators)) for model in models]
-
-
-def _joined(before: OperatorLibrary | None, library: OperatorLibrary) -> OperatorLibrary:
-    """An earlier library of the mode joined with a newer one."""
-    return library if before is None else before.updated(library)
 
 
 def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:

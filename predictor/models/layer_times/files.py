@@ -59,6 +59,11 @@ class LayerModel:
                 f"no operator was measured on {self.library.mode}, so there is nothing to write."
             )
         expected, base = self.library.expected, self.library.base
+        if base is not None and base.source.mode == self.library.mode:
+            raise SchemaError(
+                f"operators of {self.library.mode} correct earlier ones, whose file has the same name. "
+                "Fit the two tables together."
+            )
         written = {
             "format_version": FORMAT_VERSION,
             "mode": self.library.mode._asdict(),

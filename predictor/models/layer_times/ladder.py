@@ -30,8 +30,9 @@ def with_bases(
     known: Callable[[DeviceMode], OperatorLibrary | None],
     grow: Callable[[OperatorLibrary], OperatorLibrary],
 ) -> dict[DeviceMode, OperatorLibrary]:
-    """Each library with trees over the roofline, or with the base that predicts its own held-out operators better.
+    """Each library on its base, or with trees over the roofline where these predict its held-out operators better.
 
+    A richer library of this mode on a card of the chip is the base; else a like mode's if it does better than trees.
     A base has more measurements than the library, so that no two are each other's base.
 
     Parameters
@@ -44,14 +45,29 @@ def with_bases(
     """
     found: dict[DeviceMode, OperatorLibrary] = {}
     for mode in sorted(libraries, key=lambda each: (-libraries[each].n_measured, each)):
-        candidates = [grow(replace(libraries[mode], base=None))]
-        for other in _kin(mode):
-            source = found.get(other) if other in libraries else known(other)
-            if source is not None and source.n_measured > libraries[mode].n_measured:
-                carried = CarriedOver(source, mode)
-                candidates.append(replace(libraries[mode], base=carried, forests={}, expected=None))
-        found[mode] = min(candidates, key=held_out_error) if len(candidates) > 1 else candidates[0]
+        library = replace(libraries[mode], base=None, forests={}, expected=None)
+        same = [known(mode), *(found.get(card) or known(card) for card in cards_of_the_chip(mode))]
+        like = [found.get(other) or known(other) for other in _like_modes(mode)]
+        cards, others = (
+            [
+                replace(library, base=CarriedOver(source, mode))
+                for source in sources
+                if source is not None and source.n_measured > library.n_measured
+            ]
+            for sources in (same, like)
+        )
+        if cards and not mode.autotune:
+            found[mode] = max(cards, key=_likeness)
+            continue
+        grown = grow(library)
+        found[mode] = min([grown, *others, *cards], key=held_out_error) if others or cards else grown
     return found
+
+
+def _likeness(library: OperatorLibrary) -> tuple[bool, int]:
+    """Whether a library's base was measured on the same card, then the number of its times."""
+    source = library.base.source if library.base is not None else library
+    return source.mode.gpu == library.mode.gpu, source.n_measured
 
 
 def held_out_error(library: OperatorLibrary) -> float:
@@ -90,11 +106,14 @@ def _cards(name: str) -> tuple[str, ...]:
     return tuple(each.name for each in all_gpus() if each.chip == chip and each.name != name)
 
 
-def _kin(mode: DeviceMode) -> Iterator[DeviceMode]:
-    """Modes whose operators may be a base: other cards, the other half precision; for autotuned ones, not autotuned."""
+def _like_modes(mode: DeviceMode) -> Iterator[DeviceMode]:
+    """Modes of the same card whose operators may be a base; of autotuned convolutions, those that are not."""
     if mode.autotune:
         yield mode._replace(autotune=False)
         return
-    yield from cards_of_the_chip(mode)
     if mode.precision in _HALF_PRECISIONS:
         yield from (mode._replace(precision=other) for other in _HALF_PRECISIONS if other != mode.precision)
+    if mode.memory_format != "nchw":
+        yield mode._replace(memory_format="nchw")
+    if mode.precision != "tf32":
+        yield mode._replace(precision="tf32")

@@ -182,19 +182,6 @@ class OperatorLibrary:
         )
         return lesser
 
-    def updated(self, newer: OperatorLibrary) -> OperatorLibrary:
-        """The library joined with a newer one, whose measurements replace those of the same operators."""
-        kept = self.without(newer.operators)
-        sizes = np.union1d(kept.batch_sizes, newer.batch_sizes)
-        log_ms = np.full((len(kept) + len(newer), sizes.size), np.nan)
-        log_ms[: len(kept), np.searchsorted(sizes, kept.batch_sizes)] = kept.log_ms
-        log_ms[len(kept) :, np.searchsorted(sizes, newer.batch_sizes)] = newer.log_ms
-        host = np.concatenate([kept.host_ms, newer.host_ms])
-        forests = newer.forests or self.forests
-        machine = _only({kept.host, newer.host}) if len(kept) else newer.host
-        operators = kept.operators + newer.operators
-        return OperatorLibrary(newer.mode, operators, sizes, log_ms, host, machine, forests, base=self.base)
-
     def times(self, operators: Sequence[Operator], batch_sizes: Array) -> OperatorTimes:
         """Time of each operator at each batch size.
 

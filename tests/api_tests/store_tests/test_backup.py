@@ -100,7 +100,9 @@ def test_a_damaged_backup_restores_nothing(filled, other, tmp_path, damage):
     assert all_rows(other) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip", gzip.compress(b"no json", mtime=0), gzip.compress(b"[]\n", mtime=0)[:-4]])
+@pytest.mark.parametrize(
+    "content", [b"", b"no gzip", gzip.compress(b"no json", mtime=0), gzip.compress(b"[]\n", mtime=0)[:-4]]
+)
 def test_what_is_no_backup_is_refused(other, tmp_path, content):
     file = tmp_path / "backup.gz"
     file.write_bytes(content)
