@@ -53,6 +53,8 @@ _HOME = dict.fromkeys(__all__, "epochcast.api") | {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("epochcast")
     if name not in _HOME:
         raise AttributeError(f"module 'epochcast' has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(import_module(_HOME[name]), name)

@@ -86,7 +86,11 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
+        from epochcast.installation import shadowed
+
         typer.echo(f"epochcast {version('epochcast')}")
+        for beware in shadowed():
+            typer.echo(f"Beware: {beware}", err=True)
         raise typer.Exit
 
 

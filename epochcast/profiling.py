@@ -81,7 +81,7 @@ def measuring_request(
         options.framework,
         _devices(options),
         Path(out),
-        None if options.budget is None else seconds(options.budget, "--budget"),
+        None if options.budget is None else seconds(options.budget, "--time-limit"),
         options.allow_noise,
         options.refine,
         1000 * seconds(options.longest, "--longest"),

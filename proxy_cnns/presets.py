@@ -232,7 +232,7 @@ def _founding() -> Preset:
 def _quick() -> Preset:
     about = "operators of all kinds and sizes, a sample in every mode, at most three minutes on an H200"
     subjects = operator_subjects(designed_operators(0.85) + common_operators(COMMON_CNNS))
-    sizes = (64, 16, 128, 256, 4, 32, 512)
+    sizes = (64, 16, 128, 512, 4, 32)
     return Preset("quick", about, subjects, sizes, SAMPLED_MODES, 3, 12, sampled_blocks(subjects))
 
 

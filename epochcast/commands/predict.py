@@ -46,11 +46,13 @@ def predict_command(
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Predict every row of this CSV; options fill its empty cells.", rich_help_panel=_MANY
+            help="Predict every row of this CSV (- is standard input); options fill its empty cells.",
+            rich_help_panel=_MANY,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write for --rows.", rich_help_panel=_MANY)
+        Path | None,
+        typer.Option(help="CSV file to write for --rows (- is standard output).", rich_help_panel=_MANY),
     ] = None,
     server: o.Server = None,
     plot: o.Plot = None,
@@ -103,11 +105,16 @@ def _predict_file(
         )
     if output is Format.json:
         raise SchemaError("--format json has no effect on --rows, whose answers are CSV. Leave it out.")
-    failed = predict_rows(rows, out, **options)
+    failed = predict_rows(_stream(rows, "/dev/stdin"), _stream(out, "/dev/stdout"), **options)
     failures = f" {failed:,} row{'s' * (failed > 1)} failed: see the column error." if failed else ""
-    typer.echo(f"Wrote {out}.{failures}", err=True)
+    typer.echo(f"Wrote {'the answers' if str(out) == '-' else out}.{failures}", err=True)
     if failed:
         raise typer.Exit(1)
+
+
+def _stream(path: Path, standard: str) -> Path:
+    """The path, or that of a standard stream for ``-``."""
+    return Path(standard) if str(path) == "-" else path
 
 
 def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:

@@ -113,7 +113,11 @@ def profile_command(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Stop after this time: 180s, 3min, 1h.", show_default=False, rich_help_panel=_HOW_LONG
+            "--time-limit",
+            "--budget",
+            help="Stop after this time: 180s, 3min, 1h.",
+            show_default=False,
+            rich_help_panel=_HOW_LONG,
         ),
     ] = None,
     longest: Annotated[
@@ -154,7 +158,7 @@ def profile_command(
 
     if out is None and not dry_run and not suggest:
         raise SchemaError(
-            "--out is missing. Try: epochcast profile --preset quick --budget 180s --out mine.csv.gz"
+            "--out is missing. Try: epochcast profile --preset quick --time-limit 180s --out mine.csv.gz"
         )
     wanted = ProfileRequest(
         preset=preset,
@@ -299,7 +303,7 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
     notes += _unrunnable(configurations)
     if request.budget_s is not None:
         notes.append(
-            f"The budget ends it after {duration(request.budget_s)}; the same command then continues it."
+            f"The time limit ends it after {duration(request.budget_s)}; the same command then continues it."
         )
     print_notes(notes)
 

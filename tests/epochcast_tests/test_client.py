@@ -110,6 +110,16 @@ def test_a_comparison_is_that_of_the_local_core(client, options):
     assert_same(remote, epochcast.compare("resnet50", batch_size=[64, 128], data_set="imagenet", **options))
 
 
+def test_a_services_verdict_is_the_core_verdict(client):
+    question = {"data_set": "imagenet", "epochs": 90, "budget_usd": 100.0, "deadline_h": 48.0}
+    gpus = ["L4", "A100-SXM4-40GB", "H200"]
+    remote, local = (
+        client.compare("resnet50", gpus, **question),
+        epochcast.compare("resnet50", gpus, **question),
+    )
+    assert remote.attrs["verdict"] == local.attrs["verdict"]
+
+
 @pytest.mark.parametrize(
     ("asked", "options", "kind"),
     [

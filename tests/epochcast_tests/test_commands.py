@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,25 @@ def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp
     run = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     assert run.stdout == (tmp_path / "out.csv").read_bytes()
     assert out.is_symlink()
+
+
+def test_rows_come_from_standard_input_and_go_to_standard_output():
+    command = [sys.executable, "-m", "epochcast", "predict", "--rows", "-", "--out", "-"]
+    asked = "cnn,gpu,batch_size\nresnet18,T4,32\n"
+    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    [row] = csv.DictReader(io.StringIO(run.stdout))
+    assert float(row["iteration_time_ms"]) == face.predict("resnet18", "T4", 32)["iteration_time_ms"][0]
+
+
+def test_a_shell_is_told_the_options_of_a_command():
+    shell = {
+        "_EPOCHCAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": "epochcast compare --dead",
+        "COMP_CWORD": "2",
+    }
+    script = Path(sys.executable).with_name("epochcast")
+    run = subprocess.run([script], env={**os.environ, **shell}, capture_output=True, text=True, check=False)
+    assert "--deadline" in run.stdout
 
 
 def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):

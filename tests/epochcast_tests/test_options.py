@@ -255,8 +255,7 @@ def test_a_model_is_read_for_rows(epochcast, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--spot",), "spot has no effect on rows, whose answers have no costs."),
-        (("--offers", "prices.csv"), "offers has no effect on rows, whose answers have no costs."),
+        (("--offers", "prices.csv"), "there is no price file prices.csv"),
         (("--format", "json"), "--format json has no effect on --rows"),
         (("--server", "http://127.0.0.1:9"), "without --server"),
         (("--gpu", "T4"), "without --gpu"),

@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_and_how_long_and_writes_nothing(epochcast, tmp_path
     run = epochcast("profile", "--preset", "founding", "--dry-run", "--budget", "180s")
     assert "founding: 350 configurations" in run.out
     assert "on an H200" in run.out
-    assert "The budget ends it after 3.00 min" in run.out
+    assert "The time limit ends it after 3.00 min" in run.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,7 +91,10 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         ),
         (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
-        (("--out", "x.csv", "--budget", "soon"), "--budget 'soon' is no time above 0. Try: --budget 180s"),
+        (
+            ("--out", "x.csv", "--budget", "soon"),
+            "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
+        ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
         (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),
         (("--out", "x.csv", "--precision", "tf16"), "precision 'tf16' is not known. Nearest: 'fp16', 'tf32'"),
