@@ -215,7 +215,7 @@ def empty_members(port: int) -> Counted:
 
 
 def slow_readers(port: int) -> Counted:
-    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 151))}).encode()
+    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
     head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     return half_sent(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, 60, 25)
 

@@ -118,6 +118,7 @@ export default {
   within_none_hint: "Raise one of them, or try another precision or memory format.",
   tile_cost: "{cost} and {time} for {epochs} epochs, batch size {batch}, {precision}",
   rented: "{rented} GPUs are rented, {used} of them train.",
+  rented_all: "{rented} GPUs are rented, and all of them train.",
   rented_one: "{rented} GPUs are rented, 1 of them trains.",
   limit_budget: "Budget {value}",
   limit_deadline: "Deadline {value}",

@@ -118,6 +118,7 @@ export default {
   within_none_hint: "どちらかを上げるか、別の精度やメモリ配置を試してください。",
   tile_cost: "{epochs} エポックで {cost}、{time}（バッチサイズ {batch}、{precision}）",
   rented: "借りる GPU は {rented} 個、学習に使うのは {used} 個です。",
+  rented_all: "{rented} 個の GPU を借り、すべて学習に使います。",
   rented_one: "借りる GPU は {rented} 個、学習に使うのは 1 個です。",
   limit_budget: "予算 {value}",
   limit_deadline: "期限 {value}",

@@ -74,10 +74,11 @@ function broken(row) {
     .map(([, word]) => make("span", { class: "badge bad", text: t(word) }));
 }
 
-/** That more GPUs are paid for than train, where they are. */
+/** How many GPUs are paid for and how many of them train, where there is more than one. */
 function rented({ offer_gpu_count, gpus_used }) {
-  if (!(offer_gpu_count > gpus_used)) return null;
-  return make("p", { class: "rented", text: t(gpus_used === 1 ? "rented_one" : "rented", { rented: count(offer_gpu_count), used: count(gpus_used) }) });
+  if (!(offer_gpu_count > 1)) return null;
+  const words = gpus_used >= offer_gpu_count ? "rented_all" : gpus_used === 1 ? "rented_one" : "rented";
+  return make("p", { class: words === "rented_all" ? null : "rented", text: t(words, { rented: count(offer_gpu_count), used: count(gpus_used) }) });
 }
 
 /** The time of all epochs, as far off as that of one. */
