@@ -20,11 +20,13 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 # An environment without pip, made where it will lie, so that the image holds no more than it runs.
 FROM python:${PYTHON}-slim AS packages
 COPY --from=wheel /wheels /wheels
-# The rule asks for versions; this is our own wheel, and pyproject.toml bounds what it needs.
+COPY requirements.lock ./
+# Every package at the version and with the hash of the lock file (docs/containers.md), then our own wheel.
 # hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/epochcast \
     && set -- /wheels/*.whl \
-    && pip --python /opt/epochcast/bin/python install --no-cache-dir "$1[api,client,postgresql]"
+    && pip --python /opt/epochcast/bin/python install --no-cache-dir --require-hashes -r requirements.lock \
+    && pip --python /opt/epochcast/bin/python install --no-cache-dir --no-deps "$1"
 
 FROM python:${PYTHON}-slim AS profile
 # 13, or 12 for GPUs before Turing and drivers before 580; PyTorch's build for it comes from the index that its

@@ -9,14 +9,12 @@ HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] ==
 
 .PHONY: predict setup test lint bench model notebooks containers clean apt
 
-# Ten GPUs from Kepler to Hopper at five batch sizes: what the shipped model says without any measurement of yours.
-DEMO_GPUS := --gpu K80 --gpu M60 --gpu P100-PCIE-16GB --gpu V100-SXM2-16GB --gpu T4 --gpu "RTX 2080 Ti" \
-  --gpu "RTX 3090" --gpu A100-SXM4-40GB --gpu "H100 PCIe" --gpu H200
+# One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
+DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
+  --budget 150 --deadline 2d
 
 predict: $(VENV)/.core
-	@$(BIN)/epochcast predict vgg_cifar --dataset cifar100 $(DEMO_GPUS) --batch-size 32,64,128,256,512
-	@echo
-	@$(BIN)/epochcast predict resnet50 --dataset imagenet $(DEMO_GPUS) --batch-size 16,32,64,128,256
+	@$(BIN)/epochcast $(DEMO)
 
 setup: $(VENV)/.dev
 
@@ -34,6 +32,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.core
 ifeq ($(HAS_TORCH),1)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCHVISION) 'pillow>=10'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[callbacks]'
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from predictor.answers.compare import ComparisonRow
+from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
 from predictor.answers.predict import PredictionRow
 
@@ -83,10 +83,11 @@ class ColumnAnswer(_Answer):
 
 
 class ComparisonAnswer(BaseModel):
-    """Ways to train, best first."""
+    """Ways to train, best first, and which to take."""
 
     model_config = ConfigDict(arbitrary_types_allowed=False)
 
+    verdict: Verdict
     covers: str
     rows: list[ComparisonRow]
 

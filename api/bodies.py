@@ -24,16 +24,19 @@ LARGER_TABLES = (
 """The next step where measurements are too many for one body."""
 
 _STEP = 1 << 16
+_MOST_MEMBERS = 1_000  # of gzip in one body: packers that write blocks need one for 64 KiB
 _GZIP = 31  # wbits: gzip with its header, and the largest window
 
 
-async def read_body(request: Request, limit: int) -> bytes:
+async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
     """Read and, if the request says gzip, unpack its body.
 
     Parameters
     ----------
     limit : int
         Bytes, packed and unpacked.
+    next_step : str
+        What whoever sends more can do.
 
     Raises
     ------
@@ -48,14 +51,14 @@ async def read_body(request: Request, limit: int) -> bytes:
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         await _discard(request.stream())
-        raise _too_large(limit)
+        raise _too_large(limit, next_step)
     unpacker = _Gzip() if packing == "gzip" else None
     found, stream = bytearray(), request.stream()
     try:
         async for chunk in stream:
             for part in unpacker.unpacked(chunk) if unpacker else (chunk,):
                 if len(found) + len(part) > limit:
-                    raise _too_large(limit)
+                    raise _too_large(limit, next_step)
                 found += part
     except HTTPException:
         await _discard(stream)
@@ -84,12 +87,13 @@ class _Gzip:
 
     def __init__(self) -> None:
         self._unpacker, self.complete = zlib.decompressobj(wbits=_GZIP), True
+        self._members = 1
 
     def unpacked(self, chunk: bytes) -> Iterator[bytes]:
         """What a chunk unpacks to; HTTPException 400 where it is damaged."""
         while chunk:
             if self._unpacker.eof:
-                self._unpacker = zlib.decompressobj(wbits=_GZIP)
+                self._begin_member()
             try:
                 yield self._unpacker.decompress(chunk, _STEP)
             except zlib.error as error:
@@ -97,9 +101,16 @@ class _Gzip:
             self.complete = self._unpacker.eof
             chunk = self._unpacker.unused_data if self.complete else self._unpacker.unconsumed_tail
 
+    def _begin_member(self) -> None:
+        """Begin the next member; each costs time, however little it holds."""
+        self._members += 1
+        if self._members > _MOST_MEMBERS:
+            raise HTTPException(
+                400, f"the body is gzip of more than {_MOST_MEMBERS:,} members. Pack it as one: gzip does."
+            )
+        self._unpacker = zlib.decompressobj(wbits=_GZIP)
 
-def _too_large(limit: int) -> HTTPException:
-    return HTTPException(
-        413,
-        f"the body is larger than {limit:,} bytes. Send it in several parts, or fewer rows. {LARGER_TABLES}",
-    )
+
+def _too_large(limit: int, next_step: str) -> HTTPException:
+    step = next_step or f"Send it in several parts, or fewer rows. {LARGER_TABLES}"
+    return HTTPException(413, f"the body is larger than {limit:,} bytes. {step}")

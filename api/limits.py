@@ -1,18 +1,21 @@
 """How much a client may ask at once: size of a body, rate, requests in work, waiting time. Pure ASGI.
 
 What the service cannot take, it refuses at once and cheaply, with the seconds after which to ask again, so that what it
-has taken is answered in time.
+has taken is answered in time. No address can have so much in work that others are refused: a request counts among all
+requests once its body is in, and until then among those of its address alone.
 """
 
 import asyncio
 import ipaddress
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 
 from cachetools import LRUCache
 from fastapi import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.bodies import discard_body
@@ -22,7 +25,12 @@ from api.settings import Settings
 
 __all__ = ["Limits", "Rates", "address_of", "watch_lag"]
 
-_ALWAYS = ("/healthz", "/readyz", "/metrics")
+_WATCHING = ("/healthz", "/readyz", "/metrics")
+"""Answered while the service is busy; their rate is counted apart from questions."""
+
+_PAGES = ("/web/", "/docs/")
+_PAGE_FILE = 0.1  # tokens: a page has some forty files, kept in memory, and several people share an address
+_SLOWEST_BYTES_PER_S = 64 * 2**10  # of a body after its first seconds
 _WATCH_EVERY_S = 0.1
 _MOST_BUCKETS = 20_000
 
@@ -33,6 +41,7 @@ async def watch_lag(metrics: Metrics) -> None:
         began = time.perf_counter()
         await asyncio.sleep(_WATCH_EVERY_S)
         metrics.lag_s = max(0.0, time.perf_counter() - began - _WATCH_EVERY_S)
+        metrics.note()
 
 
 class Rates:
@@ -46,16 +55,16 @@ class Rates:
         self._per_s, self._burst, self._clock = per_s, float(burst), clock
         self._buckets: LRUCache[Hashable, tuple[float, float]] = LRUCache(_MOST_BUCKETS)
 
-    def wait_s(self, client: Hashable) -> int:
-        """Take a token; 0, or the seconds after which there is one again."""
+    def wait_s(self, client: Hashable, cost: float = 1.0) -> int:
+        """Take a token, or a part of one; 0, or the seconds after which there is one again."""
         if not self._per_s:
             return 0
         now = self._clock()
         tokens, last = self._buckets.get(client, (self._burst, now))
         tokens = min(self._burst, tokens + (now - last) * self._per_s)
-        allowed = tokens >= 1.0
-        self._buckets[client] = (tokens - 1.0 if allowed else tokens, now)
-        return 0 if allowed else max(1, math.ceil((1.0 - tokens) / self._per_s))
+        allowed = tokens >= cost
+        self._buckets[client] = (tokens - cost if allowed else tokens, now)
+        return 0 if allowed else max(1, math.ceil((cost - tokens) / self._per_s))
 
 
 def address_of(client: tuple[str, int] | None) -> str:
@@ -75,33 +84,46 @@ class Limits:
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._rates = Rates(settings.rate_per_s, settings.rate_burst)
-        self._held = 0  # bytes of bodies of requests in work
+        self._watching = Rates(settings.rate_per_s, settings.rate_burst)
+        self._requests: Counter[str] = Counter()  # begun and not ended, by address
+        self._held: Counter[str] = Counter()  # bytes of their bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse one request."""
-        if scope["type"] != "http" or scope["path"] in _ALWAYS:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._busy() or self._too_often(scope)
+        address = address_of(scope.get("client"))
+        watching = scope["path"] in _WATCHING
+        refusal = None if watching else self._busy(address)
+        refusal = refusal or self._too_often(scope, address, watching)
         if refusal is None and (refusal := self._too_large(scope)) is not None:
             await self._discard(scope, receive)
         if refusal is not None:
             await refusal(scope, receive, send)
-            return
-        await self._in_time(scope, receive, send)
+        elif watching:
+            await self._app(scope, receive, send)
+        else:
+            await self._counted(scope, receive, send, address)
 
-    def _busy(self) -> ASGIApp | None:
-        crowded = self._metrics.in_work > self._settings.max_concurrent
+    def _busy(self, address: str) -> ASGIApp | None:
+        most = self._settings.max_per_address
+        if self._requests[address] >= most:
+            return problem(
+                429, f"{most} requests of your address are in work. Wait for an answer.", {"Retry-After": "1"}
+            )
+        crowded = self._metrics.in_work >= self._settings.max_concurrent
         if not crowded and self._metrics.lag_s <= self._settings.max_lag_s:
             return None
         return problem(503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"})
 
-    def _too_often(self, scope: Scope) -> ASGIApp | None:
+    def _too_often(self, scope: Scope, address: str, watching: bool) -> ASGIApp | None:
         """Count the request against its address and, if it brings one, its key: a key is no way around."""
-        wait_s = self._rates.wait_s(address_of(scope.get("client")))
+        rates = self._watching if watching else self._rates
+        wait_s = rates.wait_s(address, _PAGE_FILE if scope["path"].startswith(_PAGES) else 1.0)
         for name, value in scope["headers"]:
             if name == b"authorization":
-                wait_s = max(wait_s, self._rates.wait_s(hash(value)))
+                wait_s = max(wait_s, rates.wait_s(hash(value)))
         if not wait_s:
             return None
         return problem(
@@ -119,29 +141,32 @@ class Limits:
         return None
 
     async def _discard(self, scope: Scope, receive: Receive) -> None:
-        """Let a client that sends too much finish, within the time of a request, so that it reads the refusal."""
+        """Let a client that sends too much finish, within the time of a body, so that it reads the refusal."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.timeout_s):
+            async with asyncio.timeout(self._settings.body_timeout_s):
                 await discard_body(scope, receive)
 
-    async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most, size = self._settings.max_body_bytes, 0
-        arriving = begun = False
+    async def _counted(self, scope: Scope, receive: Receive, send: Send, address: str) -> None:
+        self._requests[address] += 1
+        try:
+            await self._in_time(scope, receive, send, address)
+        finally:
+            _less(self._requests, address, 1)
+
+    async def _in_time(self, scope: Scope, receive: Receive, send: Send, address: str) -> None:
+        arrival, begun = _Arrival(scope, self._settings), False
 
         async def bounded() -> Message:
-            nonlocal size, arriving
-            arriving = True
+            arrival.awaited = True
             message = await receive()
-            arriving = False
-            more = len(message.get("body", b""))
-            size += more
-            self._held += more
-            if size > most:
-                raise HTTPException(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
-            if self._held > self._settings.max_bytes_in_work:
-                raise HTTPException(
-                    503, "too many large bodies at once. Send it again.", {"Retry-After": "5"}
-                )
+            arrival.awaited = False
+            if message["type"] == "http.request" and not arrival.complete:
+                size = len(message.get("body", b""))
+                self._held[address] += size
+                arrival.add(size, message.get("more_body", False))
+                self._metrics.in_work += arrival.complete
+                deadline.reschedule(arrival.deadline)
+                self._check_size(arrival.size, address)
             return message
 
         async def noting(message: Message) -> None:
@@ -149,20 +174,72 @@ class Limits:
             begun = True
             await send(message)
 
+        self._metrics.in_work += arrival.complete
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
+            async with asyncio.timeout_at(arrival.deadline) as deadline:
                 await self._app(scope, bounded, noting)
         except TimeoutError:
             if begun:
-                raise
-            await self._late(arriving)(scope, receive, send)
+                raise ClientDisconnect from None  # it does not take its answer
+            await self._late(arrival)(scope, receive, send)
         finally:
-            self._held -= size
+            self._metrics.in_work -= arrival.complete
+            _less(self._held, address, arrival.size)
 
-    def _late(self, arriving: bool) -> ASGIApp:
-        seconds = f"{self._settings.timeout_s:g} s"
-        if arriving:
-            return problem(408, f"the body did not arrive within {seconds}. Send it again.")
+    def _check_size(self, size: int, address: str) -> None:
+        """Refuse a body that grows too large, alone or with others; HTTPException 413, 429 or 503."""
+        most, together = self._settings.max_body_bytes, self._settings.max_bytes_in_work
+        if size > most:
+            raise HTTPException(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
+        if self._held[address] > max(together // 2, most):
+            raise HTTPException(
+                429, "too many large bodies of your address at once. Send them in turn.", {"Retry-After": "5"}
+            )
+        if self._held.total() > together:
+            raise HTTPException(503, "too many large bodies at once. Send it again.", {"Retry-After": "5"})
+
+    def _late(self, arrival: "_Arrival") -> ASGIApp:
+        if arrival.awaited:
+            return problem(
+                408,
+                f"the body did not arrive in time: {self._settings.body_timeout_s:g} s, and a second more for each "
+                f"{_SLOWEST_BYTES_PER_S:,} bytes, {self._settings.timeout_s:g} s at most. Send it again, or a smaller "
+                "one.",
+                {"Connection": "close"},
+            )
         return problem(
-            504, f"the answer took longer than {seconds}. Ask in several parts.", {"Retry-After": "5"}
+            504,
+            f"the answer took longer than {self._settings.timeout_s:g} s. Ask in several parts.",
+            {"Retry-After": "5"},
         )
+
+
+class _Arrival:
+    """How much of a body is in, and until when the next step must come."""
+
+    def __init__(self, scope: Scope, settings: Settings) -> None:
+        self._settings, self._began = settings, asyncio.get_running_loop().time()
+        self.size, self.awaited = 0, False
+        self.complete = not any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in scope["headers"]
+        )
+        self.deadline = self._until()
+
+    def add(self, size: int, more: bool) -> None:
+        """Note a part of the body."""
+        self.size, self.complete = self.size + size, not more
+        self.deadline = self._until()
+
+    def _until(self) -> float:
+        if self.complete:
+            return asyncio.get_running_loop().time() + self._settings.timeout_s
+        body_s = self._settings.body_timeout_s + self.size / _SLOWEST_BYTES_PER_S
+        return self._began + min(body_s, self._settings.timeout_s)
+
+
+def _less(counter: Counter[str], address: str, count: int) -> None:
+    """Subtract, and forget an address that has nothing left, so that the counter stays small."""
+    counter[address] -= count
+    if not counter[address]:
+        del counter[address]

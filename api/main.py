@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -13,8 +15,10 @@ from starlette.middleware.gzip import GZipMiddleware
 from api import observability, pages
 from api.limits import Limits, watch_lag
 from api.observability import Metrics, Observed, logging_json
-from api.openapi import document
+from api.openapi import TAGS, Examples, document
+from api.parsing import Answering, Q, example_answer
 from api.problems import add_problem_handlers
+from api.questions import ComparisonQuestion, ExplanationQuestion, PredictionQuestion
 from api.routes import (
     calibrations,
     catalogue,
@@ -67,6 +71,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="epochcast",
         version=_version(),
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
+        openapi_tags=TAGS,
+        servers=[{"url": "/", "description": "This service."}],
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
@@ -76,11 +82,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.serving = ServingState(app.state.settings)
     app.state.store = _store(app.state.settings.store)
     app.state.metrics = Metrics()
+    app.state.ready = health.Readiness()
     add_problem_handlers(app)
     _add_layers(app)
     for router in ROUTERS.values():
         app.include_router(router)
-    app.openapi = document(app)  # type: ignore[method-assign]
+    app.openapi = document(app, _examples(app.state.serving))  # type: ignore[method-assign]
     return app
 
 
@@ -101,24 +108,38 @@ def _store(url: str) -> object:
 
 
 def _add_layers(app: FastAPI) -> None:
-    """Add the layers that every request passes through, from the inside out."""
+    """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
     app.add_middleware(GZipMiddleware, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
+    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=settings.cors_origins,
-            allow_methods=("GET", "POST"),
+            allow_methods=("GET", "POST", "DELETE"),
             allow_headers=("*",),
+            expose_headers=("Retry-After", "X-Request-ID", "Link", "ETag"),
         )
-    app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     app.add_middleware(Observed, metrics=app.state.metrics)
 
 
+def _examples(serving: ServingState) -> Examples:
+    """What answers the first example of each question."""
+
+    def of(kind: type[Q], answer: Answering[Q]) -> tuple[str, Callable[[], Any]]:
+        return kind.example_names[0], partial(example_answer, kind, answer, serving)
+
+    return {
+        "/v1/predictions": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
+        "/v1/comparisons": of(ComparisonQuestion, comparisons.answer_to),
+        "/v1/explanations": of(ExplanationQuestion, explanations.answer_to),
+    }
+
+
 def _warm_up(serving: ServingState) -> None:
-    """Answer a question before the first request, so that it need not wait for modules and catalogues."""
+    """Answer a question before the first request, so that it need not wait for modules, catalogues and operators."""
     answer(
-        Question("resnet50", "T4", 32, samples=1, offers=serving.offers, model=serving.model.current)
+        Question("resnet50", "all", 32, samples=1, offers=serving.offers, model=serving.model.current)
     ).records()
 
 

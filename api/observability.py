@@ -7,6 +7,7 @@ than a prediction.
 import itertools
 import json
 import logging
+import os
 import re
 import secrets
 import sys
@@ -14,9 +15,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -24,7 +27,9 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     generate_latest,
+    multiprocess,
 )
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem
@@ -57,45 +62,78 @@ router = APIRouter(tags=["health"])
 class Metrics:
     """Prometheus metrics of one application.
 
-    Paths are counted by their route, so that the number of series does not grow with what clients send.
+    Paths are counted by their route, so that the number of series does not grow with what clients send. Several
+    processes of one service keep their numbers in the folder `PROMETHEUS_MULTIPROC_DIR`, and each tells those of all.
 
     Attributes
     ----------
     in_work : int
-        Requests that have begun and not ended.
+        Requests whose bodies are in and whose answers are not out.
     lag_s : float
         How late the event loop was when it was last measured, seconds.
     """
 
     def __init__(self) -> None:
         self.in_work, self.lag_s = 0, 0.0
+        self._folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self.registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter("epochcast_requests", "Requests answered.", _LABELS, registry=self.registry)
         self._seconds = Histogram(
             "epochcast_request_seconds", "Time from a request to its answer.", _LABELS,
             buckets=_BOUNDS_S, registry=self.registry,
         )  # fmt: skip
-        in_work = Gauge("epochcast_requests_in_work", "Requests begun and not ended.", registry=self.registry)
-        lag = Gauge("epochcast_loop_lag_seconds", "How late the event loop is.", registry=self.registry)
-        in_work.set_function(lambda: self.in_work)
-        lag.set_function(lambda: self.lag_s)
-        ProcessCollector(registry=self.registry)
+        self._in_work = Gauge(
+            "epochcast_requests_in_work", "Requests begun and not ended.",
+            multiprocess_mode="livesum", registry=self.registry,
+        )  # fmt: skip
+        self._lag = Gauge(
+            "epochcast_loop_lag_seconds", "How late the event loop is.",
+            multiprocess_mode="livemax", registry=self.registry,
+        )  # fmt: skip
+        if self._folder is None:
+            ProcessCollector(registry=self.registry)
 
     def add(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route, status).observe(seconds)
 
+    def note(self) -> None:
+        """Write down what changes without a request's end, for this and the other processes to tell."""
+        self._in_work.set(self.in_work)
+        self._lag.set(self.lag_s)
+
+    def text(self) -> bytes:
+        """All metrics, of all processes, as Prometheus reads them."""
+        self.note()
+        if self._folder is None:
+            return generate_latest(self.registry)
+        self._forget_dead()
+        together = CollectorRegistry()
+        multiprocess.MultiProcessCollector(together, self._folder)  # type: ignore[no-untyped-call]
+        return generate_latest(together)
+
+    def _forget_dead(self) -> None:
+        """Leave out what processes that were killed said last of themselves."""
+        for file in Path(self._folder or "").glob("gauge_live*_*.db"):
+            process = int(file.stem.rpartition("_")[2])
+            try:
+                os.kill(process, 0)
+            except ProcessLookupError:
+                multiprocess.mark_process_dead(process, self._folder)  # type: ignore[no-untyped-call]
+
 
 @router.get(
     "/metrics",
+    operation_id="get_metrics",
     summary="Prometheus metrics",
     response_class=Response,
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
 )
 async def metrics(request: Request) -> Response:
     """Requests by route and status, their times, those in work, the process's memory and CPU time."""
-    return Response(generate_latest(request.app.state.metrics.registry), media_type=_CONTENT_TYPE)
+    content = await run_in_threadpool(request.app.state.metrics.text)
+    return Response(content, media_type=_CONTENT_TYPE)
 
 
 class Observed:
@@ -110,8 +148,11 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
+        started, method = time.perf_counter(), scope["method"]
         request_id = self._id(scope)
+        inner = (
+            {**scope, "method": "GET"} if method == "HEAD" else scope
+        )  # the answer to GET, without its body
         token = _REQUEST_ID.set(request_id)
         common = (*SECURITY_HEADERS, (b"x-request-id", request_id.encode()))
         status = 0
@@ -123,11 +164,14 @@ class Observed:
                 headers = message["headers"] = [*message.get("headers", ()), *common]
                 if not any(name == b"content-security-policy" for name, _ in headers):
                     headers.append(_POLICY)
+            elif method == "HEAD" and "body" in message:
+                message["body"] = b""
             await send(message)
 
-        self._metrics.in_work += 1
         try:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(inner, receive, send_with_headers)
+        except ClientDisconnect:
+            pass  # the client went: no failure of the service
         except Exception:  # noqa: BLE001 - the last resort: a line in the log, and an answer
             _LOG.exception("the service failed")
             if not status:
@@ -136,8 +180,7 @@ class Observed:
                 )
                 await answer(scope, receive, send_with_headers)
         finally:
-            self._metrics.in_work -= 1
-            self._note(scope, status or 499, time.perf_counter() - started)
+            self._note(scope, inner, status or 499, time.perf_counter() - started)
             _REQUEST_ID.reset(token)
 
     def _id(self, scope: Scope) -> str:
@@ -146,12 +189,12 @@ class Observed:
                 return str(value, "ascii")
         return f"{self._begin}-{next(self._count):x}"
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, inner: Scope, status: int, seconds: float) -> None:
         """Count the request and, if access is logged, write its line."""
-        route = getattr(scope.get("route"), "path", "other")
+        route = getattr(inner.get("route"), "path", "other")
         self._metrics.add(scope["method"] if route != "other" else "any", route, status, seconds)
         if _ACCESS.isEnabledFor(logging.INFO):
-            client, key = scope.get("client"), scope.get("state", {}).get("api_key")
+            client, key = scope.get("client"), inner.get("state", {}).get("api_key")
             fields: dict[str, Any] = {
                 "method": scope["method"],
                 "path": scope["path"][:200],

@@ -22,11 +22,14 @@ __all__ = ["read_onnx"]
 
 _MEMORY_BYTES = 2 * 2**30  # address space; onnx and numpy take half a GiB of it before they read anything
 _MOST_OUTPUT = 16 * 2**20
+_MOST_NODES = 20_000
+"""Operators of a file, its functions unfolded: some seconds of work, and twenty times those of the largest CNNs."""
+
 _REFUSED = 3
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
-def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 20.0) -> LayerTable:
+def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 5.0) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters
@@ -86,7 +89,9 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
     from predictor.cnns.onnx_file import from_onnx
 
     try:
-        table = from_onnx(f"{name}.onnx", image_size or None, sys.stdin.buffer.read())
+        content = sys.stdin.buffer.read()
+        _check_nodes(content, name)
+        table = from_onnx(f"{name}.onnx", image_size or None, content)
     except (EpochcastError, MemoryError, RecursionError) as error:
         said = (
             str(error) if isinstance(error, EpochcastError) else f"{name} is too large or too deep to read."
@@ -95,6 +100,38 @@ def _main(name: str, image_size: int, cpu_s: int) -> int:
         return _REFUSED
     sys.stdout.write(json.dumps(asdict(table)))
     return 0
+
+
+def _check_nodes(content: bytes, name: str) -> None:
+    """Refuse a file of too many operators before its functions are unfolded; what is no file is refused later."""
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load_model_from_string(content)
+    except DecodeError:
+        return
+    functions = {(each.domain, each.name): each.node for each in model.functions}
+    known: dict[tuple[str, str], int] = {}
+
+    def unfolded(nodes: Any, above: tuple[tuple[str, str], ...] = ()) -> int:
+        total = 0
+        for node in nodes:
+            called = (node.domain, node.op_type)
+            if called in above:
+                raise SchemaError(f"{name} has a function that calls itself: {node.op_type[:80]!r}.")
+            if called in functions and called not in known:
+                known[called] = unfolded(functions[called], (*above, called))
+            inner = [each.g.node for each in node.attribute if each.HasField("g")]
+            total += known.get(called, 1) + sum(unfolded(each, above) for each in inner)
+        return total
+
+    found = unfolded(model.graph.node)
+    if found > _MOST_NODES:
+        raise SchemaError(
+            f"{name} has more than {_MOST_NODES:,} operators, its functions unfolded; CNNs have some thousands. Make "
+            "its layer table yourself (`epochcast cnn show FILE --format json`) and send that."
+        )
 
 
 def _limit(cpu_s: int) -> None:

@@ -1,6 +1,6 @@
 """The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,16 +8,16 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from api.measurement_rows import FoundMeasurements, MeasurementRows
 from api.problems import PROBLEM_JSON, TITLES, Problem
 from api.questions import (
     CalibrationQuestion,
     ComparisonQuestion,
     ExplanationQuestion,
-    OwnCnn,
     PredictionQuestion,
 )
 
-__all__ = ["document", "question_body"]
+__all__ = ["TAGS", "Examples", "document", "question_body"]
 
 _REF = "#/components/schemas/{model}"
 _MODELS: tuple[type[BaseModel], ...] = (
@@ -25,42 +25,41 @@ _MODELS: tuple[type[BaseModel], ...] = (
     ComparisonQuestion,
     CalibrationQuestion,
     ExplanationQuestion,
-    OwnCnn,
     Problem,
+    MeasurementRows,
+    FoundMeasurements,
 )
 _ALWAYS = (429, 500, 503, 504)
 _WITH_BODY = (400, 408, 413, 415, 422)
-_NOT_LIMITED = ("/healthz",)
+
+TAGS = [
+    {"name": "predictions", "description": "What training takes, costs, and is made of."},
+    {"name": "measurements", "description": "What was measured: stored, found again, and answered from."},
+    {"name": "catalogue", "description": "What a question may name, and the model that answers."},
+    {"name": "health", "description": "For whoever runs the service."},
+]
+"""Groups of routes."""
+
+Examples = Mapping[str, tuple[str, Callable[[], Any]]]
+"""By path: the name of a request's example, and what answers it."""
 
 
 def question_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The request body of a route that takes a question as JSON, or in a form with an ONNX file."""
+    """The request body of a route that takes a question as JSON."""
     ref = {"$ref": _REF.format(model=model.__name__)}
     extra = model.model_config.get("json_schema_extra")
     found = extra.get("examples") if isinstance(extra, dict) else None
-    examples = (
-        {f"example {i + 1}": {"value": each} for i, each in enumerate(found)}
-        if isinstance(found, list)
-        else {}
-    )
-    form = {
-        "type": "object",
-        "required": ["onnx"] if getattr(model, "form_without_question", False) else ["question", "onnx"],
-        "additionalProperties": False,
-        "properties": {
-            "question": {"type": "string", "contentMediaType": "application/json", "contentSchema": ref},
-            "onnx": {"type": "string", "format": "binary"},
-        },
+    names = getattr(model, "example_names", ())
+    examples = {
+        name: {"summary": name.replace("_", " "), "value": each}
+        for name, each in zip(names, found if isinstance(found, list) else (), strict=True)
     }
-    content = {
-        "application/json": {"schema": ref, "examples": examples},
-        "multipart/form-data": {"schema": form},
-    }
+    content = {"application/json": {"schema": ref, "examples": examples}}
     return {"required": True, "content": content}
 
 
-def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
-    """A function that makes the document when it is first asked for."""
+def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
+    """A function that makes the document when it is first asked for; answers in it are those of the model served."""
 
     def made() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -70,6 +69,7 @@ def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
                 description=app.description,
                 routes=app.routes,
                 tags=app.openapi_tags,
+                servers=app.servers,
             )
             _, definitions = models_json_schema(
                 [(model, "validation") for model in _MODELS], ref_template=_REF
@@ -80,16 +80,29 @@ def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
                 schemas.pop(unused, None)
             for path, operations in found["paths"].items():
                 for operation in operations.values():
-                    _add_refusals(path, operation)
+                    _add_refusals(operation)
+                    if "catalogue" in operation["tags"] and "requestBody" not in operation:
+                        operation["responses"]["304"] = {
+                            "description": "As the client has it (If-None-Match)"
+                        }
+                    _add_example(operation, examples.get(path) if "requestBody" in operation else None)
             app.openapi_schema = found
         return app.openapi_schema
 
     return made
 
 
-def _add_refusals(path: str, operation: dict[str, Any]) -> None:
+def _add_example(operation: dict[str, Any], example: tuple[str, Callable[[], Any]] | None) -> None:
+    """Show what the first example of a question is answered with."""
+    if example is not None:
+        name, answer = example
+        content = operation["responses"]["200"]["content"]["application/json"]
+        content["examples"] = {name: {"summary": f"to {name.replace('_', ' ')}", "value": answer()}}
+
+
+def _add_refusals(operation: dict[str, Any]) -> None:
     """Say which refusals an operation may answer with, each a problem document."""
-    codes = set(_ALWAYS if path not in _NOT_LIMITED else ())
+    codes = set(_ALWAYS)
     codes |= set(_WITH_BODY) if "requestBody" in operation else set()
     codes |= {404, 422} if operation.get("parameters") else set()
     codes |= {404} if "requestBody" in operation else set()

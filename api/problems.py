@@ -4,6 +4,7 @@ An unknown name of a field, parameter or path is refused with the nearest, never
 sent is quoted in short and made printable, since it may be anything.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, get_args
 
@@ -70,6 +71,10 @@ TITLES: dict[int, str] = {
 }
 """What each status means here, in few words."""
 
+_LOG = logging.getLogger("epochcast.store")
+_NO_STORE = (
+    "the measurement store does not answer as it should. Nothing was stored. Send it again in a few seconds."
+)
 _UNSEEN = ("/web/", "/docs/")  # files of pages
 _WHOLE = "body"  # where no single field is at fault
 _MOST_QUOTED = 2000
@@ -168,6 +173,9 @@ def add_problem_handlers(app: FastAPI) -> None:
 async def _epochcast_error(_: Request, error: Exception) -> Response:
     status = next(status for kind, status in STATUS_OF.items() if isinstance(error, kind))
     headers = {"Retry-After": "5"} if status == 503 else {}
+    if isinstance(error, StoreError):
+        _LOG.error("%s", error)  # its address is the operator's business
+        return problem(status, _NO_STORE, headers, error="StoreError")
     if isinstance(error, InvalidFieldsError):
         return problem(status, str(error), headers, error="SchemaError", errors=error.errors)
     return problem(status, str(error), headers, error=type(error).__name__)

@@ -18,8 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from api.layer_tables import STRICT, ImageSize, LayerTableIn, Name
-from api.store.uploads import MAX_ROWS
+from api.layer_tables import STRICT, LayerTableIn, Name
 from predictor.answers.knowledge import OwnMeasurements
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
@@ -27,17 +26,17 @@ from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
     "MAX_BATCHES",
+    "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
     "MAX_GPUS",
-    "MAX_ONNX_BYTES",
     "CalibrationQuestion",
     "ComparisonQuestion",
     "ExplanationQuestion",
-    "OwnCnn",
     "PredictionQuestion",
     "StoredRows",
     "core_question",
@@ -49,12 +48,12 @@ MAX_BATCHES = 200
 MAX_EXPLAINED_GPUS = 8
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
-MAX_ONNX_BYTES = 16 * 2**20
+MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
-_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link")
+_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6
@@ -63,7 +62,7 @@ _Cell = Annotated[str, Field(max_length=100_000)] | int | float | bool | None
 _ColumnName = Annotated[str, Field(max_length=100)]
 _Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
 _MeasurementColumns = Annotated[
-    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_ROWS)]], Field(max_length=100)
+    dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_COLUMN_ROWS)]], Field(max_length=100)
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
 
 
@@ -91,7 +90,7 @@ def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind == "number":
+    if known.kind in ("number", "hours"):
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
@@ -144,77 +143,33 @@ if TYPE_CHECKING:
     _ManyRows = _Rows
 else:
     AnchorIn = _with_options(_Anchor, ANCHOR_FIELDS, needed=("gpu", "batch_size"))
-    _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_ROWS)
+    _Rows, _ManyRows = _rows_or_columns(MAX_MEASUREMENTS), _rows_or_columns(MAX_COLUMN_ROWS)
 
 
-class _GivenCnn(BaseModel):
-    """A CNN that is sent with the question."""
+_BatchSizes = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
+]
+
+
+class _CnnQuestion(BaseModel):
+    """A question about a CNN, without the options that the core declares."""
 
     model_config = STRICT
 
-    most_keys: ClassVar[int] = 150_000
-    """Keys of a body: naming a wrong one takes microseconds, a million would stop the service for seconds."""
-
-    form_without_question: ClassVar[bool] = False
-    """Whether a form with a file says enough."""
-
-    layer_table: LayerTableIn | None = Field(None, description="A CNN of your own, instead of `cnn`.")
-    onnx: Annotated[str, Field(max_length=MAX_ONNX_BYTES * 4 // 3 + 4)] | None = Field(
-        None,
-        description="An ONNX file in base64, instead of `cnn`; or send it as a file, multipart/form-data.",
+    layer_table: LayerTableIn | None = Field(
+        None, description="A CNN of your own, instead of `cnn`; `POST /v1/cnns` makes it from an ONNX file."
     )
-
-
-class OwnCnn(_GivenCnn):
-    """A CNN of one's own: an ONNX file or a layer table, to be read."""
-
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "layer_table": {
-                        "name": "mine",
-                        "image_size": 8,
-                        "layers": [
-                            {
-                                "type": "linear",
-                                "in_channels": 192,
-                                "in_height": 1,
-                                "in_width": 1,
-                                "out_channels": 10,
-                                "out_height": 1,
-                                "out_width": 1,
-                                "parameters": 1930,
-                            }
-                        ],
-                    }
-                },
-            ]
-        }
-    )
-
-    form_without_question: ClassVar[bool] = True
-
-    image_size: ImageSize | None = Field(None, description="Pixels of a side, where a file leaves it open.")
-
-    @model_validator(mode="after")
-    def _one_source(self) -> "OwnCnn":
-        if self.layer_table is not None and self.onnx is not None:
-            raise ValueError("layer_table and onnx are given. Give one of them.")
-        return self
-
-
-class _CnnQuestion(_GivenCnn):
-    """A question about a CNN, without the options that the core declares."""
+    example_names: ClassVar[tuple[str, ...]] = ()
+    """Of its examples in the OpenAPI document."""
 
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
-    batch_sizes: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]], Field(min_length=1, max_length=MAX_BATCHES)
-    ]
+    batch_sizes: _BatchSizes | None = Field(
+        None, description="Null: those that fit are searched; comparisons use one common size."
+    )
     measurements: _Rows = Field(
         [],
         description="A measurement table (docs/instrument.md) as at most 5,000 rows, or as columns of at most "
-        "20,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
+        "10,000 cells, `{column: [cell, ...]}`: proxies' and operators' rows answer at once, those of this CNN are "
         "anchors. `/v1/calibrations` takes stored ones.",
     )
 
@@ -225,9 +180,8 @@ class _CnnQuestion(_GivenCnn):
 
     @model_validator(mode="after")
     def _one_cnn(self) -> "_CnnQuestion":
-        given = [name for name in ("cnn", "layer_table", "onnx") if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are given. Give one of cnn, layer_table and onnx.")
+        if self.cnn is not None and self.layer_table is not None:
+            raise ValueError("cnn and layer_table are given. Give one of them.")
         return self
 
 
@@ -267,6 +221,8 @@ class PredictionQuestion(_Predicted):
         }
     )
 
+    example_names: ClassVar[tuple[str, ...]] = ("two_gpus", "all_gpus_as_columns")
+
     gpus: _Gpus = Field(
         description="Names as drivers and people write them; `all` is every GPU that has the precision."
     )
@@ -297,6 +253,9 @@ class ExplanationQuestion(_Explained):
             ]
         }
     )
+
+    batch_sizes: _BatchSizes
+    example_names: ClassVar[tuple[str, ...]] = ("one_gpu",)
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
         description="Names as drivers and people write them."
@@ -340,6 +299,8 @@ class CalibrationQuestion(PredictionQuestion):
         }
     )
 
+    example_names: ClassVar[tuple[str, ...]] = ("stored_rows", "own_rows")
+
     most_keys: ClassVar[int] = 400_000
 
     gpus: Annotated[list[Name], Field(max_length=MAX_GPUS)] = Field(
@@ -378,6 +339,8 @@ class ComparisonQuestion(_Compared):
         }
     )
 
+    example_names: ClassVar[tuple[str, ...]] = ("within_a_budget",)
+
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
 
 
@@ -409,6 +372,10 @@ def core_question(
     options = {
         name: getattr(asked, name) for name in options_of(Question) if name in type(asked).model_fields
     }
+    if str(options["host"]).casefold().endswith(".json"):
+        raise SchemaError(
+            f"host {options['host']!r} is a file, which a service does not read. Give a host's name, or ask locally."
+        )
     own = {
         "image_size": None,  # the table has its own
         "anchors": [each.model_dump(exclude_none=True) for each in asked.anchors],

@@ -1,4 +1,4 @@
-"""What the running service holds: the model, its replacement, the prices, kept answers, and queues before threads.
+"""What the running service holds: the model, its replacement, the prices, kept answers, and its queues.
 
 `epochcast fit --out` replaces the model's file in one step. Its change is noticed between requests, never in
 one, and a request keeps the model that it began with. A file that cannot be read is reported, and the model before it
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Callable
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
-from anyio import CapacityLimiter, fail_after
 from cachetools import LRUCache
-from fastapi import HTTPException, Request
-from fastapi.concurrency import run_in_threadpool
+from fastapi import Request
 
+from api.limits import address_of
+from api.queues import Queue
 from predictor.catalogue.offers import load_offers
 from predictor.errors import ModelError
 from predictor.files import data_file
@@ -30,10 +28,7 @@ if TYPE_CHECKING:
     from api.settings import Settings
     from predictor.answers.knowledge import OwnMeasurements
 
-__all__ = ["Queue", "ServedModel", "ServingState", "serving_of"]
-
-P = ParamSpec("P")
-T = TypeVar("T")
+__all__ = ["ServedModel", "ServingState", "client_of", "serving_of"]
 
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_ANSWER_BYTES = 64 * 2**20
@@ -42,58 +37,9 @@ _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 
 
-class Queue:
-    """Threads for calls that take long: a few run at once, some wait, the others are refused.
-
-    A check of an upload holds Python's interpreter for up to a second. Without a queue, a burst of uploads would
-    starve every prediction.
-
-    Parameters
-    ----------
-    at_once, waiting : int
-        Calls that run, and calls that wait for them.
-    most_wait_s : float
-        A call that has waited this long is refused, too.
-    """
-
-    def __init__(self, at_once: int = 1, waiting: int = 16, most_wait_s: float = math.inf) -> None:
-        self._limiter, self._waiting, self._most_wait_s = CapacityLimiter(at_once), waiting, most_wait_s
-
-    @property
-    def full(self) -> bool:
-        """Whether a call would be refused now."""
-        return (
-            self._limiter.available_tokens <= 0 and self._limiter.statistics().tasks_waiting >= self._waiting
-        )
-
-    def check(self) -> None:
-        """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
-        if self.full:
-            raise _come_back()
-
-    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
-        self.check()
-        try:
-            with fail_after(self._most_wait_s):
-                await self._limiter.acquire()
-        except TimeoutError:
-            raise _come_back() from None
-        try:
-            return await run_in_threadpool(call, *args, **kwargs)
-        finally:
-            self._limiter.release()
-
-
 def _kept_size(answer: bytes) -> int:
     """Bytes that a kept answer takes, with its key and its place."""
     return len(answer) + 300
-
-
-def _come_back() -> HTTPException:
-    return HTTPException(
-        503, "too many requests wait for their turn. Send it again in a few seconds.", {"Retry-After": "5"}
-    )
 
 
 class ServedModel:
@@ -183,10 +129,10 @@ class ServingState:
         self.offers = load_offers(settings.offers)
         self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
         self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
-        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=settings.max_lag_s)
-        self.onnx_queue = Queue(at_once=2)
-        self.upload_queue = Queue()
-        self.download_queue = Queue()
+        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=0.75 * settings.max_lag_s)
+        self.onnx_queue = Queue(at_once=2, running_each=1, most_wait_s=20 * settings.max_lag_s)
+        self.upload_queue = Queue(most_wait_s=1.5 * settings.max_lag_s)
+        self.download_queue = Queue(most_wait_s=4 * settings.max_lag_s)
 
     def key_of(self, path: str, question: bytes) -> bytes:
         """Key of the answer that the model served now gives to a question, as it was sent to a path."""
@@ -202,3 +148,8 @@ def serving_of(request: Request) -> ServingState:
     """Give the application's shared state."""
     state: ServingState = request.app.state.serving
     return state
+
+
+def client_of(request: Request) -> str:
+    """Give the address that a request's turns count for."""
+    return address_of(request.client)

@@ -35,7 +35,10 @@ class Settings(BaseSettings):
     """Rows of one answer."""
 
     timeout_s: _Seconds = 30.0
-    """What a request may take, sending its body included."""
+    """What sending a body may take at most, and what its answer may take after that."""
+
+    body_timeout_s: _Seconds = 5.0
+    """What sending a body may take, and a second more for each 64 KiB that came; what an answer may lie untaken."""
 
     rate_per_s: Annotated[float, Field(ge=0, le=1e6)] = 50.0
     """Requests per second of one address, and of one API key; 0 for no limit."""
@@ -44,7 +47,16 @@ class Settings(BaseSettings):
     """Requests at once before the rate counts."""
 
     max_concurrent: _Count = 256
-    """Requests in work; further ones get 503."""
+    """Requests in work, their bodies in; further ones get 503."""
+
+    head_timeout_s: _Seconds = 5.0
+    """What sending a request's line and headers may take."""
+
+    max_per_address: _Count = 64
+    """Requests of one address that have begun and not ended, and its connections; further ones get 429."""
+
+    max_connections: _Count = 1000
+    """Open connections; above it, those that have waited longest without a request are closed."""
 
     max_lag_s: _Seconds = 1.0
     """How late the event loop may be, or how long a request may wait for the model, before it gets 503."""

@@ -63,7 +63,7 @@ def answers() -> Iterator[tuple[str, float, int]]:
         return len(epochcast.predict("resnet50", "H200", next(sizes), **QUESTION | {"precision": "tf32"}))
 
     def of_every_offer() -> int:
-        return len(epochcast.compare("resnet50", next(sizes), all_offers=True, **QUESTION))
+        return len(epochcast.compare("resnet50", batch_size=next(sizes), all_offers=True, **QUESTION))
 
     for name, ask in (
         ("predict, 1 GPU x 10 batch sizes", on_one_gpu),

@@ -41,6 +41,14 @@ def create_app():
 """
 
 
+RUN = """
+import sys
+import uvicorn
+from epochcast.commands.serve import server_options
+uvicorn.run("benched:create_app", port=int(sys.argv[1]), log_level="warning", **server_options())
+"""
+
+
 @dataclass
 class Case:
     """What is asked: a path, and Lua that makes the body of request n; `kept` where every request is the same."""
@@ -149,16 +157,8 @@ def service(folder: Path, store: str = "", max_lag_s: float = 1.0) -> Iterator[s
     settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
     settings["EPOCHCAST_MAX_LAG_S"] = str(max_lag_s)
     environment = os.environ | settings | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "uvicorn", "benched:create_app", "--factory", "--app-dir", str(folder)]
-    command += [
-        "--port",
-        str(port),
-        "--no-access-log",
-        "--log-level",
-        "warning",
-        "--timeout-keep-alive",
-        "75",
-    ]
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
+    command = [sys.executable, "-c", RUN, str(port)]
     with subprocess.Popen(command, cwd=Path(__file__).parents[1], env=environment) as process:
         try:
             wait(f"http://127.0.0.1:{port}/readyz", process)

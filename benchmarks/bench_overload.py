@@ -27,7 +27,8 @@ SECONDS = float(os.environ.get("EPOCHCAST_BENCH_SECONDS", "60"))
 WARM_UP_S, CAPACITY_S = 3.0, 10.0
 TIMES_CAPACITY = 2.0
 UPLOAD_EVERY, ROWS = 20, 20
-MOST_CONNECTIONS = 1000
+MOST_CONNECTIONS = 900
+CLIENTS = 100
 COLUMNS = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms,source"
 LOST = 0  # status of a request whose connection broke
 
@@ -48,6 +49,7 @@ class Target:
     port: int
     key: str
     number: Iterator[int]
+    client: Iterator[int]
 
     def request(self) -> tuple[str | None, bytes]:
         """The next request, and the name by which its rows are found again if it is an upload."""
@@ -66,7 +68,10 @@ class Target:
         head = (
             f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: {form}\r\nContent-Length: {len(body)}\r\n"
         )
-        return f"{head}Authorization: Bearer {self.key}\r\n\r\n{body}".encode()
+        client = (
+            f"X-Forwarded-For: 10.0.0.{next(self.client) % CLIENTS}\r\n"  # an address has its share alone
+        )
+        return f"{head}{client}Authorization: Bearer {self.key}\r\n\r\n{body}".encode()
 
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -163,7 +168,11 @@ def main() -> int:
         store = f"sqlite:///{folder / 'store.db'}"
         key = new_key(store)
         with service(folder, store) as url:
-            asyncio.run(measured(Target(int(url.rsplit(":", 1)[1]), key, itertools.count(1)), store))
+            asyncio.run(
+                measured(
+                    Target(int(url.rsplit(":", 1)[1]), key, itertools.count(1), itertools.count(1)), store
+                )
+            )
     return 0
 
 

@@ -12,8 +12,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from epochcast.api import compare, evaluate, explain, fit, load_measurements, predict, profile
+    from epochcast.api import (
+        compare,
+        evaluate,
+        explain,
+        fit,
+        largest_batch_size,
+        load_measurements,
+        predict,
+        profile,
+    )
+    from epochcast.callbacks import lightning_callback, trainer_callback
     from epochcast.client import Client
+    from epochcast.watching import watch
     from predictor.cnns.builder import NetBuilder
 
 __all__ = [
@@ -23,18 +34,27 @@ __all__ = [
     "evaluate",
     "explain",
     "fit",
+    "largest_batch_size",
+    "lightning_callback",
     "load_measurements",
     "predict",
     "profile",
+    "trainer_callback",
+    "watch",
 ]
 
 _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     "Client": "epochcast.client",
     "NetBuilder": "predictor.cnns.builder",
+    "lightning_callback": "epochcast.callbacks",
+    "trainer_callback": "epochcast.callbacks",
+    "watch": "epochcast.watching",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("epochcast")
     if name not in _HOME:
         raise AttributeError(f"module 'epochcast' has no attribute {name!r}; it has {', '.join(__all__)}")
     value = getattr(import_module(_HOME[name]), name)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from predictor.errors import BackendUnavailableError, SchemaError
+from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +30,7 @@ __all__ = [
     "explanation_frame",
     "explanations",
     "fit",
+    "largest_batch_size",
     "load_measurements",
     "open_store",
     "predict",
@@ -39,7 +40,7 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link")
+NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
 """Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
 
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
@@ -52,7 +53,7 @@ _MEASURED = (
 
 
 def predict(
-    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
@@ -62,7 +63,9 @@ def predict(
         A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
-    batch_size : int, str, or a list of them
+    batch_size : int, str, or a list of them, optional
+        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on all GPUs, the
+        fastest batch size, which `best_batch` marks, and the largest that fits.
     **options
         The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
         and `measurements`. Without `precision` each GPU trains in what the framework does there: PyTorch computes
@@ -99,14 +102,16 @@ def predict(
 
 
 def compare(
-    cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
+    cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
-    """Time and cost of training one CNN on every GPU for rent, ranked, with the Pareto front marked.
+    """Which GPU to rent: time and cost of training one CNN on each, ranked, with a verdict.
 
     Parameters
     ----------
-    cnn, batch_size, gpu
-        As for `predict`; each GPU keeps its best batch size. Without `gpu`: every GPU with an offer.
+    cnn, gpu
+        As for `predict`. Without `gpu`: every GPU with an offer.
+    batch_size : int, str, or a list of them, optional
+        Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on all.
     **options
         The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
         `predict`; `samples` or `data_set` is needed.
@@ -114,22 +119,71 @@ def compare(
     Returns
     -------
     DataFrame
-        Best first, with the columns of `predictor.answers.compare.ComparisonRow`; `attrs["covers"]` as for `predict`.
+        Best first, with the columns of `predictor.answers.compare.ComparisonRow`; what holds budget and deadline comes
+        before what does not. ``attrs["verdict"]`` is a `predictor.answers.verdict.Verdict`: one sentence, and as data
+        what to rent, what is cheapest, fastest and safest; ``attrs["covers"]`` as for `predict`.
 
     Examples
     --------
     >>> import epochcast
-    >>> ranking = epochcast.compare("resnet50", 64, ["T4", "V100-SXM2-16GB"], data_set="imagenet", epochs=90)
+    >>> ranking = epochcast.compare("resnet50", ["T4", "V100-SXM2-16GB"], data_set="imagenet", epochs=90)
     >>> sorted(ranking["rank"])
     [1, 2]
     >>> ranking["total_cost_usd"].is_monotonic_increasing
     True
+    >>> print(ranking.attrs["verdict"].sentence)
+    Rent aws g4dn.xlarge (1 x Tesla T4): 90 epochs take ...
     """
     from predictor.answers.compare import compare as compare_gpus
     from predictor.answers.question import Plan, Question
 
     plan, others = Plan.of(options)
     return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
+
+
+def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
+    """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
+
+    Parameters
+    ----------
+    cnn, gpu
+        One CNN and one GPU, as for `predict`.
+    **options
+        Those of `predict` that change the memory: `image_size` or `data_set`, `precision`, `framework`, `optimizer`.
+
+    Returns
+    -------
+    int
+        At most 65,536. A tenth of the memory is left free: of such sizes, 98 % fit by measured peaks
+        (`predictor.answers.batch_sizes.USABLE_SHARE`).
+
+    Raises
+    ------
+    OutOfRangeError
+        If not even one image fits.
+    SchemaError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
+    True
+    """
+    from predictor.answers.batch_sizes import NOT_ONE_IMAGE
+    from predictor.answers.batch_sizes import largest_batch_size as largest_of
+    from predictor.answers.question import Question
+
+    question = Question.of(cnn, gpu, None, options)
+    tables, devices = question.layer_tables(), question.devices()
+    if len(tables) != 1 or len(devices) != 1:
+        raise SchemaError(
+            "largest_batch_size is of one CNN on one GPU. Ask once for each, or predict without one."
+        )
+    largest = largest_of(tables[0], *devices[0])
+    if largest is None:
+        raise OutOfRangeError(NOT_ONE_IMAGE)
+    return largest
 
 
 def explain(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import predictor.errors
 from epochcast.service import KEY_VARIABLE, Reply, Service
 from predictor.answers.bounds import Switch
-from predictor.answers.compare import Comparison, ComparisonRow
+from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.options import options_of
 from predictor.answers.predict import COLUMNS, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
+from predictor.answers.verdict import Choice
 from predictor.checks import as_list
 from predictor.errors import EpochcastError, SchemaError, ServiceError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "UploadReceipt", "check_upload"]
 
-_MOST_MEASUREMENTS = 20_000  # that services take with a question
+_MOST_MEASUREMENTS = 10_000  # that services take with a question
 _MOST_EXPLAINED_GPUS = 8  # that services explain in one question
 _ROWS_OF_AN_UPLOAD = 2_000
 
@@ -68,13 +69,17 @@ class Client:
         self._service = Service(url, key, timeout_s)
 
     def predict(
-        self, cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+        self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
         """As `epochcast.predict`, without its options `model` and `offers`, which are the service's."""
         return self.answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
     def compare(
-        self, cnn: object, batch_size: int | str | Iterable[object], gpu: object = None, **options: Any
+        self,
+        cnn: object,
+        gpu: object = None,
+        batch_size: int | str | Iterable[object] | None = None,
+        **options: Any,
     ) -> "pd.DataFrame":
         """As `epochcast.compare`, without its options `model` and `offers`, which are the service's."""
         plan, others = Plan.of(options)
@@ -120,7 +125,8 @@ class Client:
         sent = _options_to_send(question) | _different(plan) | _cnn_to_send(cnns[0], question)
         sent |= {} if question.gpus is None else {"gpus": _names(question.gpus)}
         found = self._ask("/v1/comparisons", sent)
-        return Comparison([_made(ComparisonRow, row) for row in found["rows"]], found["covers"])
+        rows = [_made(ComparisonRow, row) for row in found["rows"]]
+        return Comparison(rows, found["covers"], _verdict(found["verdict"]))
 
     def explanations(self, question: Question) -> tuple[list[Explanation], str]:
         """As `predictor.answers.explain.explain`; errors as of `answer`."""
@@ -241,7 +247,8 @@ def _options_to_send(question: Question) -> dict[str, Any]:
         given["anchors"] = [_anchor(each) for each in given["anchors"]]
     if "measurements" in given:
         given["measurements"] = _measurement_columns(given["measurements"])
-    return {"batch_sizes": question.batch_sizes, **given}
+    sizes = {} if question.batch_sizes is None else {"batch_sizes": question.batch_sizes}
+    return sizes | given
 
 
 def _different(asked: Question | Plan) -> dict[str, Any]:
@@ -374,6 +381,17 @@ def _explanation(found: Mapping[str, Any]) -> Explanation:
         "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
     }
     return Explanation(**{name: _tuples(value) for name, value in found.items()} | parts)
+
+
+def _verdict(found: Mapping[str, Any]) -> Verdict:
+    """The verdict of a comparison; its choices are objects, too."""
+    _check_version({each.name for each in fields(Verdict)}, found)
+    return Verdict(
+        **{
+            name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
+            for name, value in found.items()
+        }
+    )
 
 
 def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:

@@ -16,18 +16,20 @@ from predictor.errors import EpochcastError
 __all__ = ["COMMANDS", "build_app", "main"]
 
 COMMANDS = {
+    "compare": "Say which GPU to rent: time and cost of a training on each, ranked, and a verdict.",
     "predict": "Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory.",
-    "compare": "Rank GPUs for rent by what the training costs or how long it takes.",
     "explain": "Show what the time of an iteration is made of, what bounds it, and what another mode would give.",
     "evaluate": "Judge every predictor on measurements that its fit never saw, scenario by scenario.",
     "fit": "Fit the model that predict and compare use, and write it as JSON for their --model.",
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
+    "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
     "data": "Measurement tables: import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",
     "offer": "Cloud offers and their prices.",
     "cnn": "CNNs: the zoo, and layer tables.",
     "keys": "API keys of the service: who may upload measurements.",
+    "store": "The measurement store: back it up, restore it, delete an upload.",
 }
 """Each command and the first line of its help, which stands in its module, too; a test compares them."""
 
@@ -39,7 +41,7 @@ def build_app(called: str | None = None) -> typer.Typer:
         name="epochcast",
         help="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         no_args_is_help=True,
-        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
         pretty_exceptions_enable=False,
     )
     app.callback()(_options)
@@ -53,10 +55,10 @@ def build_app(called: str | None = None) -> typer.Typer:
 
 def main() -> None:
     """Run the command; exit code 2 for bad input, with one line on stderr instead of a traceback."""
+    called = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    completes = "_EPOCHCAST_COMPLETE" in os.environ  # a shell asks, which may want any command's options
     try:
-        build_app(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))(
-            prog_name="epochcast"
-        )
+        build_app(None if completes else called)(prog_name="epochcast")
     except EpochcastError as error:
         _fail(str(error))
     except BrokenPipeError:
@@ -84,7 +86,11 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
+        from epochcast.installation import shadowed
+
         typer.echo(f"epochcast {version('epochcast')}")
+        for beware in shadowed():
+            typer.echo(f"Beware: {beware}", err=True)
         raise typer.Exit
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Request
 
-__all__ = ["ProfileRequest", "request_for", "seconds"]
+__all__ = ["ProfileRequest", "asked_modes", "measuring_request", "request_for", "seconds"]
 
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
@@ -38,6 +38,8 @@ class ProfileRequest:
     limit: int | None = None
     allow_noise: bool = False
     refine: bool = False
+    suggest: Sequence[str] = ()
+    gpu: str | None = None
 
 
 def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
@@ -49,29 +51,41 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
         If an option is invalid; the message names the nearest valid one.
     """
     from proxy_cnns.data_parallel import TOGETHER
-    from proxy_cnns.modes import refuse_captured_operators
-    from proxy_cnns.presets import configurations, preset
-    from proxy_cnns.runs import Request
+    from proxy_cnns.presets import configurations, in_modes, preset
 
     chosen = preset(options.preset)
     sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
-    kept, left_out = configurations(chosen, sizes, _modes(chosen.modes, options))
-    refuse_captured_operators(kept[: options.limit])
+    modes = asked_modes(chosen.modes, options)
+    if _parts(options.precisions) or _parts(options.memory_formats):
+        kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
+    else:
+        kept, left_out = configurations(in_modes(chosen, modes), sizes)
     if chosen.together:
-        kept = _together(kept, options)
-    request = Request(
-        chosen.name,
-        tuple(kept[: options.limit]),
+        request = measuring_request(chosen.name, _together(kept, options), options, out)
+        return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
+    return measuring_request(chosen.name, kept, options, out), left_out
+
+
+def measuring_request(
+    name: str, configurations: "Sequence[Configuration]", options: ProfileRequest, out: str | PathLike[str]
+) -> "Request":
+    """The request that measures these configurations, at most `options.limit` of them, in this order."""
+    from proxy_cnns.modes import refuse_captured_operators
+    from proxy_cnns.runs import Request
+
+    chosen = tuple(configurations[: options.limit])
+    refuse_captured_operators(chosen)
+    return Request(
+        name,
+        chosen,
         options.framework,
-        (",".join(_devices(options)),) if chosen.together else _devices(options),
+        _devices(options),
         Path(out),
-        None if options.budget is None else seconds(options.budget, "--budget"),
+        None if options.budget is None else seconds(options.budget, "--time-limit"),
         options.allow_noise,
         options.refine,
         1000 * seconds(options.longest, "--longest"),
-        **(TOGETHER if chosen.together else {}),
     )
-    return request, left_out
 
 
 def _together(kept: "list[Configuration]", options: ProfileRequest) -> "list[Configuration]":
@@ -101,13 +115,13 @@ def seconds(text: str, option: str) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
-def _modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]:
-    """The preset's modes that the framework has, or every combination of the options' modes; on a CPU fp32."""
-    from proxy_cnns.modes import measurable_modes
+def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]:
+    """The preset's modes that framework and GPU have, or every combination of the options' modes; on a CPU fp32."""
+    from proxy_cnns.modes import measurable_modes, modes_of_gpu
 
     precisions = _parts(options.precisions) or (["fp32"] if options.device == "cpu" else [])
     formats = _parts(options.memory_formats)
-    chosen = list(defaults)
+    chosen = list(defaults) if options.device == "cpu" else modes_of_gpu(defaults)
     if precisions or formats:
         chosen = [
             Mode(precision=precision, memory_format=memory_format)

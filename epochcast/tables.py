@@ -16,6 +16,8 @@ from datetime import date
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from predictor.answers.quantities import duration, number, span
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -58,7 +60,7 @@ def print_records(records: Sequence[Record], how: Format, fields: Iterable[str],
     """Print records as JSON (an object with `about` and ``rows``) or as CSV (the rows alone) to stdout."""
     if how is Format.json:
         rows = [json_ready(record) for record in records]
-        print(json.dumps({**about, "rows": rows}, indent=2, allow_nan=False))
+        print(json.dumps({**json_ready(about), "rows": rows}, indent=2, allow_nan=False))
         return
     writer = csv.DictWriter(sys.stdout, fieldnames=list(fields), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -101,38 +103,12 @@ def print_table(
     print_notes(notes)
 
 
-def print_notes(notes: Iterable[str]) -> None:
+def print_notes(notes: Iterable[str], style: str = "dim") -> None:
     """Print paragraphs, each wrapped to at most 100 columns."""
     console, width = _console()
     for note in notes:
         text = textwrap.fill(note, min(width, 100), subsequent_indent="  ", break_on_hyphens=False)
-        console.print(text, highlight=False, markup=False, style="dim", soft_wrap=True)
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """`value` with so many significant digits, without exponent; empty for None and NaN."""
-    if value is None or not math.isfinite(value):
-        return ""
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as ``12.3 s``, ``4.56 min`` or ``7.89 h``; empty for None."""
-    if seconds is None:
-        return ""
-    unit, size = _unit(seconds)
-    return f"{number(seconds / size)} {unit}"
-
-
-def span(low: float | None, high: float | None, like: float | None) -> str:
-    """Write an interval in seconds in the unit that `duration` gives `like`; empty for None."""
-    if low is None or high is None or like is None:
-        return ""
-    unit, size = _unit(like)
-    return f"{number(low / size)}-{number(high / size)} {unit}"
+        console.print(text, highlight=False, markup=False, style=style, soft_wrap=True)
 
 
 def json_ready(value: Any) -> Any:
@@ -144,10 +120,6 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _unit(seconds: float) -> tuple[str, float]:
-    return ("s", 1.0) if seconds < 120 else ("min", 60.0) if seconds < 7200 else ("h", 3600.0)
 
 
 def _cell(value: Any) -> Any:

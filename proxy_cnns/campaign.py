@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from typing import Any
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import (
     DataError,
     DeviceOutOfMemoryError,
@@ -58,6 +59,8 @@ class Campaign:
     refine: bool = False
     longest_ms: float = 1000.0
     limits: Mapping[str, Limits] = field(default_factory=lambda: LIMITS)
+    host_ms: Mapping[Mode, float] = field(default_factory=dict)
+    """Time to enqueue an iteration of the reference CNN, by mode."""
 
 
 def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
@@ -126,6 +129,7 @@ class _Session:
         self._recent: list[Any] = []
         self._clean = monitor.read()
         self._read_at = clock()
+        self._launches: dict[str, float] = {}
         self._note(self._clean, "before", {})
 
     def measure(self, configurations: Sequence[Configuration]) -> bool:
@@ -161,7 +165,11 @@ class _Session:
         self._clean = state
 
     def _note(self, state: DeviceState, when: str, more: Mapping[str, Any]) -> None:
-        self._write({"device": state.row(), "when": when, "on": self.label, **more})
+        """Keep a reading, and what kernels without work cost now: runs that differ in it are not alike."""
+        found = self.backend.launches()
+        named = {"host_kernel_us": found.host_us, "graph_kernel_us": found.graph_us}
+        self._launches = {name: float(f"{us:.4g}") for name, us in named.items() if us is not None}
+        self._write({"device": state.row(), "when": when, "on": self.label, **self._launches, **more})
 
     def _measure_one(self, configuration: Configuration) -> None:
         try:
@@ -191,7 +199,9 @@ class _Session:
             prepared.close()
 
     def _keep(self, configuration: Configuration, measured: Measured) -> None:
-        row = measurement_row(configuration, measured, self.campaign.about)
+        host_ms = self.campaign.host_ms.get(configuration.mode)
+        about = {**self.campaign.about, **self._launches, "host_cnn_ms": host_ms}
+        row = measurement_row(configuration, measured, about)
         self._write({"row": row, "repeats": repeats_of(measured, configuration.subject.kind)})
 
     def _end(self, configuration: Configuration, reason: str) -> None:

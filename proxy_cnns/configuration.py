@@ -42,12 +42,14 @@ class Subject:
 class Replicas:
     """Copies of a CNN, one on each of `n_gpus` GPUs, that add up their gradients in buckets of `bucket_mib` MiB.
 
-    `bucket_view`: gradients are views of the buckets (PyTorch's ``gradient_as_bucket_view``).
+    `bucket_view`: gradients are views of the buckets (PyTorch's ``gradient_as_bucket_view``). `sync_batch_norm`: batch
+    norms take the statistics of all GPUs' images.
     """
 
     n_gpus: int = 1
     bucket_mib: float = 25.0
     bucket_view: bool = False
+    sync_batch_norm: bool = False
 
 
 ALONE = Replicas()

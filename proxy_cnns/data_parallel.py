@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, EpochcastError, ProfilingError, SchemaError
+from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.data_parallel import ParallelTorch, all_reduces_at_once
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
@@ -82,6 +83,10 @@ class DataParallelBackend:
         team = self._working()
         team.ask(configuration.replicas.n_gpus, "prepare", configuration)
         return _Together(team, configuration)
+
+    def launches(self) -> Launches:
+        """Leave them unknown: every process has a queue of its own."""
+        return Launches()
 
     def _working(self) -> "_Team":
         """The processes; new ones after a failure in which they lost each other."""

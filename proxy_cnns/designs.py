@@ -28,6 +28,7 @@ from proxy_cnns.operator_shapes import (
     pool,
     same_shape,
 )
+from proxy_cnns.rare_designs import RARE_FAMILIES
 from proxy_cnns.spread import Draw, draws
 
 __all__ = [
@@ -422,7 +423,7 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
 
 def layers() -> Iterator[tuple[str, int, Iterator[Operator]]]:
     """Family by family: its name, how many shapes the smallest library takes, and its endless shapes."""
-    for name, (count, make) in LAYER_FAMILIES.items():
+    for name, (count, make) in (LAYER_FAMILIES | RARE_FAMILIES).items():
         yield name, count, _layer_shapes(name, make)
 
 

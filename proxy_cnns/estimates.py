@@ -24,7 +24,7 @@ _CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and i
 _LEAST_MS = 0.01  # launching the kernels of one operator
 
 _LINK_BYTES_PER_S = 3e11
-_SETUP_S = {"operator": 0.015, "proxy": 0.15, "target": 3.0, "all_reduce": 0.5}
+_SETUP_S = {"operator": 0.025, "proxy": 0.3, "target": 2.2, "all_reduce": 0.5}
 """Building, capturing and settling one configuration."""
 _ITERATIONS = {"operator": 10, "proxy": 30, "target": 30, "all_reduce": 30}
 """Warm-up and repeats together."""

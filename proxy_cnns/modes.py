@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
+from predictor.catalogue.devices import Gpu, find_gpu, precisions_of
 from predictor.catalogue.modes import Mode
-from predictor.errors import SchemaError
+from predictor.errors import SchemaError, UnknownGpuError
+from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import check_framework
 from proxy_cnns.backends.protocol import ANY_GPU
 from proxy_cnns.configuration import Configuration
+from proxy_cnns.device import gpu_names
 
-__all__ = ["CPU_PRECISIONS", "measurable_modes", "refuse_captured_operators"]
+__all__ = ["CPU_PRECISIONS", "measurable_modes", "modes_of_gpu", "refuse_captured_operators"]
 
 CPU_PRECISIONS = ("fp32",)
 
@@ -51,6 +54,30 @@ def measurable_modes(
     if refused and not kept:
         raise refused[0]
     return kept
+
+
+def modes_of_gpu(modes: Sequence[Mode]) -> list[Mode]:
+    """Of a preset's modes those that this machine's GPUs have; all where no GPU of the catalogue is visible here.
+
+    Where TF32 is lacking, fp32 takes its place.
+    """
+    able = [set(precisions_of(gpu)) for gpu in _gpus_here()]
+    if not able:
+        return list(modes)
+    known = set.intersection(*able)
+    if "tf32" not in known:
+        modes = [replace(mode, precision="fp32") if mode.precision == "tf32" else mode for mode in modes]
+    return list(dict.fromkeys(mode for mode in modes if mode.precision in known))
+
+
+def _gpus_here() -> list[Gpu]:
+    found = []
+    for name in dict.fromkeys(gpu_names() or ()):
+        try:
+            found.append(find_gpu(canonical_gpu_name(name)))
+        except UnknownGpuError:
+            return []
+    return found
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator
 
-__all__ = ["adaptive_pool", "conv", "conv_transpose", "linear", "optimizer", "pool", "same_shape"]
+__all__ = ["adaptive_pool", "conv", "conv_transpose", "from_to", "linear", "optimizer", "pool", "same_shape"]
 
 
 def conv(
@@ -92,6 +92,17 @@ def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
     parameters = 2 * channels if OPERATOR_TYPES[type_].weights == "scale_and_shift" else 0
     shapes = _map("in", channels, side) | _map("out", channels, side)
     return replace(Operator(type_, **shapes, parameters=parameters), **more)
+
+
+def from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **more: Any) -> Operator:
+    """Operator from one shape (channels, height, width) to another."""
+    parts = ("channels", "height", "width")
+    shape: dict[str, Any] = {
+        f"{side}_{part}": size
+        for side, sizes in (("in", of), ("out", to))
+        for part, size in zip(parts, sizes, strict=True)
+    }
+    return Operator(type_, **shape, **more)
 
 
 def optimizer(n_tensors: int, parameters: int) -> Operator:

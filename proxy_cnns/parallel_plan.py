@@ -10,7 +10,7 @@ from dataclasses import replace
 from predictor.catalogue.modes import Mode
 from proxy_cnns.configuration import Configuration, Replicas, Subject
 
-__all__ = ["BUCKETS", "MESSAGE_BYTES", "parallel_configurations"]
+__all__ = ["BUCKETS", "MESSAGE_BYTES", "SYNC", "parallel_configurations"]
 
 MESSAGE_BYTES = tuple(
     1000 * kilobytes
@@ -20,6 +20,9 @@ MESSAGE_BYTES = tuple(
 
 BUCKETS = (Replicas(bucket_view=True), Replicas(bucket_mib=1.0), Replicas(bucket_mib=100.0))
 """Ways to add up gradients other than PyTorch's default, measured for the first CNNs."""
+
+SYNC = Replicas(sync_batch_norm=True)
+"""Batch norms of all GPUs' images, measured for the CNNs that have some."""
 
 _CNNS_WITH_BUCKETS = 3
 
@@ -50,6 +53,7 @@ def parallel_configurations(
         *_all_reduces(modes[0], [n for n in gpu_counts if n > 1]),
         *part(sizes[:1], modes[:2], gpu_counts),
         *_other_buckets(configurations, max(gpu_counts)),
+        *_synchronised(part(sizes[:1], modes[:2], gpu_counts[1:])),
         *part(sizes[1:], modes[:2], ends),
         *part(sizes, modes[2:], ends),
         *part(sizes, modes, gpu_counts),
@@ -64,6 +68,16 @@ def _on(configuration: Configuration, n_gpus: int) -> Configuration:
 def _other_buckets(configurations: Sequence[Configuration], n_gpus: int) -> list[Configuration]:
     first = configurations[:_CNNS_WITH_BUCKETS]
     return [_on(replace(each, replicas=buckets), n_gpus) for each in first for buckets in BUCKETS]
+
+
+def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration]:
+    tables = [each.subject.table for each in configurations]
+    normed = [table is not None and any(layer.type == "batch_norm" for layer in table) for table in tables]
+    return [
+        replace(each, replicas=replace(SYNC, n_gpus=each.replicas.n_gpus))
+        for each, has in zip(configurations, normed, strict=True)
+        if has
+    ]
 
 
 def _all_reduces(mode: Mode, gpu_counts: Sequence[int]) -> Iterator[Configuration]:

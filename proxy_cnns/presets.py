@@ -15,6 +15,7 @@ from predictor.operators.operators import Operator, is_view
 from proxy_cnns.configuration import Configuration, Subject
 from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
+from proxy_cnns.samples import SAMPLED_MODES, Block, sampled_blocks
 from proxy_cnns.spread import spread_order
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
@@ -26,6 +27,7 @@ __all__ = [
     "TARGETS",
     "Preset",
     "configurations",
+    "in_modes",
     "operator_subjects",
     "preset",
 ]
@@ -36,7 +38,8 @@ class Preset:
     """Subjects to measure, batch sizes and modes; the first batch sizes tell most.
 
     Batch sizes and modes are defaults. A configuration that is estimated above `limit_ms` for one iteration, or
-    above `limit_gib` of memory, is left out; `configurations` says which. `together`: the GPUs of a machine train each
+    above `limit_gib` of memory, is left out; `configurations` says which. `blocks`, where there are some, are the parts
+    of the whole grid that are measured unless options ask for others. `together`: the GPUs of a machine train each
     configuration together (`proxy_cnns.parallel_plan`).
     """
 
@@ -47,6 +50,7 @@ class Preset:
     modes: tuple[Mode, ...]
     limit_ms: float = 1000.0
     limit_gib: float = 130.0
+    blocks: tuple[Block, ...] = ()
     together: bool = False
 
 
@@ -140,10 +144,26 @@ def configurations(
 
     They come mode by mode, and in each mode batch size by batch size: a budget that ends early leaves whole batch
     sizes, and of the last one shapes from the whole list. An optimizer step, which no batch size changes, comes
-    once. A view, which runs no kernel, does not come.
+    once. A view, which runs no kernel, does not come. The blocks of a preset come as they are, unless batch sizes or
+    modes are asked for.
     """
+    wanted = (
+        _of_blocks(chosen)
+        if chosen.blocks and not (batch_sizes or modes)
+        else _of_grid(chosen, batch_sizes, modes)
+    )
+    kept: list[Configuration] = []
+    left_out: list[Configuration] = []
+    for configuration in wanted:
+        (kept if _affordable(chosen, configuration) else left_out).append(configuration)
+    return kept, left_out
+
+
+def _of_grid(
+    chosen: Preset, batch_sizes: Sequence[int] | None, modes: Sequence[Mode] | None
+) -> list[Configuration]:
     sizes = tuple(batch_sizes or chosen.batch_sizes)
-    wanted = [
+    return [
         Configuration(subject, mode, batch_size)
         for mode in modes or chosen.modes
         for batch_size in sizes
@@ -151,11 +171,37 @@ def configurations(
         if not (subject.operator and is_view(subject.operator, mode.framework))
         if batch_size == sizes[0] or not _same_at_any_batch_size(subject)
     ]
-    kept: list[Configuration] = []
-    left_out: list[Configuration] = []
-    for configuration in wanted:
-        (kept if _affordable(chosen, configuration) else left_out).append(configuration)
-    return kept, left_out
+
+
+def _of_blocks(chosen: Preset) -> list[Configuration]:
+    first: dict[tuple[Mode, Subject], int] = {}
+    return [
+        Configuration(subject, block.mode, block.batch_size)
+        for block in chosen.blocks
+        for subject in block.subjects
+        if not (subject.operator and is_view(subject.operator, block.mode.framework))
+        if first.setdefault((block.mode, subject), block.batch_size) == block.batch_size
+        or not _same_at_any_batch_size(subject)
+    ]
+
+
+def in_modes(chosen: Preset, modes: Sequence[Mode]) -> Preset:
+    """The preset in these modes alone; blocks of TF32 are measured in fp32 where there is no TF32.
+
+    Blocks of a mode without its like, the same precision and memory format, among `modes` are left out.
+    """
+    like = {(mode.precision, mode.memory_format): mode for mode in modes}
+    without_tf32 = not any(precision == "tf32" for precision, _ in like)
+    found = []
+    for block in chosen.blocks:
+        words = (block.mode.precision, block.mode.memory_format)
+        if without_tf32 and words[0] == "fp32":
+            continue
+        if without_tf32 and words[0] == "tf32":
+            words = ("fp32", words[1])
+        if words in like:
+            found.append(replace(block, mode=like[words]))
+    return replace(chosen, modes=tuple(modes), blocks=tuple(found))
 
 
 def operator_subjects(operators: Sequence[Operator]) -> tuple[Subject, ...]:
@@ -184,9 +230,10 @@ def _founding() -> Preset:
 
 
 def _quick() -> Preset:
-    about = "operators of all kinds and sizes, one mode, at most three minutes on an H200"
+    about = "operators of all kinds and sizes, a sample in every mode, at most three minutes on an H200"
     subjects = operator_subjects(designed_operators(0.85) + common_operators(COMMON_CNNS))
-    return Preset("quick", about, subjects, (64, 16, 128, 512, 4, 32), (_TF32,), limit_ms=3, limit_gib=12)
+    sizes = (64, 16, 128, 512, 4, 32)
+    return Preset("quick", about, subjects, sizes, SAMPLED_MODES, 3, 12, sampled_blocks(subjects))
 
 
 def _library() -> Preset:

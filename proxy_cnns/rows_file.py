@@ -69,7 +69,10 @@ def key_of(row: Mapping[str, Any]) -> Key:
 
 def _parallel_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What distinguishes rows of several GPUs; empty for one."""
-    return tuple(row.get(name, "") for name in _PARALLEL_KEYS) if int(row.get("n_gpus", 1)) > 1 else ()
+    if int(row.get("n_gpus", 1)) == 1:
+        return ()
+    usual = [row.get(name, "") for name in _PARALLEL_KEYS]
+    return (*usual, "sync_batch_norm") if str(row.get("sync_batch_norm")) == "True" else tuple(usual)
 
 
 def series_of(key: Key) -> Key:
@@ -188,6 +191,8 @@ class Run:
             if entry.get("disturbed"):
                 self._disturbed(entry, recent)
             recent.clear()
+            self.events.append(dict(entry))
+        elif "host" in entry:
             self.events.append(dict(entry))
 
     def ends(self, key: Key) -> dict[str, Any] | None:

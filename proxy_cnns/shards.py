@@ -9,18 +9,20 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.modes import Mode
 from predictor.errors import EpochcastError, ProfilingError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 from proxy_cnns.backends import Backend, load_backend
 from proxy_cnns.campaign import Campaign, Progress, measure_all, pending
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import Monitor, driver_version, host_name, open_monitor, refuse_busy
+from proxy_cnns.host import reference_times
 from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run, series_of
@@ -148,14 +150,35 @@ def _measure_into(
         request.longest_ms,
         request.limits,
     )
+    host_ms, timed = _reference(campaign, backend)
     every_row = any(configuration.subject.kind != "operator" for configuration in configurations)
     mark = f".{shard.number}" if shard.of > 1 else ""
     path = request.out.with_name(f"{request.out.name}.rows{mark}.jsonl")
     file = RunFile(path, identity, sync_each=every_row)
     try:
-        measure_all(campaign, backend, monitor, run, file, report)
+        for entry in timed:
+            file.append(entry)
+            run.take(entry, [])
+        measure_all(replace(campaign, host_ms=host_ms), backend, monitor, run, file, report)
     finally:
         file.close()
+
+
+def _reference(campaign: Campaign, backend: Backend) -> tuple[dict[Mode, float], list[dict[str, Any]]]:
+    """Enqueue time of the reference CNN by mode, and the entries that keep it; of a mode that fails, the reason."""
+    found: dict[Mode, float] = {}
+    entries: list[dict[str, Any]] = []
+    on_cpu = campaign.device == "cpu"
+    for mode in [] if on_cpu else dict.fromkeys(each.mode for each in campaign.configurations):
+        try:
+            (timed,) = reference_times(backend, [mode], time.perf_counter)
+        except EpochcastError as error:
+            words = {"precision": mode.precision, "memory_format": mode.memory_format}
+            entries.append({"host": words | {"failed": str(error)[:300]}})
+        else:
+            found[mode] = timed.host_time_ms
+            entries.append({"host": asdict(timed), "on": campaign.label})
+    return found, entries
 
 
 def _own_series(shard: Shard) -> list[Configuration]:

@@ -13,7 +13,11 @@ from waiting import PATIENCE_S
 __all__ = ["ROOT", "Service"]
 
 ROOT = Path(__file__).parents[1]
-_COMMAND = (sys.executable, "-m", "uvicorn", "api.main:create_app", "--factory", "--log-level", "warning")
+_RUN = (
+    "import sys, uvicorn; from epochcast.commands.serve import server_options; "
+    "uvicorn.run('api.main:create_app', fd=int(sys.argv[1]), log_level='warning', **server_options())"
+)
+_COMMAND = (sys.executable, "-c", _RUN)
 
 
 class Service:
@@ -40,7 +44,7 @@ class Service:
             self._port = listening.getsockname()[1]
             descriptor = listening.fileno()
             self.process = subprocess.Popen(
-                [*_COMMAND, "--fd", str(descriptor)],
+                [*_COMMAND, str(descriptor)],
                 cwd=ROOT,
                 env=self._environment,
                 pass_fds=[descriptor],

@@ -17,14 +17,13 @@ from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
 from api.openapi import question_body
-from api.parsing import body_of, question_of
+from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
 from api.routes.predictions import predicted
-from api.serving import ServingState, serving_of
+from api.serving import ServingState, client_of, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
 from predictor.answers.knowledge import OwnMeasurements
-from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import canonical_gpu_name
 
@@ -47,6 +46,7 @@ class _Given:
 
 @router.post(
     "",
+    operation_id="create_calibration",
     summary="Predict from one's own measurements",
     response_model=CalibrationAnswer,
     openapi_extra={"requestBody": question_body(CalibrationQuestion)},
@@ -54,16 +54,18 @@ class _Given:
 async def calibrate(request: Request) -> Response:
     """Predict any CNN from measured operators (`epochcast profile --preset quick`), at once.
 
-    A question as for `/v1/predictions` with up to 20,000 rows of `measurements`, or with `stored`, which finds them in
+    A question as for `/v1/predictions` with up to 10,000 rows of `measurements`, or with `stored`, which finds them in
     the store. The prediction sums the measured operators of the question's GPU and mode; measurements of the CNN
     itself correct it.
     """
-    question, table = await question_of(await body_of(request), CalibrationQuestion)
-    content = await serving_of(request).upload_queue.run(_answer, question, table, request.app.state)
+    queue, client = serving_of(request).upload_queue, client_of(request)
+    queue.check(client)  # before 16 MiB are read
+    content = await queue.run(client, _answer, await json_of(request), request.app.state)
     return Response(content, media_type="application/json")
 
 
-def _answer(asked: CalibrationQuestion, table: LayerTable, state: Any) -> bytes:
+def _answer(body: bytes, state: Any) -> bytes:
+    asked, table = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
     given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
     gpus = asked.gpus or sorted(set(given.frame["gpu"]))

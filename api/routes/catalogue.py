@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
+from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.serving import serving_of
 from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
@@ -23,7 +24,9 @@ from predictor.operators.work import cnn_flops
 __all__ = ["router"]
 
 
-router = APIRouter(prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)])
+router = APIRouter(
+    prefix="/v1", tags=["catalogue"], dependencies=[Depends(only_known_parameters)], route_class=KeptRoute
+)
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
 
@@ -72,7 +75,7 @@ class ModelCard(BaseModel):
     problem: str | None = Field(description="Why the model file as it is now does not answer.")
 
 
-@router.get("/gpus", summary="All GPUs")
+@router.get("/gpus", operation_id="list_gpus", summary="All GPUs")
 async def gpus(
     request: Request,
     generation: Annotated[str | None, Query(max_length=200, description="Such as turing.")] = None,
@@ -88,13 +91,13 @@ async def gpus(
     return [_known_gpu(gpu, model) for gpu in chosen]
 
 
-@router.get("/gpus/{name}", summary="One GPU, by any of its names")
+@router.get("/gpus/{name}", operation_id="get_gpu", summary="One GPU, by any of its names")
 async def gpu(request: Request, name: str) -> KnownGpu:
     """All that is known of it, with its sources."""
     return _known_gpu(find_gpu(name[:200]), serving_of(request).model.current)
 
 
-@router.get("/offers", summary="What GPUs cost to rent")
+@router.get("/offers", operation_id="list_offers", summary="What GPUs cost to rent")
 async def offers(request: Request, gpu: _Name | None = None, historic: bool = False) -> list[Offer]:
     """Offers, cheapest machine first; historic ones only if asked for."""
     wanted = None if gpu is None else find_gpu(gpu).name
@@ -106,13 +109,13 @@ async def offers(request: Request, gpu: _Name | None = None, historic: bool = Fa
     return sorted(chosen, key=lambda offer: offer.usd_per_hour)
 
 
-@router.get("/cnns", summary="The CNNs of the zoo")
+@router.get("/cnns", operation_id="list_cnns", summary="The CNNs of the zoo")
 async def cnns() -> list[KnownCnn]:
     """Names, sizes and work; `GET /v1/cnns/{name}` has the layers."""
     return await run_in_threadpool(_known_cnns)
 
 
-@router.get("/cnns/{name}", summary="One CNN, layer by layer")
+@router.get("/cnns/{name}", operation_id="get_cnn", summary="One CNN, layer by layer")
 async def cnn(
     name: str, image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None
 ) -> CnnLayers:
@@ -127,13 +130,13 @@ async def cnn(
     )
 
 
-@router.get("/data_sets", summary="Known data sets")
+@router.get("/data_sets", operation_id="list_data_sets", summary="Known data sets")
 async def data_sets() -> list[TrainingSet]:
     """What `data_set` may name, with the samples of an epoch and the size of the images."""
     return list(TRAINING_SETS.values())
 
 
-@router.get("/models", summary="The models that answer")
+@router.get("/models", operation_id="list_models", summary="The models that answer")
 async def models(request: Request) -> list[ModelCard]:
     """The model that answers now, with its accuracy on groups that its fit never saw."""
     served = serving_of(request).model

@@ -1,21 +1,53 @@
 """`POST /v1/cnns`: a CNN of one's own as the layer table that every question takes, with its sums. Nothing is stored.
 
-A client with several questions about an ONNX file sends it here once, and then its layers.
+A client with an ONNX file sends it here once, and then its layers with each question.
 """
 
-from fastapi import APIRouter, Request, Response
+import re
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 from pydantic_core import to_json
 
+from api.bodies import read_body
+from api.forms import form_parts
 from api.layer_tables import LayerTableIn, as_sent
-from api.openapi import question_body
-from api.parsing import body_of, question_of
-from api.questions import OwnCnn
-from api.serving import serving_of
+from api.onnx_process import read_onnx
+from api.serving import client_of, serving_of
+from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import SchemaError
 from predictor.operators.work import cnn_flops
 
-__all__ = ["router"]
+__all__ = ["MAX_FORM_BYTES", "router"]
+
+MAX_ONNX_BYTES = 16 * 2**20
+MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
+"""Of a form with an ONNX file and an image size."""
+
+_FORM = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "title": "OwnCnn",
+                "required": ["onnx"],
+                "additionalProperties": False,
+                "properties": {
+                    "onnx": {"type": "string", "format": "binary", "description": "An ONNX file."},
+                    "image_size": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "maximum": MAX_IMAGE_SIZE,
+                        "description": "Pixels of a side, where the file leaves it open.",
+                    },
+                },
+            }
+        }
+    },
+}
 
 router = APIRouter(prefix="/v1/cnns", tags=["catalogue"])
 
@@ -36,20 +68,64 @@ class ReadCnn(BaseModel):
 @router.post(
     "",
     summary="Read a CNN of your own",
+    operation_id="create_cnn",
     response_model=ReadCnn,
-    openapi_extra={"requestBody": question_body(OwnCnn)},
+    openapi_extra={"requestBody": _FORM},
 )
 async def read(request: Request) -> Response:
-    """The layers of an ONNX file, or of a layer table, checked, with parameters and operations.
+    """The layers of an ONNX file, checked, with parameters and operations.
 
     A multiply-add counts as two operations; training is the forward pass and both backward passes. Nothing is stored.
     """
-    _, table = await question_of(await body_of(request), OwnCnn)
-    return Response(await serving_of(request).model_queue.run(_answer, table), media_type="application/json")
+    form = request.headers.get("content-type", "")
+    if form.split(";")[0].strip().casefold() != "multipart/form-data":
+        raise HTTPException(
+            415,
+            f"Content-Type is {form[:80]!r}. Valid: multipart/form-data, with the file as its field onnx. Layers "
+            "go with the question, as its layer_table.",
+        )
+    serving, client = serving_of(request), client_of(request)
+    serving.onnx_queue.check(client)  # before a file of 16 MiB is read
+    content = await read_body(request, MAX_FORM_BYTES, "Send the file without its weights, or its layers.")
+    file = await serving.model_queue.run(client, _file, content, form)
+    table = await serving.onnx_queue.run(client, read_onnx, *file)
+    answer = await serving.model_queue.run(client, _answer, table)
+    return Response(answer, media_type="application/json")
+
+
+def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
+    """The file of a form, its name, and the size of images where it leaves that open."""
+    parts = {part.name: part for part in form_parts(content, content_type, ("onnx", "image_size"))}
+    file, size = parts.get("onnx"), parts.get("image_size")
+    if file is None or file.file_name is None:
+        raise SchemaError("the form has no file. Send it as the field onnx.")
+    return _sized(file.content), _plain(file.file_name), _image_size(size.content) if size else None
+
+
+def _image_size(text: bytes) -> int:
+    if text.isdigit() and len(text) < 10 and 1 <= int(text) <= MAX_IMAGE_SIZE:
+        return int(text)
+    raise SchemaError(
+        f"image_size is {text[:80].decode('utf-8', 'replace')!r}. Valid: 1 to {MAX_IMAGE_SIZE:,} pixels."
+    )
+
+
+def _sized(file: bytes) -> bytes:
+    if len(file) > MAX_ONNX_BYTES:
+        raise HTTPException(
+            413, f"the ONNX file is larger than {MAX_ONNX_BYTES:,} bytes. Send its layer table."
+        )
+    return file
+
+
+def _plain(name: str) -> str:
+    """A file's name without folders, its ending and what is neither letter nor digit."""
+    stem = re.split(r"[/\\]", name)[-1].removesuffix(".onnx")
+    return re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
 
 
 def _answer(table: LayerTable) -> bytes:
-    content = {
+    content: dict[str, Any] = {
         "cnn": table.cnn,
         "image_size": table.image_size,
         "parameters": table.parameters,

@@ -10,18 +10,20 @@ from api.answers import ComparisonAnswer
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import ComparisonQuestion, core_question, plan_of
+from api.work import SEARCHED, check_work
 from predictor.answers.compare import compare
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.served import Model
 
-__all__ = ["router"]
+__all__ = ["answer_to", "router"]
 
 router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
 
 
 @router.post(
     "",
+    operation_id="create_comparison",
     summary="Compare what can be rented",
     response_model=ComparisonAnswer,
     openapi_extra={"requestBody": question_body(ComparisonQuestion)},
@@ -29,13 +31,23 @@ router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
 async def comparisons(request: Request) -> Response:
     """Time and cost of training one CNN on every GPU for rent, best first.
 
-    Each GPU keeps its best batch size. Budget and deadline mark rows, they drop none; what does not fit in memory comes
-    last. `pareto` marks what nothing else beats in both time and cost.
+    Without batch sizes GPUs are compared at one that fits on all; of several, each keeps its best. Rows that miss
+    budget or deadline follow those that hold both; what does not fit in memory comes last. `pareto` marks what nothing
+    else beats in both time and cost. `verdict` says in a sentence and as data what to rent.
     """
-    return await answered(request, ComparisonQuestion, _answer)
+    return await answered(request, ComparisonQuestion, answer_to)
 
 
-def _answer(asked: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+    """The answer in JSON."""
+    question = core_question(asked, table, asked.gpus, None, model, offers)
+    gpus = len(question.devices()) if asked.gpus else len({offer.gpu for offer in offers})
+    check_work(table, model, gpus, 1, len(question.batch_sizes or SEARCHED))  # before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
-    return to_json({"covers": found.scope, "rows": [asdict(row) for row in found.rows]}, inf_nan_mode="null")
+    content = {
+        "verdict": asdict(found.verdict),
+        "covers": found.scope,
+        "rows": [asdict(row) for row in found.rows],
+    }
+    return to_json(content, inf_nan_mode="null")

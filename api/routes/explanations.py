@@ -10,24 +10,27 @@ from api.answers import ExplanationAnswer
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
+from api.work import SEARCHED, check_work
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
+from predictor.catalogue.devices import precisions_of
+from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 
-__all__ = ["router"]
+__all__ = ["answer_to", "router"]
 
 router = APIRouter(prefix="/v1/explanations", tags=["predictions"])
 
-_MOST_WORK = 400_000
-"""Layers x GPUs x batch sizes: some seconds of work, since every mode of the GPU is answered."""
+_REPEATS = 2  # of each time: for the small-batch law and where algorithms switch
 
 
 @router.post(
     "",
+    operation_id="create_explanation",
     summary="Explain what the time is made of",
     response_model=ExplanationAnswer,
     openapi_extra={"requestBody": question_body(ExplanationQuestion)},
@@ -38,12 +41,13 @@ async def explanations(request: Request) -> Response:
     Time by class of operators, what bounds the iteration, the law of small batches, where measured algorithms switch,
     and every other precision and memory format that the GPU has. Times are those of `/v1/predictions`.
     """
-    return await answered(request, ExplanationQuestion, _answer)
+    return await answered(request, ExplanationQuestion, answer_to)
 
 
-def _answer(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+    """The answer in JSON."""
     question = core_question(asked, table, asked.gpus, None, model, offers)
-    _check_work(question, table)  # before measurements are fitted
+    _check_work(question, table, model)  # before measurements are fitted
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found, scope = explain(question)
     covers = [
@@ -62,16 +66,12 @@ def _answer(asked: ExplanationQuestion, table: LayerTable, model: Model, offers:
     return to_json(content, inf_nan_mode="null")
 
 
-def _check_work(question: Question, table: LayerTable) -> None:
-    """Refuse what would take more than some seconds."""
-    gpus, sizes = len(question.devices()), len(question.batch_sizes)
-    if gpus > MAX_EXPLAINED_GPUS:
+def _check_work(question: Question, table: LayerTable, model: Model) -> None:
+    """Refuse what would work too long: every mode of each GPU is answered."""
+    gpus = [gpu for gpu, _ in question.devices()]
+    if len(gpus) > MAX_EXPLAINED_GPUS:
         raise OutOfRangeError(
-            f"{gpus} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
+            f"{len(gpus)} GPUs are too many: at most {MAX_EXPLAINED_GPUS} are explained at once. Name some."
         )
-    work = len(table) * gpus * sizes
-    if work > _MOST_WORK:
-        raise OutOfRangeError(
-            f"{len(table):,} layers x {gpus} GPUs x {sizes} batch sizes are {work:,}; at most {_MOST_WORK:,} "
-            "are explained at once. Ask in several parts."
-        )
+    modes = max((len(precisions_of(gpu)) * len(MEMORY_FORMATS) for gpu in gpus), default=1)
+    check_work(table, model, len(gpus), modes, len(question.batch_sizes or SEARCHED), repeats=_REPEATS)

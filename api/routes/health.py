@@ -1,14 +1,21 @@
 """`/healthz` and `/readyz`: whether the process lives, and whether it can answer."""
 
+import asyncio
+import math
+import time
+
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from sqlalchemy import Engine, text
 
 from api.serving import serving_of
+from api.store.engine import reading
 from predictor.errors import StoreError
 
-__all__ = ["router"]
+__all__ = ["Readiness", "router"]
+
+_ASK_EVERY_S = 1.0
 
 router = APIRouter(tags=["health"])
 
@@ -26,6 +33,7 @@ class Ready(BaseModel):
 
 @router.get(
     "/healthz",
+    operation_id="get_health",
     summary="Whether the process lives",
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     response_class=Response,
@@ -35,12 +43,12 @@ async def healthz() -> Response:
     return Response(b"ok\n", media_type="text/plain")
 
 
-@router.get("/readyz", summary="Whether it can answer")
+@router.get("/readyz", operation_id="get_readiness", summary="Whether it can answer")
 async def readyz(request: Request) -> Ready:
     """Answers 503 while the store cannot be reached; a damaged new model is reported, for the old one answers."""
     served, store = serving_of(request).model, request.app.state.store
     if store is not None:
-        await run_in_threadpool(_ask, store)
+        await request.app.state.ready.check(store)
     card = served.current.card
     return Ready(
         model=str(card.get("name")),
@@ -50,9 +58,26 @@ async def readyz(request: Request) -> Ready:
     )
 
 
-def _ask(store: Engine) -> None:
+class Readiness:
+    """Whether the store answers, asked once a second at most, however often clients ask."""
+
+    def __init__(self) -> None:
+        self._lock, self._asked_at, self._problem = asyncio.Lock(), -math.inf, ""
+
+    async def check(self, store: Engine) -> None:
+        """Raise StoreError while the store does not answer."""
+        async with self._lock:
+            if time.monotonic() - self._asked_at > _ASK_EVERY_S:
+                self._problem = await run_in_threadpool(_problem_of, store)
+                self._asked_at = time.monotonic()
+        if self._problem:
+            raise StoreError(self._problem)
+
+
+def _problem_of(store: Engine) -> str:
     try:
-        with store.connect() as connection:
+        with reading(store) as connection:
             connection.execute(text("SELECT 1"))
-    except Exception as error:
-        raise StoreError("the measurement store does not answer.") from error
+    except StoreError as error:
+        return str(error)
+    return ""

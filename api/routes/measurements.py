@@ -11,17 +11,18 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response, Security
+from fastapi import APIRouter, HTTPException, Path, Query, Request, Response, Security
 from fastapi.concurrency import run_in_threadpool
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from api.bodies import read_body
-from api.serving import serving_of
+from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
-from api.store.measurements import Page, Receipt, Stored, find_rows, store_rows
+from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
 from api.store.uploads import Table, csv_table, json_table, rows_of
+from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
 
@@ -30,6 +31,15 @@ __all__ = ["MAX_BODY_BYTES", "UploadReceipt", "router"]
 MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
 _FORMS: dict[str, Callable[[bytes], Table]] = {"text/csv": csv_table, "application/json": json_table}
+
+_EXAMPLE = {
+    "gpu": "Tesla T4",
+    "cnn": "resnet50",
+    "image_size": 224,
+    "batch_size": 32,
+    "precision": "fp32",
+    "iteration_time_ms": 310.5,
+}
 
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
@@ -63,8 +73,10 @@ async def _uploader(
             "`epochcast keys add`.",
             {"WWW-Authenticate": "Bearer"},
         )
-    if found.revoked_at is not None:
-        raise HTTPException(403, f"the API key of {found.name!r} was revoked on {found.revoked_at[:10]}.")
+    if found.problem is not None:
+        raise HTTPException(
+            403, f"the API key of {found.name!r} {found.problem}. The operator makes another."
+        )
     request.state.api_key = found.name
     return found
 
@@ -115,33 +127,22 @@ class Filters(BaseModel):
     status_code=201,
     response_model=UploadReceipt,
     summary="Upload measurements",
+    operation_id="create_measurements",
     openapi_extra={
         "requestBody": {
             "required": True,
             "content": {
                 "text/csv": {
                     "schema": {"type": "string"},
-                    "example": "gpu,cnn,image_size,batch_size,precision,"
-                    "iteration_time_ms\nTesla T4,resnet50,224,32,fp32,310.5\n",
+                    "examples": {
+                        "one_row": {
+                            "value": ",".join(_EXAMPLE) + "\n" + ",".join(map(str, _EXAMPLE.values())) + "\n"
+                        }
+                    },
                 },
                 "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "required": ["rows"],
-                        "properties": {"rows": {"type": "array", "items": {"type": "object"}}},
-                    },
-                    "example": {
-                        "rows": [
-                            {
-                                "gpu": "Tesla T4",
-                                "cnn": "resnet50",
-                                "image_size": 224,
-                                "batch_size": 32,
-                                "precision": "fp32",
-                                "iteration_time_ms": 310.5,
-                            }
-                        ]
-                    },
+                    "schema": {"$ref": "#/components/schemas/MeasurementRows"},
+                    "examples": {"one_row": {"value": {"rows": [_EXAMPLE]}}},
                 },
             },
         }
@@ -155,10 +156,10 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
     form = request.headers.get("content-type", "").split(";")[0].strip().casefold()
     if form not in _FORMS:
         raise HTTPException(415, f"Content-Type is {form[:80]!r}. Valid: {', '.join(_FORMS)}.")
-    queue = serving_of(request).upload_queue
-    queue.check()  # before 16 MiB are read
+    queue, client = serving_of(request).upload_queue, client_of(request)
+    queue.check(client)  # before 16 MiB are read
     body = await read_body(request, MAX_BODY_BYTES)
-    receipt = await queue.run(_store, _store_of(request), _FORMS[form], body, key.id)
+    receipt = await queue.run(client, _store, _store_of(request), _FORMS[form], body, key.id)
     return UploadReceipt(
         upload=receipt.upload, stored=receipt.stored, duplicates=receipt.duplicates, ids=receipt.ids
     )
@@ -167,7 +168,15 @@ async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) 
 @router.get(
     "",
     summary="Find measurements",
-    responses={200: {"content": {"text/csv": {"schema": {"type": "string"}}, "application/json": {}}}},
+    operation_id="list_measurements",
+    responses={
+        200: {
+            "content": {
+                "application/json": {"schema": {"$ref": "#/components/schemas/FoundMeasurements"}},
+                "text/csv": {"schema": {"type": "string"}},
+            }
+        }
+    },
     response_class=Response,
 )
 async def find(request: Request, filters: Annotated[Filters, Query()]) -> Response:
@@ -176,14 +185,35 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
     asked = filters.asked()
-    queue = serving_of(request).download_queue
-    page = await queue.run(find_rows, _store_of(request), asked, filters.after, filters.limit)
+    queue, client = serving_of(request).download_queue, client_of(request)
+    page = await queue.run(client, find_rows, _store_of(request), asked, filters.after, filters.limit)
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await queue.run(write, page.rows, following)
+    content = await queue.run(client, write, page.rows, following)
     headers = {"Link": f'<{following}>; rel="next"'} if following else {}
     media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
     return Response(content, media_type=media_type, headers=headers)
+
+
+@router.delete(
+    "/uploads/{upload}",
+    summary="Delete an upload",
+    operation_id="delete_upload",
+)
+async def delete(
+    request: Request,
+    upload: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    key: Annotated[ApiKey, Security(_uploader)],
+) -> Deletion:
+    """Delete an upload of this key, with the rows that it alone brought; others pass to the next upload that has them.
+
+    Calibrations use them no longer from then on; a model that was fitted on them keeps what it learnt.
+    """
+    queue, client = serving_of(request).upload_queue, client_of(request)
+    try:
+        return await queue.run(client, delete_upload, _store_of(request), upload, key.id)
+    except DataError as error:
+        raise HTTPException(404, str(error)) from None
 
 
 def _store(store: Engine, form: Callable[[bytes], Table], body: bytes, key_id: int) -> Receipt:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from math import ceil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -13,6 +14,8 @@ from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
+from api.work import SEARCHED, check_work
+from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.predict import COLUMNS, Answer, answer
 from predictor.answers.question import Question, gpus_of
 from predictor.catalogue.devices import Gpu, precisions_of
@@ -22,13 +25,17 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.served import Model
 
-__all__ = ["predicted", "router"]
+__all__ = ["answer_to", "predicted", "router"]
 
 router = APIRouter(prefix="/v1/predictions", tags=["predictions"])
 
 
+_SEARCHED = ("common", "fastest", "largest")  # rows of a GPU if no batch size is given
+
+
 @router.post(
     "",
+    operation_id="create_prediction",
     summary="Predict time, cost and memory",
     response_model=PredictionAnswer,
     openapi_extra={"requestBody": question_body(PredictionQuestion)},
@@ -39,13 +46,14 @@ async def predictions(request: Request) -> Response:
     The CNN is a name of the zoo, a layer table, or an ONNX file (base64, or as a file in a form). Every combination of
     precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
     """
-    answer = partial(_answer, max_rows=request.app.state.settings.max_rows)
+    answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)
 
 
-def _answer(
+def answer_to(
     asked: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
 ) -> bytes:
+    """The answer in JSON, of at most so many rows."""
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     return to_json(predicted(asked, question, max_rows), inf_nan_mode="null")
 
@@ -61,14 +69,26 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
         As of `predictor.answers.predict.answer`.
     """
     parts, left_out = _parts(asked, question)
-    rows = len(question.batch_sizes) * sum(len(as_list(part.gpus)) for part in parts)
+    rows = len(question.batch_sizes or _SEARCHED) * sum(len(as_list(part.gpus)) for part in parts)
     if rows > max_rows:
         raise OutOfRangeError(
             f"{rows:,} rows are asked for; at most {max_rows:,} are answered at once. Ask in several parts."
         )
+    _check(parts, rows)
     answers = [answer(part) for part in parts]
     content = _rows(answers) if asked.form == "rows" else _columns(answers)
     return {"covers": [each.scope for each in answers], "left_out": left_out, **content}
+
+
+def _check(parts: Sequence[Question], rows: int) -> None:
+    """Refuse what would work too long, all parts together."""
+    if not parts:
+        return
+    one = parts[0]
+    sizes = len(one.batch_sizes or SEARCHED)
+    gpus = ceil(sum(len(as_list(part.gpus)) for part in parts) / len(parts))
+    model = one.measurements.model if isinstance(one.measurements, OwnMeasurements) else load_model(one.model)
+    check_work(one.layer_tables()[0], model, gpus, len(parts), sizes, rows)
 
 
 def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:

@@ -9,16 +9,17 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy import Engine, and_, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from api.store.engine import reading, writing
 from api.store.tables import api_keys, uploads
 from predictor.errors import SchemaError, nearest
 
-__all__ = ["ApiKey", "add_key", "find_key", "list_keys", "now", "revoke_key"]
+__all__ = ["ApiKey", "add_key", "find_key", "list_keys", "now", "revoke_key", "rotate_key"]
 
 _PREFIX = "epochcast_"
 _NAME = re.compile(r"[\w][\w .@+-]{0,98}[\w]|[\w]")
@@ -33,17 +34,28 @@ class ApiKey:
     hint: str
     created_at: str
     revoked_at: str | None
+    expires_at: str | None = None
     uploads: int = 0
     rows: int = 0
 
+    @property
+    def problem(self) -> str | None:
+        """Why it is refused: since when it is revoked or has expired; None if it is valid."""
+        if self.revoked_at is not None:
+            return f"was revoked on {self.revoked_at[:10]}"
+        if self.expires_at is not None and self.expires_at <= now():
+            return f"expired on {self.expires_at[:10]}"
+        return None
 
-def now() -> str:
-    """Give the time, ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+def now(days_ahead: float = 0.0) -> str:
+    """Give the time, or one some days ahead, ISO 8601 in UTC."""
+    at = datetime.now(UTC) + timedelta(days=days_ahead)
+    return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def add_key(engine: Engine, name: str) -> str:
-    """Make a key of this name and return it: the only time that anybody sees it.
+def add_key(engine: Engine, name: str, days: float | None = None) -> str:
+    """Make a key of this name, valid for so many days or until it is revoked, and return it: nobody sees it again.
 
     Raises
     ------
@@ -55,18 +67,35 @@ def add_key(engine: Engine, name: str) -> str:
             f"a key cannot be called {name!r}. Give 1 to 100 letters, digits and any of ' .@+-_' between them."
         )
     secret = _PREFIX + secrets.token_urlsafe(32)
-    row = {
-        "name": name,
-        "key_sha256": _hash(secret),
-        "hint": secret.removeprefix(_PREFIX)[:4],
-        "created_at": now(),
-    }
+    row = {"name": name, "created_at": now()} | _of_secret(secret, days)
     try:
         with writing(engine) as connection:
             connection.execute(insert(api_keys).values(row))
     except IntegrityError:
         raise SchemaError(f"there is a key called {name!r} already. Choose another name.") from None
     return secret
+
+
+def rotate_key(engine: Engine, name: str, days: float | None = None, keep_old_days: float = 0.0) -> str:
+    """Make another key for a name and return it; the one before is taken for so many days more, or no longer.
+
+    Raises
+    ------
+    SchemaError
+        If no key that is valid has this name.
+    """
+    secret = _PREFIX + secrets.token_urlsafe(32)
+    with writing(engine) as connection:
+        found = connection.execute(
+            select(api_keys.c.key_sha256).where(api_keys.c.name == name, api_keys.c.revoked_at.is_(None))
+        ).first()
+        if found is not None:
+            before = {"previous_sha256": found.key_sha256, "previous_until": now(keep_old_days)}
+            connection.execute(
+                update(api_keys).where(api_keys.c.name == name).values(before | _of_secret(secret, days))
+            )
+            return secret
+    raise _no_such_key(engine, name)
 
 
 def revoke_key(engine: Engine, name: str) -> None:
@@ -82,25 +111,38 @@ def revoke_key(engine: Engine, name: str) -> None:
         found = update(api_keys).where(api_keys.c.name == name, valid).values(revoked_at=now())
         if connection.execute(found).rowcount == 1:
             return
-        names = connection.execute(select(api_keys.c.name).where(valid)).scalars().all()
-    raise SchemaError(
+    raise _no_such_key(engine, name)
+
+
+def _no_such_key(engine: Engine, name: str) -> SchemaError:
+    with reading(engine) as connection:
+        valid = select(api_keys.c.name).where(api_keys.c.revoked_at.is_(None))
+        names = connection.execute(valid).scalars().all()
+    return SchemaError(
         f"no valid key is called {name!r}. Nearest: {nearest(name, names)}. `epochcast keys list` shows all."
     )
+
+
+def _of_secret(secret: str, days: float | None) -> dict[str, str | None]:
+    """What the store keeps of a key."""
+    hint = secret.removeprefix(_PREFIX)[:4]
+    return {"key_sha256": _hash(secret), "hint": hint, "expires_at": None if days is None else now(days)}
 
 
 def list_keys(engine: Engine) -> list[ApiKey]:
     """All keys, oldest first, with what was uploaded with them."""
     counted = (
-        select(api_keys, func.count(uploads.c.id), func.coalesce(func.sum(uploads.c.n_stored), 0))
+        select(
+            api_keys,
+            func.count(uploads.c.id).label("n_uploads"),
+            func.coalesce(func.sum(uploads.c.n_stored), 0).label("n_rows"),
+        )
         .outerjoin(uploads, uploads.c.key_id == api_keys.c.id)
         .group_by(api_keys.c.id)
         .order_by(api_keys.c.id)
     )
     with reading(engine) as connection:
-        return [
-            ApiKey(id_, name, hint, created, revoked, int(n_uploads), int(n_rows))
-            for id_, name, _, hint, created, revoked, n_uploads, n_rows in connection.execute(counted)
-        ]
+        return [_key(row, row.n_uploads, row.n_rows) for row in connection.execute(counted)]
 
 
 def find_key(engine: Engine, secret: str) -> ApiKey | None:
@@ -112,12 +154,18 @@ def find_key(engine: Engine, secret: str) -> ApiKey | None:
     """
     if not secret.startswith(_PREFIX) or len(secret) > 100:
         return None
+    sha256 = _hash(secret)
+    before = and_(api_keys.c.previous_sha256 == sha256, api_keys.c.previous_until > now())
     with reading(engine) as connection:
-        found = connection.execute(select(api_keys).where(api_keys.c.key_sha256 == _hash(secret))).first()
-    return (
-        None
-        if found is None
-        else ApiKey(found.id, found.name, found.hint, found.created_at, found.revoked_at)
+        found = connection.execute(
+            select(api_keys).where(or_(api_keys.c.key_sha256 == sha256, before))
+        ).first()
+    return None if found is None else _key(found)
+
+
+def _key(row: Any, uploads: int = 0, rows: int = 0) -> ApiKey:
+    return ApiKey(
+        row.id, row.name, row.hint, row.created_at, row.revoked_at, row.expires_at, int(uploads), int(rows)
     )
 
 

@@ -7,23 +7,36 @@ never for each other in a circle.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Engine, Select, insert, select
+from sqlalchemy import Connection, Engine, Select, and_, delete, func, insert, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from api.store.engine import reading, writing
 from api.store.keys import now
-from api.store.tables import SEARCHABLE, api_keys, measurements, uploads
+from api.store.tables import SEARCHABLE, api_keys, measurements, repeats, uploads
 from api.store.uploads import Row
 from predictor.errors import DataError, SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FILTERS", "MAX_BYTES", "Page", "Receipt", "Stored", "find_rows", "store_rows", "stored_frame"]
+__all__ = [
+    "FILTERS",
+    "MAX_BYTES",
+    "Deletion",
+    "Page",
+    "Receipt",
+    "Stored",
+    "delete_upload",
+    "find_rows",
+    "frame_of",
+    "store_rows",
+    "stored_frame",
+]
 
 FILTERS = (*SEARCHABLE, "upload", "key")
 """What rows can be found by: their own values, the number of their upload, the name of the key that sent them."""
@@ -32,6 +45,7 @@ MAX_BYTES = 16 * 2**20
 """Of a page's rows."""
 
 _CHUNK = 500
+_DELETION_LOCK = 7_316_402_119
 _INSERTS: dict[str, Callable[[Any], Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
@@ -76,13 +90,81 @@ def store_rows(engine: Engine, rows: Sequence[Row], key_id: int) -> Receipt:
     """
     distinct = sorted({row.sha256: row for row in rows}.values(), key=lambda row: row.sha256)
     with writing(engine) as connection:
+        _wait_for_deletions(connection)
         upload = _new_upload(connection, key_id, len(rows))
         for start in range(0, len(distinct), _CHUNK):
             _insert(connection, distinct[start : start + _CHUNK], upload)
         ids = _ids(connection, distinct)
         stored = sum(by == upload for _, by in ids.values())
+        again = [{"measurement_id": id_, "upload_id": upload} for id_, by in ids.values() if by != upload]
+        if again:
+            connection.execute(insert(repeats), again)
         connection.execute(uploads.update().where(uploads.c.id == upload).values(n_stored=stored))
     return Receipt(upload, stored, len(rows) - stored, [ids[row.sha256][0] for row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What became of an upload's rows: so many deleted, so many kept, since another upload brought them, too."""
+
+    upload: int
+    deleted: int
+    kept: int
+
+
+def delete_upload(engine: Engine, upload: int, key_id: int | None = None) -> Deletion:
+    """Delete an upload with the rows that it alone brought; the others pass to the next upload that brought them.
+
+    Parameters
+    ----------
+    key_id : int, optional
+        Whose upload it must be.
+
+    Raises
+    ------
+    DataError
+        If there is no such upload, or it came with another key.
+    """
+    with writing(engine) as connection:
+        _wait_for_deletions(connection, deleting=True)
+        mine = (
+            uploads.c.id == upload
+            if key_id is None
+            else and_(uploads.c.id == upload, uploads.c.key_id == key_id)
+        )
+        if connection.execute(select(uploads.c.id).where(mine)).first() is None:
+            raise DataError(f"there is no upload {upload}{'' if key_id is None else ' of this key'}.")
+        connection.execute(delete(repeats).where(repeats.c.upload_id == upload))
+        kept = _pass_on(connection, upload)
+        deleted = connection.execute(delete(measurements).where(measurements.c.upload_id == upload)).rowcount
+        connection.execute(delete(uploads).where(uploads.c.id == upload))
+    return Deletion(upload, deleted, kept)
+
+
+def _pass_on(connection: Connection, upload: int) -> int:
+    """Give rows that came again to the first upload that brought them again; how many."""
+    heirs = connection.execute(
+        select(repeats.c.measurement_id, func.min(repeats.c.upload_id))
+        .join(measurements, measurements.c.id == repeats.c.measurement_id)
+        .where(measurements.c.upload_id == upload)
+        .group_by(repeats.c.measurement_id)
+    ).all()
+    for row, heir in heirs:
+        connection.execute(update(measurements).where(measurements.c.id == row).values(upload_id=heir))
+        connection.execute(
+            delete(repeats).where(repeats.c.measurement_id == row, repeats.c.upload_id == heir)
+        )
+    for heir, count in Counter(heir for _, heir in heirs).items():
+        more = uploads.c.n_stored + count
+        connection.execute(update(uploads).where(uploads.c.id == heir).values(n_stored=more))
+    return len(heirs)
+
+
+def _wait_for_deletions(connection: Connection, deleting: bool = False) -> None:
+    """Keep uploads and a deletion apart, where the database does not do so itself: SQLite has one writer."""
+    if connection.dialect.name == "postgresql":
+        lock = "pg_advisory_xact_lock" if deleting else "pg_advisory_xact_lock_shared"
+        connection.execute(text(f"SELECT {lock}(:key)"), {"key": _DELETION_LOCK})
 
 
 def find_rows(

@@ -6,7 +6,7 @@ needs no migration; what people search by has columns of its own.
 
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
-__all__ = ["SEARCHABLE", "api_keys", "measurements", "metadata", "uploads"]
+__all__ = ["SEARCHABLE", "api_keys", "measurements", "metadata", "repeats", "uploads"]
 
 metadata = MetaData(
     naming_convention={
@@ -28,8 +28,12 @@ api_keys = Table(
     Column("hint", String(8), nullable=False),
     Column("created_at", String(32), nullable=False),
     Column("revoked_at", String(32)),
+    Column("expires_at", String(32)),
+    Column("previous_sha256", String(64), index=True),
+    Column("previous_until", String(32)),
 )
-"""Who may write. Times are ISO 8601 in UTC, `hint` the first characters of the key, to tell keys apart by eye."""
+"""Who may write. Times are ISO 8601 in UTC, `hint` the first characters of the key, to tell keys apart by eye.
+A key that was replaced is taken as `previous` for a while."""
 
 uploads = Table(
     "uploads",
@@ -62,6 +66,14 @@ measurements = Table(
     Index(None, "cnn"),
 )
 """One measurement each: `content` is the row as canonical JSON, `content_sha256` the hash of just these bytes."""
+
+repeats = Table(
+    "repeats",
+    metadata,
+    Column("measurement_id", ForeignKey("measurements.id"), primary_key=True),
+    Column("upload_id", ForeignKey("uploads.id"), primary_key=True, index=True),
+)
+"""Uploads that brought a measurement which another had brought before: it stays when that one is deleted."""
 
 SEARCHABLE = ("gpu", "cnn", "kind", "source", "framework", "host", "precision", "image_size", "batch_size")
 """Columns of `measurements` that repeat a value of `content`."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "LEAST_NUMBER",
     "MAX_NUMBER",
     "MAX_ROWS",
     "MAX_TEXT",
@@ -42,6 +43,9 @@ __all__ = [
 
 MAX_ROWS = 20_000
 MAX_NUMBER = 10.0**12
+LEAST_NUMBER = 1e-6
+"""Of a time or an amount above zero: what is smaller was not measured, and its inverse is no finite number."""
+
 MAX_TEXT = 300
 _LONGER = {"conv_algorithms": 100_000, "notes": 2_000}
 _AT_MOST = {"batch_size": MAX_BATCH_SIZE, "image_size": MAX_IMAGE_SIZE}
@@ -280,7 +284,7 @@ def _check_text(name: str, cells: list[str], table: Table) -> None:
             _refuse(table, i, name, cell, f"at most {limit:,} characters")
         if cell and not cell.isprintable() and not _harmless(cell):
             _refuse(table, i, name, cell, "text without control characters")
-        if cell.startswith(_FORMULA) and (entry := column(name)) is not None and entry.form == "text":
+        if cell.strip().startswith(_FORMULA) and (entry := column(name)) is not None and entry.form == "text":
             _refuse(table, i, name, cell, "text that begins with none of = + - @, which spreadsheets execute")
 
 
@@ -294,12 +298,12 @@ def _harmless(cell: str) -> bool:
 
 def _check_size(entry: Column, frame: pd.DataFrame, table: Table) -> None:
     limit = _AT_MOST.get(entry.name, MAX_NUMBER)
-    above = frame[entry.name].to_numpy() > limit
-    if above.any():
-        i = int(above.argmax())
-        _refuse(
-            table, i, entry.name, table.columns[entry.name][i], f"at most {limit:,.0f} {entry.unit}".strip()
-        )
+    numbers = frame[entry.name].to_numpy(dtype=float)
+    above, dust = numbers > limit, (numbers > 0) & (numbers < LEAST_NUMBER)
+    for wrong, valid in ((above, f"at most {limit:,.0f}"), (dust, f"at least {LEAST_NUMBER:g}")):
+        if wrong.any():
+            i = int(wrong.argmax())
+            _refuse(table, i, entry.name, table.columns[entry.name][i], f"{valid} {entry.unit}".strip())
 
 
 def _refuse(table: Table, position: int, name: str, value: str, valid: str) -> None:

@@ -3,7 +3,7 @@
  * Called by main.js; calls dom, format, i18n and question.
  */
 import { byId, make } from "./dom.js";
-import { count } from "./format.js";
+import { count, dollars, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 import { FIRST, typed } from "./question.js";
 
@@ -23,12 +23,31 @@ export function drawAsked(state, image_size, stale) {
     state.precision ? t(`precision_${state.precision}`) : `${t("precision")}: ${t("precision_default")}`,
     t(`memory_format_${state.memory_format}`),
     ...MODE.filter((name) => state[name] !== FIRST[name]).map((name) => word(name, state[name])),
+    state.n_gpus && t("together", { n: count(typed(state.n_gpus)) }),
     state.host,
     state.autotune ? "autotune" : "",
     state.spot ? t("spot") : "",
   ];
   const mark = stale ? make("span", { class: "badge warn", text: t("stale") }) : null;
-  byId("asked").replaceChildren(`${t("answer_to")} `, make("strong", { text: words.filter(Boolean).join(" · ") }), ...(mark ? [mark] : []));
+  byId("asked").replaceChildren(`${t("answer_to")} `, make("strong", { text: words.filter(Boolean).join(" · ") }), ...limits(state), ...(mark ? [mark] : []));
+}
+
+/** Budget and deadline, kept in sight: tiles, charts and tables mark what breaks them. */
+function limits(state) {
+  const given = [["limit_budget", state.budget_usd, dollars], ["limit_deadline", state.deadline_h, (hours) => `${count(hours)} ${t("unit_h")}`]];
+  return given.filter(([, text]) => text.trim()).map(([key, text, shown]) => make("span", { class: "badge limit", text: t(key, { value: shown(typed(text)) }) }));
+}
+
+/**
+ * Say in a sentence what the comparison comes to, and which GPUs could not be asked about.
+ * @param {?string} sentence of the service, if it says one
+ * @param {string[]} lacking GPUs that lack the precision
+ * @param {string} precision
+ */
+export function drawVerdict(sentence, lacking, precision) {
+  const said = sentence ? [make("p", { class: "verdict", lang: "en", text: sentence })] : [];
+  const left = lacking.length ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${precision}`), gpus: lacking.map(shortGpu).join(", ") }) })] : [];
+  byId("verdict").replaceChildren(...said, ...left);
 }
 
 function word(name, value) {

@@ -57,7 +57,7 @@ export class Form {
     this.picker.set(state.gpus);
     this.wantedFile = state.source === "file" ? state.file : "";
     if (this.upload?.name !== state.file) this.#forgetFile();
-    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "validation_samples", "setup_minutes", "autotune"]
+    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "n_gpus", "nodes", "link", "validation_samples", "setup_minutes", "sync_batch_norm", "autotune"]
       .some((name) => state[name] !== FIRST[name]);
     this.#about();
   }
@@ -72,6 +72,17 @@ export class Form {
     }
     state.file = state.source === "file" ? (this.upload?.name ?? this.wantedFile) : "";
     return state;
+  }
+
+  /**
+   * The chosen GPUs that have the chosen precision, and those that lack it; all, where none has it: the service says so.
+   * @param {typeof FIRST} state
+   */
+  having(state) {
+    const precisions = new Map(this.lists.gpus.map((each) => [each.gpu.name, each.precisions]));
+    const lacking = state.precision ? state.gpus.filter((gpu) => precisions.get(gpu) && !precisions.get(gpu).includes(state.precision)) : [];
+    const able = state.gpus.filter((gpu) => !lacking.includes(gpu));
+    return able.length ? { able, lacking } : { able: state.gpus, lacking: [] };
   }
 
   /** Say what the service read in the file, if it is still the chosen one. */

@@ -2,7 +2,7 @@
  * The page at /: form in, answers out. Loaded by index.html; calls every other module, none of which calls it.
  * The question stands in the link after #, so that it is never sent anywhere but to the service, when asked.
  */
-import { drawAsked } from "./asked.js";
+import { drawAsked, drawVerdict } from "./asked.js";
 import { onThemeChange } from "./charts.js";
 import { offerColumns, predictionColumns } from "./columns.js";
 import { drawCostChart } from "./cost_chart.js";
@@ -10,7 +10,7 @@ import { byId, copy, download, fill, make } from "./dom.js";
 import { clearErrors, showError, showProblem } from "./errors.js";
 import { Explanation } from "./explanation.js";
 import { Form } from "./form.js";
-import { count } from "./format.js";
+import { count, shortGpu } from "./format.js";
 import { currentLanguage, preferredLanguage, setLanguage, t } from "./i18n.js";
 import { readCnn } from "./own_cnn.js";
 import { doubts, explanationQuestion, fromFragment, questions, toFragment } from "./question.js";
@@ -25,7 +25,13 @@ const timeChart = new TimeChart();
 const rowsTable = new Table(byId("rows-table"), say);
 const offersTable = new Table(byId("offers-table"), say);
 const explanation = new Explanation(explain, say);
-const shown = { state: null, upload: null, own: {}, answers: {} };
+/** Predictions are shown at each GPU's best batch size, the others folded away. */
+const GROUPED = {
+  of: (row) => row.gpu,
+  best: (row) => row.best_batch,
+  label: (row, n) => t("unfold", { n: count(n), gpu: shortGpu(row.gpu) }),
+};
+const shown = { state: null, upload: null, own: {}, lacking: [], answers: {} };
 let running = null;
 
 start();
@@ -66,6 +72,7 @@ function listen() {
     byId("results").focus();
   });
   byId("language").addEventListener("click", switchLanguage);
+  byId("fold").addEventListener("click", () => fold(!byId("question").classList.contains("folded")));
   byId("share").addEventListener("click", async () => say(t((await copy(link(form.read(), true))) ? "shared" : "not_copied")));
   byId("rows-csv").addEventListener("click", () => rowsTable.save("epochcast-predictions.csv"));
   byId("offers-csv").addEventListener("click", () => offersTable.save("epochcast-offers.csv"));
@@ -90,7 +97,8 @@ async function answer({ keepFocus = false, keepLink = false }) {
   say(t("asking"));
   const { signal } = running;
   const file = state.source === "file" ? upload : null;
-  const asked = questions(state, file);
+  const { able, lacking } = form.having(state);
+  const asked = questions({ ...state, gpus: able }, file);
   const own = await ownLayers(file, asked.predictions.image_size);
   if (signal.aborted) return;
   const results = own.refusal
@@ -98,7 +106,7 @@ async function answer({ keepFocus = false, keepLink = false }) {
     : await Promise.all(Object.entries(asked).map(([name, question]) => outcome(name, { ...question, ...own }, signal)));
   if (results.some((result) => result.aborted)) return;
   busy(false);
-  conclude(state, file, own, asked, results, keepFocus);
+  conclude({ state, upload: file, own, asked, lacking }, results, keepFocus);
 }
 
 /** What the questions say of a file besides what they show: its layers, which the service has read. */
@@ -114,7 +122,7 @@ async function ownLayers(upload, image_size) {
 
 async function outcome(name, question, signal) {
   try {
-    return { name, found: await ask(`v1/${name}`, question, null, signal) };
+    return { name, found: await ask(`v1/${name}`, question, signal) };
   } catch (error) {
     return error.name === "AbortError" ? { aborted: true } : { name, refusal: problemOf(error) };
   }
@@ -128,13 +136,14 @@ function problemOf(error) {
 async function explain(gpu) {
   shown.asked.explanations = explanationQuestion(shown.state, shown.upload, shown.answers.predictions.rows.find((row) => row.gpu === gpu));
   drawRequest();
-  return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, null, running.signal);
+  return ask("v1/explanations", { ...shown.asked.explanations, ...shown.own }, running.signal);
 }
 
-function conclude(state, upload, own, asked, results, keepFocus) {
+function conclude(question, results, keepFocus) {
   const faults = results.filter((result) => result.refusal).flatMap((result) => showProblem(result.refusal, result.field));
   if (!faults.length) {
-    Object.assign(shown, { state, upload, own, asked });
+    Object.assign(shown, question);
+    fold(true);
     shown.answers = Object.fromEntries(results.map(({ name, found }) => [name, found]));
     drawAnswer();
     if (!keepFocus) goToResults();
@@ -145,11 +154,18 @@ function conclude(state, upload, own, asked, results, keepFocus) {
 
 /** Go to what is at fault; whether the question is, or the service answers none, is said apart. */
 function refuse(faults, isQuestion = true) {
+  fold(false);
   drawStale();
   const first = faults.sort((a, b) => (a.compareDocumentPosition(b) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1))[0];
   say(isQuestion ? t("refused") : "");
   first.focus({ preventScroll: true });
   for (const part of [first.closest("[data-field]"), first, byId(`${first.id}-error`)]) part?.scrollIntoView({ block: "nearest" });
+}
+
+/** Fold the question away above its answer, where they do not stand side by side, or unfold it. */
+function fold(is) {
+  byId("question").classList.toggle("folded", is);
+  byId("fold").setAttribute("aria-expanded", String(!is));
 }
 
 /** Where form and answer do not stand side by side, go on to the answer. */
@@ -162,9 +178,10 @@ function drawAnswer() {
   const { predictions, comparisons } = shown.answers;
   byId("results").classList.remove("empty");
   timeChart.load(predictions.rows);
-  rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows });
+  rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
   drawStale();
+  drawVerdict(comparisons.verdict?.sentence, shown.lacking, shown.state.precision);
   drawTiles(comparisons.rows, limits(), form.measured);
   drawCost();
   drawRequest();
@@ -198,7 +215,7 @@ function drawCovers({ covers, left_out }) {
 }
 
 function chosenQuestion() {
-  return shown.asked[byId("request_what").value];
+  return { ...shown.asked[byId("request_what").value], ...shown.own };
 }
 
 function drawRequest() {
@@ -206,7 +223,7 @@ function drawRequest() {
   const names = Object.keys(shown.asked);
   fill(byId("request_what"), names.map((name) => [name, t(`request_${name}`)]), byId("request_what").value || names[0]);
   const question = chosenQuestion();
-  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, shown.upload, byId("request_how").value);
+  byId("request-text").textContent = requestText(`v1/${byId("request_what").value}`, question, byId("request_how").value);
   byId("request-json").hidden = !needsFile(question);
 }
 

@@ -2,7 +2,7 @@
  * An uploaded ONNX file as the layers that the service reads in it: sent once, however many questions follow.
  * Called by main.js; calls service. An image size that the file leaves open makes other layers, so each is asked once.
  */
-import { ask } from "./service.js";
+import { readFile } from "./service.js";
 
 /**
  * What a question says instead of the file.
@@ -14,8 +14,7 @@ export function readCnn(upload, image_size) {
   if (!upload?.onnx) return Promise.resolve(null);
   upload.read ??= new Map();
   if (!upload.read.has(image_size)) {
-    const question = image_size === undefined ? {} : { image_size };
-    const answer = ask("v1/cnns", question, { name: upload.name, content: upload.onnx });
+    const answer = readFile({ name: upload.name, content: upload.onnx }, image_size);
     answer.catch(() => upload.read.delete(image_size)); // the next time may go better
     upload.read.set(image_size, answer);
   }

@@ -39,17 +39,21 @@ export const FIRST = Object.freeze({
   optimizer: "momentum",
   method: "auto",
   host: "",
+  n_gpus: "",
+  nodes: "",
+  link: "",
   validation_samples: "",
   setup_minutes: "",
   autotune: false,
+  sync_batch_norm: false,
 });
 
 const SERVICE_DEFAULTS = {
   framework: "pytorch", capture: "eager", optimizer: "momentum", method: "auto", autotune: false, spot: false,
-  all_offers: false,
+  sync_batch_norm: false, all_offers: false,
 };
 
-const WHOLE = new Set(["samples", "image_size", "epochs", "validation_samples"]);
+const WHOLE = new Set(["samples", "image_size", "epochs", "n_gpus", "nodes", "validation_samples"]);
 const NUMBERS = [...WHOLE, "budget_usd", "deadline_h", "setup_minutes"];
 const MOST_BATCH_SIZE = 65536;
 
@@ -112,10 +116,11 @@ export function questions(state, upload) {
   };
 }
 
-/** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of. */
+/** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of; of several, one. */
 export function explanationQuestion(state, upload, { gpu, precision }) {
-  const { spot, validation_samples, ...base } = common(state, upload);
-  return { ...base, gpus: [gpu], precision, memory_format: state.memory_format };
+  const { spot, validation_samples, n_gpus, nodes, link, sync_batch_norm, ...base } = common(state, upload);
+  const batch_sizes = base.batch_sizes.map((size) => size / (n_gpus ?? 1));
+  return { ...base, batch_sizes, gpus: [gpu], precision, memory_format: state.memory_format };
 }
 
 /** What all questions share, in the order in which people read it. */
@@ -125,9 +130,9 @@ export function common(state, upload) {
     batch_sizes: state.batch_sizes.split(/[\s,;、，]+/).filter(Boolean).map(typed),
     ...given(state, ["image_size"], typed),
     ...(state.data_set ? { data_set: state.data_set } : given(state, ["samples"], typed)),
-    ...given(state, ["validation_samples"], typed),
-    ...given(state, ["host"], String),
-    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "spot"]),
+    ...given(state, ["n_gpus", "nodes", "validation_samples"], typed),
+    ...given(state, ["link", "host"], String),
+    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "sync_batch_norm", "spot"]),
   };
 }
 

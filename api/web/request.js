@@ -8,12 +8,11 @@ const FILE = "question.json";
 /**
  * @param {string} path such as "v1/predictions"
  * @param {object} question
- * @param {?import("./upload.js").Upload} upload
  * @param {"curl"|"python"} how
  */
-export function requestText(path, question, upload, how) {
+export function requestText(path, question, how) {
   const url = new URL(path, document.baseURI).href;
-  return how === "curl" ? curl(url, question, upload) : python(url, question, upload);
+  return how === "curl" ? curl(url, question) : python(url, question);
 }
 
 /** @returns {boolean} Whether the text refers to the file question.json, which the page gives. */
@@ -21,20 +20,16 @@ export function needsFile(question) {
   return "layer_table" in question;
 }
 
-function curl(url, question, upload) {
-  if (upload?.onnx) return `curl '${url}' \\\n  -F 'question=${quoted(question)};type=application/json' \\\n  -F onnx=@${shell(upload.name)}`;
+function curl(url, question) {
   if (needsFile(question)) return `curl '${url}' --json @${FILE}`;
   return `curl '${url}' --json '${quoted(question)}'`;
 }
 
-function python(url, question, upload) {
+function python(url, question) {
   const before = "import json\nimport urllib.request\n";
   const after = (body) => `request = urllib.request.Request(\n    ${JSON.stringify(url)},\n    ${body},\n    {"Content-Type": "application/json"},\n)\nwith urllib.request.urlopen(request) as answer:\n    print(json.dumps(json.load(answer), indent=1))`;
   if (needsFile(question)) return `${before}from pathlib import Path\n\n${after(`Path("${FILE}").read_bytes()`)}`;
-  const lines = [`question = ${pythonValue(question)}`];
-  if (upload?.onnx) lines.push(`question["onnx"] = base64.b64encode(Path(${JSON.stringify(upload.name)}).read_bytes()).decode()`);
-  const more = upload?.onnx ? `import base64\n${before}from pathlib import Path\n` : before;
-  return `${more}\n${lines.join("\n")}\n${after("json.dumps(question).encode()")}`;
+  return `${before}\nquestion = ${pythonValue(question)}\n${after("json.dumps(question).encode()")}`;
 }
 
 function pretty(question) {
@@ -43,10 +38,6 @@ function pretty(question) {
 
 function quoted(question) {
   return pretty(question).replaceAll("'", "'\\''");
-}
-
-function shell(name) {
-  return /^[\w.-]+$/.test(name) ? name : `'"${name.replaceAll("'", "'\\''").replaceAll('"', '\\"')}"'`;
 }
 
 function pythonValue(question) {

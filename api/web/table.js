@@ -13,6 +13,11 @@ import { t } from "./i18n.js";
  * @property {(row: object) => (number|string|boolean|null)} value what rows are sorted by
  * @property {boolean} [text] left-aligned
  * @property {boolean} [head] the row's own heading
+ *
+ * @typedef {object} Group rows that are folded away behind the best of them
+ * @property {(row: object) => string} of
+ * @property {(row: object) => boolean} best
+ * @property {(row: object, n: number) => string} label of the button that unfolds the others
  */
 
 /** A table in a place of the page; keeps its order when it is drawn again. */
@@ -28,14 +33,15 @@ export class Table {
     this.rows = [];
   }
 
-  /** @param {{caption: string, columns: Column[], rows: object[]}} content */
-  draw({ caption, columns, rows }) {
-    Object.assign(this, { caption, columns, given: rows });
+  /** @param {{caption: string, columns: Column[], rows: object[], group?: Group}} content */
+  draw({ caption, columns, rows, group = null }) {
+    if (group === null || this.group === undefined) this.open = new Set();
+    Object.assign(this, { caption, columns, given: rows, group });
     this.#sort();
-    const head = make("thead", {}, make("tr", {}, ...columns.map((column) => this.#heading(column))));
-    this.body = make("tbody");
+    const head = make("thead", { role: "rowgroup" }, make("tr", { role: "row" }, ...columns.map((column) => this.#heading(column))));
+    this.body = make("tbody", { role: "rowgroup" });
     this.#fill();
-    const table = make("table", {}, make("caption", { class: "unseen", text: caption }), head, this.body);
+    const table = make("table", { role: "table" }, make("caption", { class: "unseen", text: caption }), head, this.body);
     const label = t("scrollable", { caption });
     this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table));
   }
@@ -43,7 +49,7 @@ export class Table {
   #heading(column) {
     const button = make("button", { type: "button", text: column.title });
     button.addEventListener("click", () => this.#by(column));
-    return make("th", { scope: "col", class: column.text ? "text" : null, "aria-sort": this.#sign(column), "data-key": column.key }, button);
+    return make("th", { scope: "col", role: "columnheader", class: column.text ? "text" : null, "aria-sort": this.#sign(column), "data-key": column.key }, button);
   }
 
   #sign(column) {
@@ -68,7 +74,37 @@ export class Table {
   }
 
   #fill() {
-    this.body.replaceChildren(...this.rows.map((row) => make("tr", {}, ...this.columns.map((column) => cell(column, row)))));
+    const lines = this.group ? this.#grouped() : this.rows.map((row) => this.#line(row));
+    this.body.replaceChildren(...lines);
+  }
+
+  /** The best row of each group, in the order of the rows, and after it the others where they are unfolded. */
+  #grouped() {
+    const groups = new Map();
+    for (const row of this.rows) groups.set(this.group.of(row), [...(groups.get(this.group.of(row)) ?? []), row]);
+    const bests = [...groups].map(([name, rows]) => ({ name, rows, best: rows.find(this.group.best) ?? rows[0] }));
+    bests.sort((a, b) => this.rows.indexOf(a.best) - this.rows.indexOf(b.best));
+    return bests.flatMap(({ name, rows, best }) => {
+      const others = rows.filter((row) => row !== best);
+      const line = this.#line(best);
+      if (others.length) line.querySelector("th").append(this.#unfolder(name, best, others.length));
+      return [line, ...(this.open.has(name) ? others.map((row) => this.#line(row, "more")) : [])];
+    });
+  }
+
+  #unfolder(name, best, n) {
+    const is = this.open.has(name);
+    const button = make("button", { type: "button", class: "unfold", "aria-expanded": String(is), "aria-label": this.group.label(best, n), "data-group": name, text: `${is ? "−" : "+"}${n}` });
+    button.addEventListener("click", () => {
+      if (!this.open.delete(name)) this.open.add(name);
+      this.#fill();
+      [...this.body.querySelectorAll(".unfold")].find((each) => each.dataset.group === name)?.focus();
+    });
+    return button;
+  }
+
+  #line(row, kind = null) {
+    return make("tr", { class: kind, role: "row" }, ...this.columns.map((column) => cell(column, row)));
   }
 
   /** Give the rows, in their order, as CSV: every field of the service's answer. @param {string} name of the file */
@@ -79,8 +115,10 @@ export class Table {
 
 function cell(column, row) {
   const content = [column.cell(row)].flat();
-  const attributes = { class: column.text ? "text" : null };
-  return column.head ? make("th", { scope: "row", ...attributes }, ...content) : make("td", attributes, ...content);
+  const attributes = { class: column.text ? "text" : null, "data-label": column.title };
+  return column.head
+    ? make("th", { scope: "row", role: "rowheader", ...attributes }, ...content)
+    : make("td", { role: "cell", ...attributes }, ...content);
 }
 
 /** Nothing comes last, whichever way rows are sorted. */

@@ -59,10 +59,25 @@ function tile(title, row) {
     "div",
     { class: "tile" },
     make("h2", { text: title }),
-    make("strong", { text: `${shortGpu(row.gpu)} · ${row.offer}` }),
+    make("strong", { text: shortGpu(row.gpu) }),
+    make("p", { class: "instance", text: row.offer }),
     make("p", { text: t("tile_cost", values) }),
-    make("p", {}, `${t("interval")}: ${interval(row)} `, extrapolates(row)),
+    make("p", {}, `${t("interval")}: ${interval(row)} `, ...broken(row), extrapolates(row)),
+    rented(row),
   );
+}
+
+/** Which limits a row breaks. */
+function broken(row) {
+  return [["within_budget", "over_budget"], ["within_deadline", "over_deadline"]]
+    .filter(([within]) => row[within] === false)
+    .map(([, word]) => make("span", { class: "badge bad", text: t(word) }));
+}
+
+/** That more GPUs are paid for than train, where they are. */
+function rented({ offer_gpu_count, gpus_used }) {
+  if (!(offer_gpu_count > gpus_used)) return null;
+  return make("p", { class: "rented", text: t(gpus_used === 1 ? "rented_one" : "rented", { rented: count(offer_gpu_count), used: count(gpus_used) }) });
 }
 
 /** The time of all epochs, as far off as that of one. */

@@ -1,5 +1,5 @@
 /**
- * Time of an epoch against batch size, a line and a band for each GPU; buttons above show and hide them.
+ * Time of an epoch against batch size, a line for each GPU, and a band for the one pointed at; buttons show and hide them.
  * Called by main.js; calls charts, format and i18n.
  */
 import { draw, drawNothing, look, timeAxis, timeTicks } from "./charts.js";
@@ -108,6 +108,7 @@ function spec(points, gpus) {
   const ticks = timeTicks(points.flatMap((each) => [each.low, each.high]));
   const title = t(points[0]?.epochs === false ? "iteration_axis" : "time_axis");
   const lit = "highlight === null || datum.gpu === highlight";
+  const alone = new Set(points.map((each) => each.gpu)).size === 1;
   const series = {
     x: { field: "batch", type: "quantitative", scale: { type: "log", base: 2, nice: false, padding: 14 },
       axis: { title: t("batch_axis"), values: batches, format: "d", grid: false, labelOverlap: true } },
@@ -121,13 +122,15 @@ function spec(points, gpus) {
     encoding: series,
     layer: [
       { mark: { type: "area", clip: true },
-        encoding: { y: { ...y, field: "low" }, y2: { field: "high" }, opacity: { condition: { test: `highlight === null`, value: 0.11 }, value: 0 } } },
-      { transform: [{ filter: "highlight !== null && datum.gpu === highlight" }], mark: { type: "area" },
-        encoding: { y: { ...y, field: "low" }, y2: { field: "high" }, opacity: { value: 0.25 } } },
+        encoding: {
+          y: { ...y, field: "low" }, y2: { field: "high" },
+          opacity: { condition: [{ test: "datum.gpu === highlight", value: 0.25 }, { param: "pointed", empty: false, value: 0.25 }], value: alone ? 0.15 : 0 },
+        } },
       { mark: { type: "line", strokeWidth: 2 },
         encoding: { y, opacity: { condition: { test: lit, value: 1 }, value: 0.2 }, detail: { field: "gpu" },
           strokeDash: { field: "extrapolates", type: "nominal", legend: null, scale: { domain: [false, true], range: [[1, 0], [6, 4]] } } } },
-      { mark: { type: "point", size: 60, strokeWidth: 1.75 },
+      { params: [{ name: "pointed", select: { type: "point", fields: ["gpu"], on: "pointerover", clear: "pointerout" } }],
+        mark: { type: "point", size: 60, strokeWidth: 1.75 },
         encoding: { y, opacity: { condition: { test: lit, value: 1 }, value: 0.2 }, tooltip: { field: "tip" },
           shape: { field: "gpu", type: "nominal", legend: null, scale: { domain: gpus, range: looks.map((each) => each.shape) } },
           fill: { condition: { test: "datum.fits", field: "gpu", type: "nominal", legend: null, scale: { domain: gpus, range: looks.map((each) => each.color) } }, value: null } } },

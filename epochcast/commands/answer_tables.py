@@ -1,5 +1,6 @@
 """How answers read on a terminal: the title, columns and notes that predict, compare and explain share."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from epochcast.tables import Column, Format, Record, duration, number, print_rec
 __all__ = [
     "columns_of",
     "gpu_name",
+    "guessed_note",
     "host_bound_note",
     "legend",
     "methods",
@@ -15,16 +17,17 @@ __all__ = [
     "price_dates",
     "print_answer",
     "reason_letters",
+    "scope_line",
     "title",
 ]
 
-_HOST_BOUND = "H"
+_HOST_BOUND, _GUESSED = "H", "~"
 
 
-def print_answer(records: Sequence[Record], output: Format, scope: str) -> bool:
+def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
     """Print an answer as JSON or CSV with every field; False where a table is wanted instead."""
     if output is not Format.table:
-        print_records(records, output, records[0], covers=scope)
+        print_records(records, output, records[0], **about, covers=scope)
     return output is not Format.table
 
 
@@ -63,15 +66,31 @@ def legend(letters: dict[str, str]) -> list[str]:
     return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
 
 
-def notes_column(letters: dict[str, str]) -> Column:
-    """The letters of a row's reasons, and `H` where it is host-bound; a narrow terminal keeps this column."""
-    return Column(
-        "notes",
-        lambda r: ",".join(
-            [letters[reason] for reason in r["extrapolates"]] + [_HOST_BOUND] * _is_host_bound(r)
-        ),
-        left=True,
+def notes_column(letters: dict[str, str] | None = None) -> Column:
+    """What marks a row, `~` or the letters of its reasons, and `H`; a narrow terminal keeps this column."""
+
+    def marks(record: Record) -> str:
+        guessed = (
+            [_GUESSED] * bool(record["extrapolates"])
+            if letters is None
+            else [letters[reason] for reason in record["extrapolates"]]
+        )
+        return ",".join([*guessed, *([_HOST_BOUND] * _is_host_bound(record))])
+
+    return Column("notes", marks, left=True)
+
+
+def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
+    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer."""
+    guessed = [record for record in records if record["extrapolates"]]
+    if not guessed:
+        return []
+    kinds = dict.fromkeys(
+        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in record["extrapolates"]
     )
+    remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
+    surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
+    return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
@@ -79,9 +98,17 @@ def host_bound_note(records: Iterable[Record]) -> list[str]:
     if not any(map(_is_host_bound, records)):
         return []
     return [
-        f"({_HOST_BOUND}) host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
-        "batch, a captured graph (--capture graph) or a faster host helps; a faster GPU does not."
+        f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
+        "batch or --capture graph helps; a faster GPU does not."
     ]
+
+
+def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
+    """What the times hold, in one line."""
+    first = records[0]
+    words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
+    said = f"Times are those of training alone, without loading of images ({', '.join(words)}), with 90 % intervals"
+    return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 
 def methods(records: Iterable[Record]) -> str:

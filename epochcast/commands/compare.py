@@ -9,6 +9,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    guessed_note,
     host_bound_note,
     legend,
     methods,
@@ -16,16 +17,20 @@ from epochcast.commands.answer_tables import (
     price_dates,
     print_answer,
     reason_letters,
+    scope_line,
     title,
 )
-from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
+from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.options import options_of
+from predictor.answers.quantities import percent
 from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
 
 __all__ = ["compare_command"]
+
+_MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
 @o.with_options(Question, Plan)
@@ -39,14 +44,22 @@ def compare_command(
     ] = None,
     batch_size: o.BatchSizes = None,
     server: o.Server = None,
+    plot: o.Plot = None,
+    verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
+    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
-    """Rank GPUs for rent by what the training costs or how long it takes."""
+    """Say which GPU to rent: time and cost of a training on each, ranked, and a verdict."""
     plan = Plan(**{name: options.pop(name) for name in options_of(Plan) if name in options})
-    question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or (), **options)
-    _show(_answer(server, question, plan), output, plan)
+    question = Question(o.cnn_or_layers(cnn, options), gpu or None, batch_size or None, **options)
+    found = _answer(server, question, plan)
+    if plot is not None:
+        from epochcast.plots import cost_against_time
+
+        o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
+    _show(found, Format.json if as_json else output, plan, question, verbose)
 
 
 def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
@@ -60,77 +73,133 @@ def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
     return compare(question, plan)
 
 
-def _show(found: "Comparison", output: Format, plan: Plan) -> None:
+def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
     records = [asdict(row) for row in found.rows]
-    if print_answer(records, output, found.scope):
+    if print_answer(records, output, found.scope, verdict=asdict(found.verdict)):
         return
-    letters = reason_letters(record["extrapolates"] for record in records)
-    epochs = f"{plan.epochs:,} epoch{'s' * (plan.epochs > 1)}"
+    letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
+    shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     print_table(
-        records, _columns(records, letters), title(records, epochs), strong=lambda r: bool(r["pareto"])
+        shown, _columns(shown, plan, letters), _title(records, plan), strong=lambda r: bool(r["pareto"])
     )
+    if len(shown) < len(records):
+        print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
     print()
-    print_notes(_notes(records, letters, found.scope, plan))
+    if letters is not None:
+        print_notes(_every_note(records, letters, found.scope, plan))
+    else:
+        print_notes(_notes(shown, plan))
+    print()
+    print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
 
 
-def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]:
+def _title(records: Sequence[Record], plan: Plan) -> str:
+    training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
+    trials = f"{plan.trials:,} trainings" if plan.trials > 1 else None
+    sizes = {record["batch_size"] for record in records}
+    return title(records, trials, training, f"batch {sizes.pop()}" if len(sizes) == 1 else None)
+
+
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
+    by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
+    details = [Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5), shared["method"]]
+    one_batch = len({record["batch_size"] for record in records}) == 1
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
         shared["gpu"],
-        Column("batch", lambda r: str(r["batch_size"]), rank=3),
-        Column("offer", lambda r: r["offer"], left=True),
-        Column("GPUs used", _used, rank=4),
+        *([] if one_batch else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
+        Column("offer", _offer, left=True),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
-        shared["epoch_time_s"],
-        shared["cost_usd"],
+        *by_epoch,
         Column("time", lambda r: duration(3600.0 * r["total_time_h"])),
+        Column("90 %", _time_span, rank=1),
         Column("US$", lambda r: number(r["total_cost_usd"])),
+        Column("90 % US$", _cost_span, rank=1),
+        Column("AMP", lambda r: "" if r["fast_ratio"] is None else f"x {r['fast_ratio']:.2f}", rank=2),
+        Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
-        Column("verdict", _verdict, left=True),
-        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        Column("but", _but, left=True, rank=1),
         shared["precision"],
-        shared["method"],
+        *(details if letters is not None else []),
         notes_column(letters),
     ]
 
 
-def _used(record: Record) -> str:
+def _offer(record: Record) -> str:
+    """The offer, and how many of its GPUs work where it has several."""
     count = record["offer_gpu_count"]
-    return "" if count is None else f"{record['gpus_used']} of {count:g}"
+    if count in (None, 1):
+        return str(record["offer"])
+    nodes = f"{record['nodes']} x " if record["nodes"] > 1 else ""
+    every = record["gpus_used"] == int(count) * record["nodes"]
+    used = f"{record['gpus_used']}" if every else f"{record['gpus_used']} of {int(count) * record['nodes']}"
+    return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
-def _verdict(record: Record) -> str:
-    words = ["Pareto"] if record["pareto"] else []
+def _time_span(record: Record) -> str:
+    return span(*(3600.0 * record[f"total_{end}_h"] for end in ("low", "high", "time")))
+
+
+def _cost_span(record: Record) -> str:
+    low, high = record["total_low_usd"], record["total_high_usd"]
+    return "" if low is None else f"{number(low)}-{number(high)}"
+
+
+def _but(record: Record) -> str:
+    """What speaks against a row."""
     if not record["fits_in_memory"]:
-        words.append("out of memory")
-    if record["within_budget"] is False:
-        words.append("over budget")
-    if record["within_deadline"] is False:
-        words.append("too late")
-    return ", ".join(words)
+        most = record["largest_batch_size"]
+        return f"out of memory (holds {most})" if most else "out of memory"
+    words = ["over budget"] if record["within_budget"] is False else []
+    return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _working(record: Record) -> str:
-    """How many GPUs of an offer work."""
-    each = record["gpus_used"] // record["nodes"]
-    on = "it" if record["nodes"] == 1 else f"each of {record['nodes']}"
-    return f"one GPU of {on} works" if each == 1 else f"{each} GPUs of {on} work"
-
-
-def _notes(found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan) -> list[str]:
-    notes = [
-        "Pareto: no other row is both as fast and as cheap, and better in one of the two.",
-        f"Cost: the whole instance x time; {_working(found[0])}.",
+def _notes(found: Sequence[Record], plan: Plan) -> list[str]:
+    """Notes that change a decision, and one line of scope."""
+    return [
+        *_amp_note(found),
+        *_idle_note(found),
+        *_relative_note(plan),
+        *guessed_note(found, remedy=False),
+        *host_bound_note(found),
+        scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
     ]
-    if any(row["usd_per_hour"] is not None for row in found):
-        dates = price_dates(row["priced_on"] for row in found)
-        notes[-1] += f" {dates[0].upper()}{dates[1:]}."
-    if plan.relative_to:
-        notes.append(
-            f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
-        )
-    if not all(row["fits_in_memory"] for row in found):
-        notes.append("Out of memory: by the estimate; such rows are not ranked.")
-    return [*notes, f"{methods(found)}.", *legend(letters), *host_bound_note(found), scope]
+
+
+def _amp_note(found: Sequence[Record]) -> list[str]:
+    modes = {
+        f"{row['fast_precision']}{', channels_last' if row['fast_memory_format'] == 'channels_last' else ''}": None
+        for row in found
+        if row["fast_ratio"] is not None
+    }
+    return [f"AMP: x the time in mixed precision ({' or '.join(modes)})."] if modes else []
+
+
+def _idle_note(found: Sequence[Record]) -> list[str]:
+    idle = [row for row in found if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
+    return (
+        ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
+    )
+
+
+def _relative_note(plan: Plan) -> list[str]:
+    if not plan.relative_to:
+        return []
+    return [f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."]
+
+
+def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan) -> list[str]:
+    dates = price_dates(row["priced_on"] for row in found)
+    return [
+        "Bold: on the Pareto front, where no other row is both as fast and as cheap, and better in one of the two.",
+        f"Cost: the whole instance x time, {dates}.",
+        *_amp_note(found),
+        *_idle_note(found),
+        *_relative_note(plan),
+        f"{methods(found)}.",
+        *legend(letters),
+        *host_bound_note(found),
+        scope,
+    ]

@@ -28,6 +28,12 @@ _OF_TABLE = {
     "framework": "pytorch; a table's",
     "capture": "eager; a table's",
 }
+_USUAL_SHARED = 256
+_WAYS = (
+    "data: each GPU has a part of the mini-batch, which was measured. channels, rows, layers: of every map its "
+    "channels or its rows, or some layers; computed from the activations that they exchange, never measured, and too "
+    "good: programs of one study that split models over 4 GPUs took 2 to 3 times as long as one GPU."
+)
 _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first
 _ALWAYS_SHOWN = 3
 _MOST_FACTORS = 6
@@ -72,6 +78,12 @@ def explain_command(
     plot: Annotated[
         Path | None, typer.Option(help="Draw shares and times into this .png or .svg; needs matplotlib.")
     ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            min=2, metavar="N", help="Instead: ways to share an iteration among N GPUs.", show_default=False
+        ),
+    ] = None,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -83,6 +95,11 @@ def explain_command(
         raise SchemaError(
             "neither a CNN nor a measurement table is given. Try: epochcast explain resnet50 --gpu H200"
         )
+    if parallel is not None:
+        if server is not None or plot is not None:
+            raise SchemaError("--parallel is answered here, as a table: leave --server and --plot out.")
+        _show_ways(what, gpu, batch_size or None, options | {"n_gpus": parallel}, output)
+        return
     found, scope = _explanations(what, gpu, batch_size or None, options, server)
     if plot is not None:
         from predictor.answers.plots import write_plot
@@ -91,6 +108,34 @@ def explain_command(
     _print(found, output, scope)
     if plot is not None:
         typer.echo(f"Wrote {plot}.", err=True)
+
+
+def _show_ways(
+    what: list[str], gpu: object, batch_size: object, options: dict[str, Any], output: Format
+) -> None:
+    from predictor.answers.parallel import parallel_ways
+    from predictor.errors import SchemaError
+
+    if gpu is None:
+        raise SchemaError("no GPU is given. Try: epochcast explain resnet50 --gpu H200 --parallel 4")
+    question = Question.of(o.cnns_or_layers(what, options), gpu, batch_size or _USUAL_SHARED, options)
+    records: list[Record] = [asdict(way) for way in parallel_ways(question)]
+    if output is not Format.table:
+        print_records(records, output, records[0])
+        return
+    columns = [
+        Column("batch", lambda r: str(r["batch_size"])),
+        Column("shared by", lambda r: "one GPU" if r["way"] == "one" else r["way"], left=True),
+        Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
+        Column("x one GPU", lambda r: f"{r['ratio']:.2f}"),
+        Column("MB sent", lambda r: f"{r['exchanged_mb']:,.0f}", rank=1),
+        Column("exchanges", lambda r: str(r["exchanges"]), rank=2),
+        Column("why", lambda r: r["why"], left=True, rank=3),
+    ]
+    for (cnn, name, link), group in groupby(records, key=lambda r: (r["cnn"], r["gpu"], r["link"])):
+        title = f"{cnn} on {options['n_gpus']} x {gpu_name(name)}, {link}"
+        print_table(list(group), columns, title, group="batch")
+    print_notes([_WAYS])
 
 
 def _explanations(

@@ -19,19 +19,47 @@ _Store = Annotated[
     ),
 ]
 _Name = Annotated[str, typer.Argument(help="Whose key it is; uploads are attributed to this name.")]
-_FIELDS = ("name", "hint", "created_at", "revoked_at", "uploads", "rows")
+_FIELDS = ("name", "hint", "created_at", "expires_at", "revoked_at", "uploads", "rows")
 _DEFAULT = "sqlite:///epochcast.db"
 
 
+_Days = Annotated[
+    float | None,
+    typer.Option(
+        "--days", min=0.001, max=36_500, help="Valid for so many days.", show_default="until revoked"
+    ),
+]
+
+
 @app.command("add")
-def add_command(name: _Name, store: _Store = _DEFAULT) -> None:
+def add_command(name: _Name, days: _Days = None, store: _Store = _DEFAULT) -> None:
     """Make a key and print it, once: the store keeps its hash alone."""
     from epochcast.api import open_store
 
     engine = open_store(store)
     from api.store.keys import add_key
 
-    secret = add_key(engine, name)
+    secret = add_key(engine, name, days)
+    typer.echo("Keep this key: it is shown once.", err=True)
+    typer.echo(secret)
+
+
+@app.command("rotate")
+def rotate_command(
+    name: _Name,
+    days: _Days = None,
+    keep_old: Annotated[
+        float, typer.Option("--keep-old", min=0, max=365, help="Days for which the old key is taken, too.")
+    ] = 0.0,
+    store: _Store = _DEFAULT,
+) -> None:
+    """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
+    from epochcast.api import open_store
+
+    engine = open_store(store)
+    from api.store.keys import rotate_key
+
+    secret = rotate_key(engine, name, days, keep_old)
     typer.echo("Keep this key: it is shown once.", err=True)
     typer.echo(secret)
 
@@ -68,6 +96,7 @@ def _columns() -> list[Column]:
         Column("name", lambda r: r["name"], left=True),
         Column("key", lambda r: f"epochcast_{r['hint']}...", left=True, rank=1),
         Column("created", lambda r: r["created_at"][:16].replace("T", " "), left=True, rank=2),
+        Column("expires", lambda r: (r["expires_at"] or "")[:16].replace("T", " "), left=True, rank=2),
         Column("revoked", lambda r: (r["revoked_at"] or "")[:16].replace("T", " "), left=True),
         Column("uploads", lambda r: f"{r['uploads']:,}", rank=2),
         Column("rows", lambda r: f"{r['rows']:,}", rank=1),

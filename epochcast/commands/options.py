@@ -11,6 +11,7 @@ import typer
 from epochcast.tables import Format
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question
+from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     from predictor.cnns.layer_table import LayerTable
@@ -19,19 +20,29 @@ __all__ = [
     "CNN_HELP",
     "BatchSizes",
     "ImageSize",
+    "Json",
     "Offers",
     "OutputFormat",
+    "Plot",
     "Server",
+    "Verbose",
     "cnn_or_layers",
     "cnns_or_layers",
     "with_options",
+    "write_figure",
 ]
 
 CNN_HELP = "a zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run"
 
 BatchSizes = Annotated[
     list[str] | None,
-    typer.Option("--batch-size", "-b", help="Mini-batch size; repeat it, or write 32,64.", metavar="N"),
+    typer.Option(
+        "--batch-size",
+        "-b",
+        help="Mini-batch size; repeat it, or write 32,64.",
+        metavar="N",
+        show_default="what fits is searched",
+    ),
 ]
 Server = Annotated[
     str | None,
@@ -53,8 +64,13 @@ Offers = Annotated[
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
+Json = Annotated[bool, typer.Option("--json", help="As --format json.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print every row, every reason, and what the answer covers.")
+]
+Plot = Annotated[Path | None, typer.Option(help="Draw the answer into this .png or .svg; needs matplotlib.")]
 
-_METAVARS = {"whole": "N", "number": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
+_METAVARS = {"whole": "N", "number": "X", "hours": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
 _ANCHOR = "anchor_"
 
 
@@ -105,13 +121,13 @@ def with_options(
 
 
 def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Parameter:
-    panel = known.panel or None
+    panel, flags = known.panel or None, flag.split()
     if known.kind == "flag":
-        about = typer.Option(flag, help=known.help, rich_help_panel=panel)
+        about = typer.Option(*flags, help=known.help, rich_help_panel=panel)
         return _keyword(name, Annotated[bool, about], False)
     default = known.usual or ("" if known.default in (None, 0) else str(known.default))
     about = typer.Option(
-        flag,
+        *flags,
         help=known.help,
         metavar=_METAVARS[known.kind],
         show_default=shown or default or False,
@@ -162,3 +178,14 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":
     """Each as `cnn_or_layers`."""
     return [cnn_or_layers(cnn, options) for cnn in cnns]
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Save a matplotlib figure, and say so on stderr; SchemaError for a suffix that it cannot write."""
+    known = figure.canvas.get_supported_filetypes()
+    if path.suffix.removeprefix(".") not in known:
+        raise SchemaError(
+            f"--plot {path}: its suffix must be one of {', '.join(f'.{each}' for each in known)}."
+        )
+    figure.savefig(path)
+    typer.echo(f"Wrote {path}.", err=True)

@@ -11,6 +11,7 @@ from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
     gpu_name,
+    guessed_note,
     host_bound_note,
     legend,
     methods,
@@ -18,6 +19,7 @@ from epochcast.commands.answer_tables import (
     price_dates,
     print_answer,
     reason_letters,
+    scope_line,
     title,
 )
 from epochcast.tables import Column, Format, Record, number, print_notes, print_table, span
@@ -44,30 +46,40 @@ def predict_command(
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Predict every row of this CSV; options fill its empty cells.", rich_help_panel=_MANY
+            help="Predict every row of this CSV (- is standard input); options fill its empty cells.",
+            rich_help_panel=_MANY,
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write for --rows.", rich_help_panel=_MANY)
+        Path | None,
+        typer.Option(help="CSV file to write for --rows (- is standard output).", rich_help_panel=_MANY),
     ] = None,
     server: o.Server = None,
+    plot: o.Plot = None,
+    verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
+    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
+    output = Format.json if as_json else output
     if rows is not None or out is not None:
-        given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server}
+        given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server, "--plot": plot}
         _predict_file(rows, out, options, [name for name, value in given.items() if value], output)
         return
-    for name, value in (("CNN", cnn), ("--gpu", gpu), ("--batch-size", batch_size)):
+    for name, value in (("CNN", cnn), ("--gpu", gpu)):
         if not value:
             raise SchemaError(
-                f"{name} is missing. "
-                "Try: epochcast predict resnet50 --gpu T4 --batch-size 64 --dataset imagenet"
+                f"{name} is missing. Try: epochcast predict resnet50 --gpu T4 --dataset imagenet"
             )
-    question = Question(o.cnns_or_layers(cnn or (), options), gpu, batch_size, **options)
-    _show(_answer(server, question), output, question)
+    question = Question(o.cnns_or_layers(cnn or (), options), gpu, batch_size or None, **options)
+    found = _answer(server, question)
+    if plot is not None:
+        from epochcast.plots import epoch_times
+
+        o.write_figure(epoch_times(found.frame()), plot)
+    _show(found, output, question, verbose)
 
 
 def _answer(server: str | None, question: Question) -> "Answer":
@@ -93,32 +105,42 @@ def _predict_file(
         )
     if output is Format.json:
         raise SchemaError("--format json has no effect on --rows, whose answers are CSV. Leave it out.")
-    failed = predict_rows(rows, out, **options)
+    failed = predict_rows(_stream(rows, "/dev/stdin"), _stream(out, "/dev/stdout"), **options)
     failures = f" {failed:,} row{'s' * (failed > 1)} failed: see the column error." if failed else ""
-    typer.echo(f"Wrote {out}.{failures}", err=True)
+    typer.echo(f"Wrote {'the answers' if str(out) == '-' else out}.{failures}", err=True)
     if failed:
         raise typer.Exit(1)
 
 
-def _show(found: "Answer", output: Format, question: Question) -> None:
+def _stream(path: Path, standard: str) -> Path:
+    """The path, or that of a standard stream for ``-``."""
+    return Path(standard) if str(path) == "-" else path
+
+
+def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
     records = found.records()
     if print_answer(records, output, found.scope):
         return
-    letters = reason_letters(found.columns["extrapolates"])
+    letters = reason_letters(found.columns["extrapolates"]) if verbose else None
     data = question.data_set or (f"{question.samples:,} samples" if question.samples else None)
-    columns = _columns(records, letters)
+    columns = _columns(records, letters, question)
     for _, group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
         some = list(group)
         print_table(some, columns, title(some, data), group="GPU", strong=lambda r: bool(r["best_batch"]))
         print()
-    print_notes(_notes(records, letters, question, found.scope))
+    if letters is None:
+        print_notes(_notes(records, question))
+    else:
+        print_notes(_every_note(records, letters, question, found.scope))
 
 
-def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]:
+def _columns(records: Sequence[Record], letters: dict[str, str] | None, question: Question) -> list[Column]:
     shared = columns_of(records)
+    searched = [Column("", _named, left=True)] if question.batch_sizes is None else []
     return [
         shared["gpu"],
         Column("batch", _marked_batch_size),
+        *searched,
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
         Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
         Column("90 % ms", lambda r: f"{number(r['low_ms'])}-{number(r['high_ms'])}", rank=4),
@@ -127,9 +149,16 @@ def _columns(records: Sequence[Record], letters: dict[str, str]) -> list[Column]
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
-        shared["method"],
+        *([shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]
+
+
+def _named(record: Record) -> str:
+    """Which of the batch sizes that were searched this is."""
+    words = ["fastest"] if record["best_batch"] else []
+    words += ["largest that fits"] if record["batch_size"] == record["largest_batch_size"] else []
+    return ", ".join(words) or "common"
 
 
 _TEAM_COLUMNS = (
@@ -144,14 +173,39 @@ def _marked_batch_size(record: Record) -> str:
     return f"{record['batch_size']}{mark}"
 
 
-def _notes(found: Sequence[Record], letters: dict[str, str], question: Question, scope: str) -> list[str]:
-    notes = [f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten."]
-    notes += [*legend(letters), *host_bound_note(found)]
+def _notes(found: Sequence[Record], question: Question) -> list[str]:
+    """Notes that change a decision, and one line of scope."""
+    return [
+        *_mark_notes(found),
+        *guessed_note(found),
+        *host_bound_note(found),
+        *_cost_notes(found),
+        *_default_note(found, question),
+        scope_line(found, question.framework),
+    ]
+
+
+def _every_note(
+    found: Sequence[Record], letters: dict[str, str], question: Question, scope: str
+) -> list[str]:
+    return [
+        f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten.",
+        *legend(letters),
+        *host_bound_note(found),
+        *_mark_notes(found),
+        *_cost_notes(found),
+        *_default_note(found, question),
+        scope,
+    ]
+
+
+def _mark_notes(found: Sequence[Record]) -> list[str]:
+    notes = []
     if any(row["best_batch"] for row in found):
         notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
     if not all(row["fits_in_memory"] for row in found):
         notes.append("! more memory than the GPU has, by the estimate")
-    return [*notes, *_cost_notes(found), *_default_note(found, question), scope]
+    return notes
 
 
 def _cost_notes(found: Sequence[Record]) -> list[str]:
@@ -159,7 +213,7 @@ def _cost_notes(found: Sequence[Record]) -> list[str]:
     if any(row["cost_usd"] is not None for row in found):
         notes.append(
             f"Cost: {_rented(found[0])}, "
-            f"{price_dates(row['priced_on'] for row in found)}; `epochcast compare` names the offers."
+            f"{price_dates(row['priced_on'] for row in found)}; `epochcast compare` says which to rent."
         )
     idle = {
         gpu_name(r["gpu"]): r["offer_gpu_count"]
@@ -189,6 +243,6 @@ def _default_note(found: Sequence[Record], question: Question) -> list[str]:
     if question.precision is not None or all(row["precision"] != "tf32" for row in found):
         return []
     return [
-        "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 with "
+        "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 "
         "--memory-format channels_last is usually faster there."
     ]

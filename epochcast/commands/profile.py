@@ -16,6 +16,8 @@ from epochcast.tables import Column, Format, Record, duration, print_notes, prin
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
+    from epochcast.profiling import ProfileRequest
+    from predictor.answers.suggest import Suggestion
     from proxy_cnns.configuration import Configuration
     from proxy_cnns.runs import Outcome, Request
 
@@ -27,6 +29,7 @@ app = typer.Typer(
 
 _ANY_CNN = "resnet50"
 _USUAL_BATCH_SIZE = 64
+_SUGGESTIONS_SHOWN = 20
 _WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
@@ -72,6 +75,22 @@ def profile_command(
             rich_help_panel=_WHAT,
         ),
     ] = None,
+    suggest: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CNN",
+            help="Instead of a preset: the operators whose measurement narrows the answers for this CNN most; "
+            "repeat it. Without --out they are listed, with it measured.",
+            show_default=False,
+            rich_help_panel=_WHAT,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="GPU that --suggest is about.", show_default="this machine's", rich_help_panel=_WHAT
+        ),
+    ] = None,
     refine: Annotated[
         bool,
         typer.Option("--refine", help="Add batch sizes where a CNN's times jump.", rich_help_panel=_WHAT),
@@ -94,7 +113,11 @@ def profile_command(
     budget: Annotated[
         str | None,
         typer.Option(
-            help="Stop after this time: 180s, 3min, 1h.", show_default=False, rich_help_panel=_HOW_LONG
+            "--time-limit",
+            "--budget",
+            help="Stop after this time: 180s, 3min, 1h.",
+            show_default=False,
+            rich_help_panel=_HOW_LONG,
         ),
     ] = None,
     longest: Annotated[
@@ -133,9 +156,9 @@ def profile_command(
     from epochcast.profiling import ProfileRequest, request_for
     from predictor.errors import SchemaError
 
-    if out is None and not dry_run:
+    if out is None and not dry_run and not suggest:
         raise SchemaError(
-            "--out is missing. Try: epochcast profile --preset quick --budget 180s --out mine.csv.gz"
+            "--out is missing. Try: epochcast profile --preset quick --time-limit 180s --out mine.csv.gz"
         )
     wanted = ProfileRequest(
         preset=preset,
@@ -152,8 +175,20 @@ def profile_command(
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
+        suggest=suggest or (),
+        gpu=gpu,
     )
-    request, left_out = request_for(wanted, out or "dry-run.csv")
+    if suggest:
+        from epochcast.suggestions import suggested, suggested_request
+
+        suggestions = suggested(wanted, out)
+        if out is None or not suggestions:
+            _show_suggestions(suggestions, wanted, output)
+            return
+        request = suggested_request(wanted, suggestions, out)
+        left_out: list[Configuration] = []
+    else:
+        request, left_out = request_for(wanted, out or "dry-run.csv")
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -188,6 +223,59 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
     print_table(records, columns, "What this machine has for measuring")
 
 
+def _show_suggestions(suggestions: "Sequence[Suggestion]", wanted: "ProfileRequest", output: Format) -> None:
+    records: list[Record] = [
+        {
+            "operator": each.operator.name,
+            "precision": each.mode.precision,
+            "memory_format": each.mode.memory_format,
+            "batch_size": each.batch_size,
+            "count": each.count,
+            "share": each.share,
+            "rests_on": each.rests_on,
+            "narrows": each.narrows,
+        }
+        for each in suggestions
+    ]
+    if output is not Format.table:
+        fields = (
+            "operator",
+            "precision",
+            "memory_format",
+            "batch_size",
+            "count",
+            "share",
+            "rests_on",
+            "narrows",
+        )
+        print_records(records, output, fields)
+        return
+    if not records:
+        typer.echo("Every operator of these CNNs was measured in this mode at these batch sizes.")
+        return
+    shown = records[: wanted.limit or _SUGGESTIONS_SHOWN]
+    columns = [
+        Column("operator", lambda r: r["operator"], left=True),
+        Column("precision", lambda r: r["precision"], left=True, rank=2),
+        Column("memory format", lambda r: r["memory_format"], left=True, rank=3),
+        Column("batch", lambda r: str(r["batch_size"])),
+        Column("of the time", lambda r: f"{100 * r['share']:.1f} %"),
+        Column("rests on", lambda r: r["rests_on"], left=True, rank=1),
+        Column("of the doubt", lambda r: f"{100 * r['narrows']:.1f} %"),
+    ]
+    print_table(
+        shown, columns, f"{len(records):,} operators and batch sizes to measure, the most telling first"
+    )
+    share = sum(r["narrows"] for r in shown)
+    cnns = " ".join(f"--suggest {_quoted(each)}" for each in wanted.suggest)
+    print_notes(
+        [
+            f"These {len(shown)} account for {100 * share:.0f} % of the operators' part of the answers' variance.",
+            f"Measure them on the GPU: epochcast profile {cnns} --limit {len(shown)} --out mine.csv.gz",
+        ]
+    )
+
+
 def _show_plan(request: "Request", left_out: "list[Configuration]", output: Format) -> None:
     from proxy_cnns.estimates import estimated_seconds
 
@@ -215,7 +303,7 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
     notes += _unrunnable(configurations)
     if request.budget_s is not None:
         notes.append(
-            f"The budget ends it after {duration(request.budget_s)}; the same command then continues it."
+            f"The time limit ends it after {duration(request.budget_s)}; the same command then continues it."
         )
     print_notes(notes)
 

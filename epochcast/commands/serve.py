@@ -1,13 +1,17 @@
 """`epochcast serve`: the service, by default for this machine alone."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-__all__ = ["serve_command"]
+__all__ = ["serve_command", "server_options"]
 
+_STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
 _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
 
@@ -48,17 +52,30 @@ def serve_command(
     _set("EPOCHCAST_MODEL", None if model is None else str(model.resolve()))
     _check()
     _check_port(host, port)
-    uvicorn.run(
-        "api.main:create_app",
-        factory=True,
-        host=host,
-        port=port,
-        workers=workers,
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-    )
+    _share_metrics(workers)
+    uvicorn.run("api.main:create_app", host=host, port=port, workers=workers, **server_options())
+
+
+def server_options() -> dict[str, Any]:
+    """How the service runs, wherever it listens."""
+    from api.connections import BoundedProtocol
+
+    return {
+        "factory": True,
+        "http": BoundedProtocol,
+        "access_log": False,
+        "server_header": False,
+        "timeout_keep_alive": _KEEP_ALIVE_S,
+        "timeout_graceful_shutdown": _STOP_S,
+    }
+
+
+def _share_metrics(workers: int) -> None:
+    """Let several processes tell their metrics together, through files in a folder that ends with the service."""
+    if workers > 1 and "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="epochcast-metrics-")
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -20,7 +21,8 @@ from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
-from predictor.catalogue.offers import load_offers
+from predictor.answers.rentals import rentals_of
+from predictor.catalogue.offers import hourly_usd, load_offers
 from predictor.checks import MAX_BATCH_SIZE, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
@@ -42,6 +44,11 @@ ADDED_COLUMNS = (
     "low_ms",
     "high_ms",
     "epoch_time_s",
+    "epoch_low_s",
+    "epoch_high_s",
+    "cost_usd",
+    "peak_memory_gib",
+    "fits_in_memory",
     "mode",
     "method",
     "extrapolates",
@@ -51,7 +58,6 @@ ADDED_COLUMNS = (
 _NUMBERS = ADDED_COLUMNS[:6]
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
-_OF_COSTS = ("offers", "spot")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
 _FIXED = {"pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
@@ -75,7 +81,7 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
         capture, reasons are joined by ``;``.
     **defaults
         Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
-        data set replaces the default samples; `offers` and `spot` are refused: rows have no costs.
+        data set replaces the default samples.
 
     Returns
     -------
@@ -150,9 +156,6 @@ def _checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
         {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
     )  # rows have theirs
     question = Question.of(None, None, 1, {**epoch, **defaults})
-    for name in _OF_COSTS:
-        if defaults.get(name):
-            raise SchemaError(f"{name} has no effect on rows, whose answers have no costs. Leave it out.")
     return {name: getattr(question, name) for name in defaults}
 
 
@@ -231,15 +234,32 @@ def _answered(
     at = np.searchsorted(question.batch_sizes, rows[:, 0])
     times = np.array([columns[name] for name in _NUMBERS])[:, at]
     mode = question.mode_on(question.devices()[0][0])
-    epochs = epoch_times_s(times[0], rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode).tolist()
+    epochs = [
+        epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
+        for time in times[[0, 4, 5]]
+    ]
+    cost = epochs[0] * _usd_per_hour(question) / 3600.0
+    of_epoch = np.array([*epochs, cost]).T.tolist()
+    memory = [(repr(columns["peak_memory_gib"][i]), str(columns["fits_in_memory"][i]).lower()) for i in at]
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*map(repr, time), repr(epoch) if samples else "", words, method, reasons[i], "")
-        for own, time, epoch, samples, i in zip(
-            numbers, times.T.tolist(), epochs, rows[:, 1].tolist(), at.tolist(), strict=True
+        own: (*map(repr, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
+        for own, time, epoch, samples, fit, i in zip(
+            numbers, times.T.tolist(), of_epoch, rows[:, 1].tolist(), memory, at.tolist(), strict=True
         )
     }
+
+
+def _cells(of_epoch: Sequence[float], samples: int) -> list[str]:
+    """Numbers of an epoch as text; nothing without samples, and no cost without an offer."""
+    return [repr(each) if samples and each == each else "" for each in of_epoch]
+
+
+def _usd_per_hour(question: Question) -> float:
+    """Price of what is rented for a group's GPU; NaN without an offer."""
+    [rental] = rentals_of(question, [gpu for gpu, _ in question.devices()])
+    return math.nan if rental.offer is None else question.nodes * hourly_usd(rental.offer, question.spot)
 
 
 def _question(cells: dict[str, str], batch_sizes: list[int], shared: _Shared) -> Question:

@@ -1,120 +1,69 @@
-"""Which GPU to rent: predictions as time and money for a whole training, ranked, with the Pareto front marked."""
+"""Which GPU to rent: predictions as time and money for a whole training, ranked, with a verdict."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.predict import COLUMNS, Answer, answer
+from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.fast_mode import fast_mode_of
+from predictor.answers.knowledge import Knowledge
+from predictor.answers.predict import COLUMNS, answer, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
-from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.offers import Offer, cheapest_offers, hourly_usd, offers_for
+from predictor.answers.ranking import ComparisonRow, mark_pareto, pareto_front, ranked, ranking_key
+from predictor.answers.verdict import Verdict, verdict_of
+from predictor.answers.wishes import chance_within, misses_by, within
+from predictor.catalogue.devices import Gpu, device_of, is_cpu
+from predictor.catalogue.links import usual_link
+from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Comparison",
-    "ComparisonRow",
-    "compare",
-    "mark_pareto",
-    "pareto_front",
-    "ranked",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonRow:
-    """One GPU at its best batch size on one offer. Fields are None without an offer, a budget or a deadline.
-
-    `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs plus the set-up time. `rank` is None
-    where the training does not fit in memory. `pareto`: no other row that fits is as fast and as cheap and better in
-    one of the two. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or twice as expensive.
-    """
-
-    rank: int | None
-    gpu: str
-    batch_size: int
-    offer: str
-    region: str | None
-    offer_gpu_count: float | None
-    gpus_used: int
-    nodes: int
-    link: str | None
-    local_batch_size: int
-    added_ms: float
-    scaling_efficiency: float
-    usd_per_hour: float | None
-    priced_on: str | None
-    cnn: str
-    image_size: int
-    precision: str
-    memory_format: str
-    framework: str
-    iteration_time_ms: float
-    low_ms: float
-    high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    epoch_time_s: float
-    epoch_low_s: float | None
-    epoch_high_s: float | None
-    cost_usd: float | None
-    epochs: int
-    total_time_h: float
-    total_cost_usd: float | None
-    pareto: bool
-    within_budget: bool | None
-    within_deadline: bool | None
-    speedup: float | None
-    cost_ratio: float | None
-    peak_memory_gib: float
-    fits_in_memory: bool
-    memory_estimate_validated: bool
-    host: str
-    method: str
-    trained_on: str
-    extrapolates: tuple[str, ...]
+__all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows, best first; `scope` is a paragraph on what they include and exclude."""
+    """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent."""
 
     rows: list[ComparisonRow]
     scope: str
+    verdict: Verdict
 
     def frame(self) -> pd.DataFrame:
-        """A data frame; ``attrs["covers"]`` is the scope."""
+        """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
         import pandas as pd
 
         names = [each.name for each in fields(ComparisonRow)]
         frame = pd.DataFrame([asdict(row) for row in self.rows], columns=names)
-        frame.attrs["covers"] = self.scope
+        frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 
 
 def compare(question: Question, plan: Plan | None = None) -> Comparison:
-    """Time and cost of training one CNN on every GPU, ranked.
+    """Time and cost of training one CNN on every GPU, ranked, and which to rent.
 
     Parameters
     ----------
     question : Question
-        One CNN; each GPU keeps its best batch size, the smallest within 5 %. With `gpus` None: every GPU that an offer
-        has and that trains in the precision. `samples` or `data_set` is needed.
+        One CNN. Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on
+        all that hold 32 images; with several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
+        GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an
+        offer of several GPUs is judged by as many of them as train fastest together on the same mini-batch.
     plan : Plan, optional
         One epoch by default.
 
     Returns
     -------
     Comparison
-        Ranked by cost, rows without a price follow those with one; what does not fit in memory comes last. Cost is
-        the whole instance x time. Historic offers never appear.
+        Rows that hold budget and deadline first, ranked by cost; those that miss them by how much; what does not fit
+        in memory last. Cost is the whole instance x time. Each GPU keeps its best offer unless `all_offers` is set.
+        Historic offers never appear.
 
     Raises
     ------
@@ -122,61 +71,239 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         If the question makes no sense.
     """
     plan = plan or Plan()
-    if len(as_list(question.cnn)) != 1:
-        raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
-    if question.epoch_samples() is None:
-        raise SchemaError(
-            "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
-        )
-    prices = question.prices()
-    cheapest = cheapest_offers(prices, question.spot, question.gpus_per_node)
-
-    def offers_of(gpu: str) -> list[Offer | None]:
-        """The offers that make a row for this GPU; one None if there is none."""
-        if not plan.all_offers:
-            return [cheapest.get(gpu)]
-        return [*offers_for(prices, gpu, question.gpus_per_node, spot=question.spot)] or [None]
-
-    question = replace(question, offers=prices, gpus=_offered(question, prices))
-    found = answer(question)
-    rows = [
-        _row(row, offer, plan, question.spot)
-        for row in _best_of_each_gpu(found)
-        for offer in offers_of(row["gpu"])
-    ]
+    asked = _Asked.of(question, plan)
+    found = asked.found(asked.question)
+    fast = asked.in_fast_modes(found)
+    rows = [row for gpu in found for row in asked.rows(found[gpu], fast.get(gpu))]
     if plan.relative_to is not None:
-        best = _best_of_each_gpu(answer(replace(question, gpus=find_gpu(plan.relative_to))))[0]
-        reference = _row(best, cheapest.get(best["gpu"]), plan, question.spot)
+        other = replace(asked.question, gpus=[device_of(plan.relative_to)])
+        [reference] = [asked.best(asked.all_rows(each, None)) for each in asked.found(other).values()]
         rows = [_relative(row, reference) for row in rows]
-    return Comparison(ranked(mark_pareto(rows), plan.rank_by), found.scope)
+    rows = ranked(mark_pareto(rows), plan.rank_by)
+    in_fast = [row for each in fast.values() for row in asked.all_rows(each, None)]
+    return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by)))
 
 
-def mark_pareto(rows: list[ComparisonRow]) -> list[ComparisonRow]:
-    """Mark the front among rows that fit and have a price."""
-    candidates = [i for i, row in enumerate(rows) if row.fits_in_memory and row.total_cost_usd is not None]
-    points = [(rows[i].total_time_h, rows[i].total_cost_usd or 0.0) for i in candidates]
-    on_front = {i for i, front in zip(candidates, pareto_front(points), strict=True) if front}
-    return [replace(row, pareto=i in on_front) for i, row in enumerate(rows)]
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The answers for one GPU: at the compared batch size by the number of GPUs that share it, and at the fastest."""
+
+    compared: dict[int, dict[str, Any]]
+    fastest: dict[str, Any]
+
+    @property
+    def gpu(self) -> str:
+        """Its name."""
+        return str(self.fastest["gpu"])
+
+    def on(self, offer: Offer | None) -> dict[str, Any]:
+        """The answer for as many of an offer's GPUs as are fastest."""
+        most = math.inf if offer is None else offer.gpu_count
+        usable = [row for n, row in self.compared.items() if n <= most * row["nodes"]]
+        return min(usable, key=lambda row: (not row["fits_in_memory"], row["epoch_time_s"]))
 
 
-def ranked(rows: list[ComparisonRow], rank_by: str) -> list[ComparisonRow]:
-    """Order by cost or time, what does not fit last, and number what fits."""
+@dataclass(slots=True)
+class _Asked:
+    """A question about one CNN with its GPUs and offers, and the common batch size if none was given."""
 
-    def key(row: ComparisonRow) -> tuple[bool, float, float]:
-        cost = math.inf if row.total_cost_usd is None else row.total_cost_usd
-        numbers = (cost, row.total_time_h) if rank_by == "cost" else (row.total_time_h, cost)
-        return (not row.fits_in_memory, *numbers)
+    question: Question
+    plan: Plan
+    offers: tuple[Offer, ...]
+    common: int | None
+    tried: list[int]
+    scope: str = ""
 
-    ordered = sorted(rows, key=key)
-    return [replace(row, rank=i + 1 if row.fits_in_memory else None) for i, row in enumerate(ordered)]
+    @classmethod
+    def of(cls, question: Question, plan: Plan) -> _Asked:
+        if len(as_list(question.cnn)) != 1:
+            raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
+        samples, prices = question.epoch_samples(), question.prices()
+        if samples is None:
+            raise SchemaError(
+                "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
+            )
+        known, [table] = Knowledge.of(question), question.layer_tables()
+        question = replace(
+            question, cnn=table, offers=prices, gpus=_offered(question, prices),
+            model=known.model, measurements=known.own,
+        )  # fmt: skip
+        if question.batch_sizes is not None:
+            return cls(question, plan, prices, None, question.batch_sizes)
+        largest = largest_batch_sizes(question, table, question.devices())
+        tried = batch_sizes_to_try(largest, samples, question.n_gpus)
+        return cls(question, plan, prices, common_batch_size(largest, samples, question.n_gpus), tried)
+
+    def found(self, question: Question) -> dict[str, _Found]:
+        """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
+        sizes = self.tried if self.common is None else sorted({*self.tried, self.common})
+        answered = answer(replace(question, batch_sizes=sizes))
+        self.scope = self.scope or answered.scope
+        alone: dict[str, list[dict[str, Any]]] = {}
+        for row in answered.records():
+            alone.setdefault(row["gpu"], []).append(row)
+        compared = {gpu: self._compared(rows) for gpu, rows in alone.items()}
+        together = self._together(question, compared)
+        return {
+            gpu: _Found(
+                {question.n_gpus: compared[gpu], **together.get(gpu, {})}, self._fastest(rows, compared[gpu])
+            )
+            for gpu, rows in alone.items()
+        }
+
+    def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The row at the common batch size; else the best, where none fits the one that needs least memory."""
+        if self.common is None:
+            return next((row for row in rows if row["best_batch"]), rows[0])
+        return next(row for row in rows if row["batch_size"] == self.common)
+
+    def _fastest(self, rows: Sequence[dict[str, Any]], compared: dict[str, Any]) -> dict[str, Any]:
+        searched = self.common is not None and compared["largest_batch_size"]
+        return fastest_row(rows) if searched else compared
+
+    def _together(
+        self, question: Question, alone: Mapping[str, dict[str, Any]]
+    ) -> dict[str, dict[int, dict[str, Any]]]:
+        """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        if question.n_gpus > 1 or self.plan.trials > 1:
+            return found
+        gpus: dict[tuple[int, int], list[Gpu]] = {}
+        for gpu, row in alone.items():
+            for n in self._numbers(gpu, row["batch_size"]):
+                gpus.setdefault((n, row["batch_size"]), []).append(device_of(gpu))
+        for (n, size), some in gpus.items():
+            for row in answer(replace(question, gpus=some, n_gpus=n, batch_sizes=size)).records():
+                found.setdefault(row["gpu"], {})[n] = row
+        return found
+
+    def _numbers(self, gpu: str, batch_size: int) -> list[int]:
+        """Numbers of GPUs that offers have and that share a mini-batch evenly: powers of two, and all of an offer."""
+        if is_cpu(gpu) or not _joined(device_of(gpu), self.offers):
+            return []
+        counts = {int(each.gpu_count) for each in self._offers_of(gpu)}
+        tried = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
+        return sorted(n for n in tried if n > 1 and batch_size % n == 0)
+
+    def _offers_of(self, gpu: str) -> tuple[Offer, ...]:
+        if is_cpu(gpu):
+            return ()
+        return offers_for(self.offers, gpu, self.question.gpus_per_node, spot=self.question.spot)
+
+    def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
+        """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
+        if self.question.precision is not None:
+            return {}
+        gpus: dict[tuple[str, str], list[Gpu]] = {}
+        for gpu in map(device_of, found):
+            mode = fast_mode_of(gpu, self.question.framework, self.question.memory_format)
+            if mode is not None:
+                gpus.setdefault(mode, []).append(gpu)
+        fast: dict[str, _Found] = {}
+        for (precision, memory_format), some in gpus.items():
+            fast |= self._unanchored(
+                replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
+            )
+        return fast if not self.question.anchors else self._anchored(fast, found)
+
+    def _unanchored(self, question: Question) -> dict[str, _Found]:
+        """Answers at the compared size alone, without the given anchors, which are of another mode."""
+        tried = self.tried if self.common is None else [self.common]
+        return replace(self, tried=tried).found(replace(question, anchors=()))
+
+    def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
+        """Fast modes' times x what the anchors change in the mode that they were measured in."""
+        usual, n = self._unanchored(self.question), self.question.n_gpus
+        scaled = {}
+        for gpu, each in fast.items():
+            factor = found[gpu].compared[n]["epoch_time_s"] / usual[gpu].compared[n]["epoch_time_s"]
+            rows = {n: _scaled(row, factor) for n, row in each.compared.items()}
+            scaled[gpu] = _Found(rows, _scaled(each.fastest, factor))
+        return scaled
+
+    def rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
+        """A row for each offer of a GPU if all are asked for, else for the best."""
+        rows = self.all_rows(found, fast)
+        return rows if self.plan.all_offers else [self.best(rows)]
+
+    def all_rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
+        """A row for each offer of a GPU; one without an offer if there is none."""
+        return [self._row(found, fast, offer) for offer in self._offers_of(found.gpu) or (None,)]
+
+    def best(self, rows: Sequence[ComparisonRow]) -> ComparisonRow:
+        """The row that ranks first."""
+        return min(rows, key=lambda row: ranking_key(row, self.plan.rank_by))
+
+    def _row(self, found: _Found, fast: _Found | None, offer: Offer | None) -> ComparisonRow:
+        row, plan = found.on(offer), self.plan
+        per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
+        at_once = math.floor(offer.gpu_count) if offer and plan.trials > 1 else 1
+        time_h = {end: _total_h(plan, at_once, row[f"epoch_{end}_s"]) for end in ("low", "time", "high")}
+        usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
+        fast_h = None if fast is None else _total_h(plan, at_once, fast.on(offer)["epoch_time_s"])
+        alone = found.compared[min(found.compared)]
+        one_h = None if row is alone else _total_h(plan, at_once, alone["epoch_time_s"])
+        return ComparisonRow(
+            **{name: row[name] for name in _PREDICTED},
+            rank=None,
+            offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
+            region=offer.region if offer else None,
+            offer_gpu_count=offer.gpu_count if offer else None,
+            gpus_used=row["gpus_used"] if plan.trials == 1 else min(plan.trials, at_once),
+            one_gpu_time_h=one_h,
+            one_gpu_cost_usd=_times(one_h, per_hour),
+            usd_per_hour=per_hour,
+            priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
+            cost_usd=_times(row["epoch_time_s"] / 3600.0, per_hour),
+            cost_low_usd=_times(row["epoch_low_s"] / 3600.0, per_hour),
+            cost_high_usd=_times(row["epoch_high_s"] / 3600.0, per_hour),
+            epochs=plan.epochs,
+            trials=plan.trials,
+            total_time_h=time_h["time"],
+            total_low_h=time_h["low"],
+            total_high_h=time_h["high"],
+            total_cost_usd=usd["time"],
+            total_low_usd=usd["low"],
+            total_high_usd=usd["high"],
+            pareto=False,
+            within_budget=within(usd["time"], plan.budget_usd),
+            within_deadline=within(time_h["time"], plan.deadline_h),
+            chance=_chance(plan, per_hour, time_h),
+            misses_by=misses_by(plan, time_h["time"], usd["time"]),
+            speedup=None,
+            cost_ratio=None,
+            fastest_batch_size=found.fastest["batch_size"],
+            fastest_epoch_time_s=found.fastest["epoch_time_s"],
+            fast_precision=None if fast is None else fast.fastest["precision"],
+            fast_memory_format=None if fast is None else fast.fastest["memory_format"],
+            fast_ratio=None if fast_h is None else fast_h / time_h["time"],
+            fast_time_h=fast_h,
+            fast_cost_usd=_times(fast_h, per_hour),
+        )
 
 
-def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
-    """For each (time, cost), whether no other point is at least as good in both and better in one."""
-    return [
-        not any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in points)
-        for point in points
-    ]
+_OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
+_PREDICTED = [
+    each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
+]
+_ENDS = ("epoch_low_s", "epoch_time_s", "epoch_high_s")
+
+
+def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
+    return row | {end: factor * row[end] for end in _ENDS}
+
+
+def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
+    """Whether it is known what joins several of these GPUs; else one of an offer is taken to work."""
+    try:
+        usual_link(gpu, offers)
+    except SchemaError:
+        return False
+    return True
+
+
+def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
+    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:
@@ -188,46 +315,22 @@ def _offered(question: Question, prices: Sequence[Offer]) -> object:
     return [gpu for gpu in gpus_of("all", question.precision) if gpu.name in offered]
 
 
-def _best_of_each_gpu(found: Answer) -> list[dict[str, Any]]:
-    """Keep the recommended batch size of each GPU; where none fits, the one that needs least memory."""
-    by_gpu: dict[str, list[dict[str, Any]]] = {}
-    for row in found.records():
-        by_gpu.setdefault(row["gpu"], []).append(row)
-    return [next((row for row in rows if row["best_batch"]), rows[0]) for rows in by_gpu.values()]
+def _total_h(plan: Plan, at_once: int, epoch_s: float) -> float:
+    """Hours of all trials, `at_once` at a time, with the set-up."""
+    return math.ceil(plan.trials / at_once) * plan.epochs * epoch_s / 3600.0 + plan.setup_h
 
 
-def _row(found: dict[str, Any], offer: Offer | None, plan: Plan, spot: bool) -> ComparisonRow:
-    per_hour = found["nodes"] * hourly_usd(offer, spot) if offer else None
-    total_h = plan.epochs * found["epoch_time_s"] / 3600.0 + plan.setup_h
-    total_usd = None if per_hour is None else total_h * per_hour
-    return ComparisonRow(
-        **{name: found[name] for name in _PREDICTED},
-        rank=None,
-        offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
-        region=offer.region if offer else None,
-        offer_gpu_count=offer.gpu_count if offer else None,
-        usd_per_hour=per_hour,
-        priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
-        cost_usd=None if per_hour is None else found["epoch_time_s"] * per_hour / 3600.0,
-        epochs=plan.epochs,
-        total_time_h=total_h,
-        total_cost_usd=total_usd,
-        pareto=False,
-        within_budget=_within(total_usd, plan.budget_usd),
-        within_deadline=_within(total_h, plan.deadline_h),
-        speedup=None,
-        cost_ratio=None,
-    )
-
-
-_OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd")
-_PREDICTED = [
-    each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
-]
-
-
-def _within(value: float | None, limit: float | None) -> bool | None:
-    return None if value is None or limit is None else value <= limit
+def _chance(plan: Plan, usd_per_hour: float | None, time_h: dict[str, float]) -> float | None:
+    """Probability that budget and deadline both hold; the cost is the time x a price, so the tighter one decides."""
+    limits = [] if plan.deadline_h is None else [plan.deadline_h]
+    if plan.budget_usd is not None:
+        if usd_per_hour is None:
+            return None
+        limits.append(plan.budget_usd / usd_per_hour)
+    if not limits:
+        return None
+    training = {end: hours - plan.setup_h for end, hours in time_h.items()}
+    return chance_within(min(limits) - plan.setup_h, training["time"], training["low"], training["high"])
 
 
 def _relative(row: ComparisonRow, reference: ComparisonRow) -> ComparisonRow:

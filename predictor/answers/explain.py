@@ -23,10 +23,12 @@ from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
+from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 
@@ -236,7 +238,13 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
         anchors = known.anchors(table, question)
         for gpu, mode in devices:
             asked = _Asked(
-                known.model, table, mode, anchors, question.method, question.host, question.epoch_samples()
+                known.model,
+                table,
+                mode,
+                anchors,
+                question.method,
+                question.machine(),
+                question.epoch_samples(),
             )
             found.append(_explained(asked, gpu, question.batch_sizes))
     about = {name: [getattr(each, name) for each in found] for name in ("precision", "host", "trained_on")}
@@ -252,7 +260,7 @@ class _Asked:
     mode: Mode
     anchors: tuple[Anchor, ...]
     method: str
-    host: str | None
+    host: str | HostMeasurement | None
     samples: int | None
 
     def forecast(self, gpu: Gpu, sizes: Sequence[int] | Array) -> IterationForecast:
@@ -268,7 +276,8 @@ class _Asked:
 def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
     forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
     _check(forecast, table, gpu, sizes)
-    class_ms, by_bound = _classes(forecast), _by_bound(asked, gpu, sizes, forecast)
+    class_ms = split_traffic(_classes(forecast), table, gpu, mode, sizes)
+    by_bound = _by_bound(asked, gpu, sizes, forecast)
     return Explanation(
         table.cnn,
         table.image_size,
@@ -297,7 +306,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         forecast.host,
         forecast.method,
         forecast.trained_on,
-        tuple(tuple(map(str, why)) for why in forecast.extrapolates),
+        tuple(tuple(map(str, why)) for why in with_shares(forecast.extrapolates, table, gpu, mode, sizes)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
@@ -18,9 +19,9 @@ __all__ = ["Option", "option", "options_of"]
 class Option:
     """One option of a question, as every face declares it.
 
-    `kind` is ``whole``, ``number``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and `high` bound
-    numbers, `choices` lists words. `flag` is the name on the command line if it differs from `name`; `usual` describes
-    a default of None. `remote` is False if a service uses its own value.
+    `kind` is ``whole``, ``number``, ``hours``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and
+    `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from `name`;
+    `usual` describes a default of None. `remote` is False if a service uses its own value.
     """
 
     name: str
@@ -58,6 +59,18 @@ def _number(known: Option, value: Any) -> float:
     return positive_number(known.name, value)
 
 
+def _hours(known: Option, value: Any) -> float:
+    """Hours, or a text of a number with a unit: ``90min``, ``36h``, ``2d``."""
+    match = _WITH_UNIT.fullmatch(str(value).strip())
+    if match is None:
+        return positive_number(known.name, value)
+    return positive_number(known.name, match["number"]) * _HOURS[match["unit"][0].casefold()]
+
+
+_WITH_UNIT = re.compile(r"(?P<number>[0-9.]+)\s*(?P<unit>s|min|minutes|h|hours|d|days)", re.IGNORECASE)
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
+
+
 def _choice(known: Option, value: Any) -> str:
     word = str(value).strip()
     if word not in known.choices:
@@ -87,6 +100,7 @@ def _anchors(_known: Option, value: Any) -> tuple[Any, ...]:
 _CHECKS: dict[str, Callable[[Option, Any], Any]] = {
     "whole": _whole,
     "number": _number,
+    "hours": _hours,
     "choice": _choice,
     "word": _word,
     "flag": _flag,

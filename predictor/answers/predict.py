@@ -7,16 +7,19 @@ scikit-learn is imported here).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.advice import sharpened_by
+from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
+from predictor.answers.unknown_operators import with_shares
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, hourly_usd
@@ -31,7 +34,17 @@ if TYPE_CHECKING:
 
     from predictor.models.served import Model
 
-__all__ = ["COLUMNS", "FORWARD_SHARE", "NEAR_BEST", "TIMES", "Answer", "PredictionRow", "answer", "predict"]
+__all__ = [
+    "COLUMNS",
+    "FORWARD_SHARE",
+    "NEAR_BEST",
+    "TIMES",
+    "Answer",
+    "PredictionRow",
+    "answer",
+    "fastest_row",
+    "predict",
+]
 
 FORWARD_SHARE = 1.0 / 3.0
 """Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
@@ -60,7 +73,9 @@ class PredictionRow:
     `gpus_used` work in all. Each trains on `local_batch_size` of the mini-batch's `batch_size` images and needs
     `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
     `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
-    that fits and lies within 5 % of the GPU's best epoch time of those that fit.
+    that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
+    the memory free; None where not even one image fits. `sharpen` says what would narrow the interval of a row that
+    extrapolates.
     """
 
     cnn: str
@@ -96,10 +111,12 @@ class PredictionRow:
     fits_in_memory: bool
     memory_estimate_validated: bool
     best_batch: bool
+    largest_batch_size: int | None
     host: str
     method: str
     trained_on: str
     extrapolates: tuple[str, ...]
+    sharpen: str | None
 
 
 COLUMNS = tuple(column.name for column in fields(PredictionRow))
@@ -139,11 +156,16 @@ class Answer:
 def answer(question: Question) -> Answer:
     """Time of an iteration and an epoch, with cost and memory, for every CNN, GPU and batch size.
 
+    Without batch sizes each GPU has up to three rows: the batch size at which all are compared, the fastest, which
+    `best_batch` marks, and the largest that fits.
+
     Raises
     ------
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
+    if question.batch_sizes is None:
+        return _searched(question)
     known, devices = Knowledge.of(question), question.devices()
     rentals = rentals_of(question, [gpu for gpu, _ in devices])
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
@@ -154,14 +176,14 @@ def answer(question: Question) -> Answer:
             question.local_batch_sizes,
             known.anchors(table, question),
             question.method,
-            question.host,
+            question.machine(),
         )
         for name, values in _columns(question, known, table, devices, rentals, alone).items():
             columns[name] += values
     return Answer(columns, scope_of(question, known.model, columns))
 
 
-def predict(cnn: object, gpus: object, batch_sizes: Any, **options: Any) -> list[PredictionRow]:
+def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) -> list[PredictionRow]:
     """Rows of `answer` to a `Question` of these options."""
     return answer(Question(cnn, gpus, batch_sizes, **options)).rows()
 
@@ -180,6 +202,11 @@ def _columns(
         for each, rental, (gpu, mode) in zip(alone, rentals, devices, strict=True)
     ]
     unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
+    why = [
+        (*of_batch, *more)
+        for each, more, (gpu, mode) in zip(forecasts, unused, devices, strict=True)
+        for of_batch in with_shares(each.extrapolates, table, gpu, mode, question.local_batch_sizes)
+    ]
     sizes = np.array(question.batch_sizes)
     times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
@@ -223,11 +250,9 @@ def _columns(
         "host": of_gpus([each.host for each in forecasts]),
         "method": of_gpus([each.method for each in forecasts]),
         "trained_on": of_gpus([each.trained_on for each in forecasts]),
-        "extrapolates": [
-            tuple(map(str, (*why, *more)))
-            for each, more in zip(forecasts, unused, strict=True)
-            for why in each.extrapolates
-        ],
+        "largest_batch_size": of_gpus(largest_batch_sizes(question, table, devices)),
+        "extrapolates": [tuple(map(str, each)) for each in why],
+        "sharpen": [sharpened_by(each) for each in why],
     }
 
 
@@ -309,3 +334,38 @@ def _best(time: _Floats, fits: NDArray[np.bool_]) -> list[bool]:
     first = np.arange(near.shape[1]) == near.argmax(axis=1)[:, None]
     best: list[bool] = (near & first).ravel().tolist()
     return best
+
+
+def _searched(question: Question) -> Answer:
+    """Answer at the common, the fastest and the largest batch size of each CNN and GPU."""
+    known, samples = Knowledge.of(question), question.epoch_samples()
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+    for table in question.layer_tables():
+        largest = largest_batch_sizes(question, table, question.devices())
+        tried = batch_sizes_to_try(largest, samples, question.n_gpus)
+        common = common_batch_size(largest, samples, question.n_gpus)
+        sizes = {*tried, *(size for size in largest if size and size <= (samples or size))}
+        asked = replace(question, cnn=table, batch_sizes=sizes, model=known.model, measurements=known.own)
+        found = answer(asked).records()
+        for gpu in dict.fromkeys(row["gpu"] for row in found):
+            for row in _named_sizes([row for row in found if row["gpu"] == gpu], common, tried):
+                for name in COLUMNS:
+                    columns[name].append(row[name])
+    return Answer(columns, scope_of(question, known.model, columns))
+
+
+def _named_sizes(rows: Sequence[dict[str, Any]], common: int, tried: Sequence[int]) -> list[dict[str, Any]]:
+    """One GPU's rows at the common, the fastest and the largest batch size; `best_batch` marks the fastest."""
+    holds_one = rows[0]["largest_batch_size"] is not None
+    fastest = (
+        fastest_row([row for row in rows if row["batch_size"] in tried])["batch_size"] if holds_one else 0
+    )
+    named = [row for row in rows if row["batch_size"] in (common, fastest, row["largest_batch_size"])]
+    return [row | {"best_batch": row["batch_size"] == fastest} for row in named]
+
+
+def fastest_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of one GPU's rows, the smallest batch size within 5 % of the best throughput of those that surely fit."""
+    fitting = [row for row in rows if row["batch_size"] <= (row["largest_batch_size"] or 0)]
+    best = max(row["throughput_samples_per_s"] for row in fitting)
+    return next(row for row in fitting if NEAR_BEST * row["throughput_samples_per_s"] >= best)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.options import Option, option, options_of
@@ -29,7 +30,7 @@ from predictor.catalogue.modes import (
     PRECISIONS,
     Mode,
 )
-from predictor.catalogue.offers import Offer, load_offers
+from predictor.catalogue.offers import Offer, cheapest_offers, load_offers
 from predictor.checks import (
     MAX_BATCH_SIZE,
     MAX_IMAGE_SIZE,
@@ -40,6 +41,7 @@ from predictor.checks import (
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
+from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS
 
@@ -112,7 +114,8 @@ class Question:
         What is trained: a zoo name, a layer-table CSV, an ONNX file, or the object itself.
     gpus : str, Gpu, or a list of them
         Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
-    batch_sizes : int, str, or a list of them
+    batch_sizes : int, str, or a list of them, optional
+        If None, the answer searches for them (`predictor.answers.batch_sizes`).
     image_size, data_set, ... :
         See each option's help; without `samples` or `data_set` there are no epoch times.
 
@@ -124,12 +127,14 @@ class Question:
 
     cnn: object
     gpus: object
-    batch_sizes: Any
+    batch_sizes: Any = None
     image_size: int | None = option(
         None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
         usual="the data set's or the CNN's",
     )  # fmt: skip
-    data_set: str | None = option(None, "A known data set, such as cifar100 or imagenet.", flag="--dataset")
+    data_set: str | None = option(
+        None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset"
+    )
     samples: int | None = option(
         None, "Training samples per epoch, instead of a data set.", "whole", low=1, high=MAX_SAMPLES
     )
@@ -158,9 +163,12 @@ class Question:
         None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
     )  # fmt: skip
+    sync_batch_norm: bool = option(
+        False, "Batch norms take the statistics of all GPUs' images.", "flag", _TRAINING
+    )
     host: str | None = option(
         None,
-        "The machine around the GPU, which enqueues its kernels.",
+        "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
         panel=_TRAINING,
         usual="the reference host",
     )
@@ -184,7 +192,8 @@ class Question:
     def __post_init__(self) -> None:
         for name, known in options_of(Question).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
-        object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
+        if self.batch_sizes is not None:
+            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
         if self.samples is not None and self.data_set is not None:
             raise SchemaError(
                 f"both samples {self.samples!r} and data set {self.data_set!r} are given. Pass one of them."
@@ -215,6 +224,8 @@ class Question:
                 raise SchemaError(
                     f"link {self.link!r} joins several GPUs, and n_gpus is 1. Pass n_gpus, too."
                 )
+        if self.sync_batch_norm and self.n_gpus == 1:
+            raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 
@@ -241,9 +252,22 @@ class Question:
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
 
+    def machine(self) -> str | HostMeasurement | None:
+        """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""
+        if self.host is None or not self.host.casefold().endswith(".json"):
+            return self.host
+        return read_host(Path(self.host))
+
     def devices(self) -> list[tuple[Gpu, Mode]]:
-        """Each GPU with its mode; errors as of `gpus_of`."""
-        return [(gpu, self.mode_on(gpu)) for gpu in gpus_of(self.gpus, self.precision)]
+        """Each GPU with its mode; errors as of `gpus_of`.
+
+        With several GPUs ``"all"`` are those that an offer has so many of.
+        """
+        found = gpus_of(self.gpus, self.precision)
+        if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
+            enough = cheapest_offers(self.prices(), self.spot, self.gpus_per_node)
+            found = [gpu for gpu in found if gpu.name in enough]
+        return [(gpu, self.mode_on(gpu)) for gpu in found]
 
     def epoch_samples(self) -> int | None:
         """Training samples per epoch: as given, or those of the data set; None if neither is given."""
@@ -277,14 +301,20 @@ class Question:
 class Plan:
     """The training that GPUs are compared for, checked when it is made.
 
-    Rows that miss the budget or the deadline are marked, not dropped; set-up minutes are billed.
+    Rows that miss the budget or the deadline are ranked below those that hold both; set-up minutes are billed.
     """
 
     epochs: int = option(1, "Epochs to train.", "whole", _PLAN, low=1, high=1_000_000)
     budget_usd: float | None = option(
         None, "US$ that the training may cost.", "number", _PLAN, flag="--budget"
     )
-    deadline_h: float | None = option(None, "Hours that it may take.", "number", _PLAN, flag="--deadline")
+    deadline_h: float | None = option(
+        None, "Hours that it may take; 90min and 2d are understood, too.", "hours", _PLAN, flag="--deadline"
+    )
+    trials: int = option(
+        1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", _PLAN,
+        low=1, high=1_000_000,
+    )  # fmt: skip
     setup_minutes: float = option(0.0, "Minutes that are paid before training starts.", "number", _PLAN)
     relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN)
     rank_by: str = option("cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from predictor.answers.question import Question
-from predictor.catalogue.devices import Gpu
+from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
 from predictor.catalogue.offers import Offer, cheapest_offers
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Team
 
-__all__ = ["Rental", "rentals_of", "team_of"]
+__all__ = ["Rental", "on_all_gpus", "rentals_of", "team_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
     some = enough if question.gpus_per_node == 1 else cheapest_offers(prices, question.spot)
     rentals = []
     for gpu in gpus:
+        if question.n_gpus > 1 and is_cpu(gpu.name):
+            raise SchemaError(
+                f"n_gpus {question.n_gpus}: {gpu.name} is a CPU. Leave n_gpus out, or name GPUs."
+            )
         offer = enough.get(gpu.name)
         if offer is None and gpu.name in some and question.link is None:
             _refuse(question, gpu, prices)
@@ -47,11 +51,23 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
     return rentals
 
 
+def on_all_gpus(question: Question, offer: Offer) -> Question:
+    """The question on as many GPUs of one machine of an offer as can share every mini-batch evenly."""
+    counts = range(int(offer.gpu_count), 0, -1)
+    n_gpus = next((n for n in counts if all(size % n == 0 for size in question.batch_sizes)), 1)
+    together = n_gpus > 1
+    link, sync_batch_norm = offer.link or None, question.sync_batch_norm and together
+    return replace(
+        question, n_gpus=n_gpus, nodes=1, link=link if together else None, sync_batch_norm=sync_batch_norm
+    )
+
+
 def team_of(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Team | None:
     """The team of a question's GPUs on this offer; None for one GPU alone. SchemaError if nothing known joins them."""
     if question.n_gpus == 1:
         return None
-    return Team(question.n_gpus, question.nodes, _link(question, gpu, offer, prices))
+    link = _link(question, gpu, offer, prices)
+    return Team(question.n_gpus, question.nodes, link, question.sync_batch_norm)
 
 
 def _link(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Link:

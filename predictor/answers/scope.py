@@ -41,7 +41,7 @@ def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[An
         *([_COPIES] if question.framework in model.fed_frameworks else []),
         *_sources(model.card, columns["trained_on"]),
         *_epoch(question),
-        "Times do not depend on the optimizer or on autotuning: the training data does not distinguish them.",
+        "Times do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
     ]
     return " ".join(sentences)

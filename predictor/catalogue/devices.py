@@ -164,6 +164,11 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 # A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".
 _MEMORY_SUFFIX = re.compile(r"^(?P<stem>.*\S)[\s_\-(]+(?P<gib>\d+)\s*gi?b?\)?$", re.IGNORECASE)
+_OTHER_VENDORS = re.compile(
+    r"\b(amd|radeon|instinct|mi\d{2,3}x?|rx\s?\d{4}|apple|m[1-5](\s(pro|max|ultra))?|tpu|gaudi|trainium|inferentia"
+    r"|intel|arc\s[ab]\d{3})\b",
+    re.IGNORECASE,
+)
 _VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
 
 
@@ -199,6 +204,11 @@ def find_gpu(name: str) -> Gpu:
     if found:
         listed = ", ".join(repr(gpu.name) for gpu in found)
         raise UnknownGpuError(f"{name!r} fits several GPUs. Say which: {listed}.")
+    if _OTHER_VENDORS.search(name):
+        raise UnknownGpuError(
+            f"{name!r} is of another vendor: only NVIDIA GPUs are known. `epochcast gpu list` shows all "
+            f"{len(all_gpus())}."
+        )
     raise UnknownGpuError(
         f"no GPU is called {name!r}. Nearest: {_nearest_names(name)}. "
         f"`epochcast gpu list` shows all {len(all_gpus())}."

@@ -15,7 +15,10 @@ from predictor.cnns.layer_table import IMAGE, Layer
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-__all__ = ["CREATIONS", "RANDOM", "RULES", "Call", "Columns", "Recorder", "tensors_of"]
+__all__ = ["CREATIONS", "RANDOM", "RULES", "UNKNOWN_COST", "Call", "Columns", "Recorder", "tensors_of"]
+
+UNKNOWN_COST = "operators of unknown cost: "
+"""How a table's warning of them begins; their names follow."""
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
@@ -209,7 +212,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         for kind in ("avg", "max")
         for n in (1, 2, 3)
     },
-    **dict.fromkeys(("mean", "sum", "amax", "amin"), _mean),
+    **dict.fromkeys(("mean", "sum", "amax", "amin", "max", "min", "linalg_vector_norm"), _mean),
     "mul": _times,
     **dict.fromkeys(("matmul", "mm", "addmm", "bmm", "baddbmm"), _matmul),
     "scaled_dot_product_attention": _attention,
@@ -294,7 +297,7 @@ class Recorder:
         """Warnings about the rows, for an answer's reasons for caution."""
         found = []
         if self.unknown:
-            found.append("operators of unknown cost: " + ", ".join(sorted(self.unknown)))
+            found.append(UNKNOWN_COST + ", ".join(sorted(self.unknown)))
         if self.constant:
             names = ", ".join(sorted(self.constant))
             found.append(f"results that do not grow with the batch size, not counted further: {names}")

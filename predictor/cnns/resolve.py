@@ -3,7 +3,8 @@
 Each reader is imported when first needed: a question about a zoo CNN loads no framework.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
     Parameters
     ----------
     cnn : str, path, LayerTable, torch.nn.Module or chainer.Chain
-        A name of the zoo; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the CNN itself.
+        A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the
+        CNN itself.
     image_size : int, optional
         Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table
         or file was made for; a module or chain needs it.
@@ -82,12 +84,25 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
             f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module or "
             "chainer.Chain that it makes, or its layer table."
         )
-    if name not in zoo_names():
-        raise UnknownCnnError(
-            f"no CNN is called {name!r}. Nearest: {nearest(name, zoo_names())}. `epochcast cnn list` shows "
-            f"all {len(zoo_names())}; a path must end in .csv (a layer table) or .onnx."
-        )
-    return zoo_cnn(name, image_size)
+    return zoo_cnn(_zoo_name(name, zoo_names()), image_size)
+
+
+def _zoo_name(name: str, known: Collection[str]) -> str:
+    """The zoo's name for a CNN, whatever the case and the dashes: ``ResNet-50`` is ``resnet50``."""
+    alike = [name] if name in known else [each for each in known if _bare(each) == _bare(name)]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise UnknownCnnError(f"{name!r} fits several CNNs. Say which: {', '.join(map(repr, alike))}.")
+    raise UnknownCnnError(
+        f"no CNN is called {name!r}. Nearest: {nearest(name, known)}. `epochcast cnn list` shows "
+        f"all {len(known)}; a path must end in .csv (a layer table) or .onnx."
+    )
+
+
+def _bare(name: str) -> str:
+    """Letters and digits of a name, in lower case."""
+    return re.sub("[^a-z0-9]", "", name.casefold())
 
 
 def _read_torch(module: Any, image_size: int) -> LayerTable:

@@ -192,11 +192,28 @@ def _run(module: Any, image: Any, path: list[tuple[str, bool]], name: str) -> li
         text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
         if any(words in str(error).casefold() for words in _TOO_SMALL):
             raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
-        raise SchemaError(
-            f"{text}. Check image_size, in_channels and that it fixes no batch size; a module whose control flow "
-            "depends on data can be exported to ONNX or written as a layer table CSV."
-        ) from error
+        raise SchemaError(f"{text}. {_next_step(module)}") from error
     return ran
+
+
+_DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head(maps)"}
+"""What a detector computes on all positions of its maps, by the attribute that it has."""
+
+
+def _next_step(module: Any) -> str:
+    """What to give instead of a module that does not run on images alone."""
+    dense = next((code for name, code in _DETECTORS.items() if hasattr(module, name)), None)
+    if dense is None or not hasattr(module, "backbone"):
+        return (
+            "Check image_size, in_channels and that it fixes no batch size; a module whose control flow depends on "
+            "data can be exported to ONNX or written as a layer table CSV."
+        )
+    return (
+        "A detector trains on images with targets, and what follows its proposals depends on them. Give what runs on "
+        "every image, a module that holds it as self.detector and whose forward(self, images) is "
+        f"`maps = list(self.detector.backbone(images).values()); return {dense}`; proposals, box heads and losses "
+        "are not counted then."
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -118,6 +118,7 @@ ZOO: dict[str, ZooCnn] = {
     "resnet152": ZooCnn(partial(resnet, blocks=(3, 8, 36, 3)), 224, 1),
     "resnet18": ZooCnn(partial(resnet, blocks=_RESNET18, bottleneck=False), 224, 1),
     "resnet18_cifar": ZooCnn(partial(resnet_cifar, blocks=_RESNET18), 32, 1),
+    "resnet200": ZooCnn(partial(resnet, blocks=(3, 24, 36, 3)), 224, 1),
     "resnet34": ZooCnn(partial(resnet, blocks=_RESNET50, bottleneck=False), 224, 1),
     "resnet50": ZooCnn(partial(resnet, blocks=_RESNET50), 224, 1),
     "resnext101_32x8d": ZooCnn(partial(resnet, blocks=_RESNET101, groups=32, width_per_group=8), 224, 1),

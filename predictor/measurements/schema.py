@@ -100,12 +100,31 @@ COLUMNS = (
     Column("n_gpus", "count", "GPUs that share the mini-batch", "GPUs"),
     Column("bucket_mib", "amount", "several GPUs: gradients that are added up together", "MiB"),
     Column("bucket_view", "flag", "several GPUs: gradients are views of these buckets"),
+    Column("sync_batch_norm", "flag", "several GPUs: batch norms take the statistics of all images"),
     Column("message_bytes", "count", "all-reduce: bytes on each GPU", "bytes"),
     Column(
         "iteration_time_ms", "time", "wall time of one iteration (or of the pass named)", "ms", required=True
     ),
     Column("gpu_time_ms", "time", "time the GPU is busy in one iteration", "ms"),
     Column("host_time_ms", "time", "time the host needs to enqueue one iteration", "ms"),
+    Column(
+        "host_cnn_ms",
+        "time",
+        "time the host needs to enqueue an iteration of ResNet-18 (32 pixels) in the row's mode, in the same run",
+        "ms",
+    ),
+    Column(
+        "host_kernel_us",
+        "time",
+        "time the host needs to enqueue a kernel without work, in the same run",
+        "us",
+    ),
+    Column(
+        "graph_kernel_us",
+        "time",
+        "time of a kernel without work in a replayed graph, in the same second",
+        "us",
+    ),
     Column("peak_memory_mib", "amount", "most memory in use on the GPU", "MiB"),
     Column("conv_algorithms", "text", "JSON: layer -> {forward, backward_data, backward_filter}"),
     Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),

@@ -24,7 +24,7 @@ from predictor.models.served import Model
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.layer_times.law import ClassWeights
+    from predictor.models.layer_times.law import SummingLaw
     from predictor.models.layer_times.library import OperatorLibrary
     from predictor.models.roofline.model import Roofline
 
@@ -88,7 +88,7 @@ def _joined(before: OperatorLibrary | None, library: OperatorLibrary) -> Operato
     return library if before is None else before.updated(library)
 
 
-def _with_noise(law: ClassWeights, operators: pd.DataFrame) -> ClassWeights:
+def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
     """The weights, with the number of disturbed measurements added to `trained_on`."""
     disturbed = disturbed_rows(operators)
     if not disturbed:
@@ -258,8 +258,9 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out operator libraries and CPUs: the roofline is fitted on whole CNNs on GPUs and on single passes."""
-    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu")]
+    """Leave out operator libraries, CPUs and teams: the roofline is fitted on CNNs on one GPU and on single passes."""
+    alone = (frame["n_gpus"].fillna(1) == 1) & (frame["kind"] != "all_reduce")
+    kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu") & alone]
     if kept.empty:
         raise DataError(
             "the table holds no CNN on a GPU, which a fit needs. Operators alone need no fit: "

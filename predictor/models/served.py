@@ -23,11 +23,12 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
+from predictor.measurements.hosts import HostMeasurement
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
-from predictor.models.layer_times.served import forecast_by_layers, too_little_measured
+from predictor.models.layer_times.served import forecast_by_layers, host_factor, too_little_measured
 from predictor.models.registry import METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
@@ -96,7 +97,7 @@ class Model:
         batch_sizes: Sequence[int] | ArrayLike,
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
-        host: str | None = None,
+        host: str | HostMeasurement | None = None,
     ) -> IterationForecast:
         """Time of one training iteration on one GPU; see `forecasts`."""
         return self.forecasts(table, [(gpu, mode)], batch_sizes, anchors, method, host)[0]
@@ -108,14 +109,15 @@ class Model:
         batch_sizes: Sequence[int] | ArrayLike,
         anchors: Sequence[Anchor] = (),
         method: str = "auto",
-        host: str | None = None,
+        host: str | HostMeasurement | None = None,
     ) -> list[IterationForecast]:
         """Time of one training iteration of a CNN on each GPU, in the mode given with it, at each batch size.
 
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, or `anchored` is asked for without anchors.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or autotuned
+            convolutions are asked for where none was measured.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
@@ -133,16 +135,33 @@ class Model:
             answer = self._by_layers(table, gpu, mode, batches, anchors, method, host)
             if isinstance(answer, IterationForecast):
                 found[place] = answer
+            elif mode.autotune:
+                raise self._not_autotuned(gpu)
             elif answer is not None:
                 doubts[place] = answer
         left = [place for place in range(len(devices)) if place not in found]
+        if left and isinstance(host, HostMeasurement):
+            raise OutOfRangeError(
+                f"the file of the host {host.host!r} scales host times that were measured with operators, and "
+                f"{devices[left[0]][0].name} is answered from its specifications. Leave the host out, or name one."
+            )
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
         specified = self._by_specifications(
-            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [], host,
+            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [],
+            None if isinstance(host, HostMeasurement) else host,
             [doubts.get(place) for place in left],
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def _not_autotuned(self, gpu: Gpu) -> OutOfRangeError:
+        """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
+        measured = [name for name in self.layers.modes() if name.endswith("-autotune")]
+        return OutOfRangeError(
+            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so its "
+            f"effect is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
+            "with `epochcast profile --preset quick --autotune` and pass the table as measurements."
+        )
 
     def _by_layers(
         self,
@@ -152,7 +171,7 @@ class Model:
         batches: Array,
         anchors: Sequence[Anchor],
         method: str,
-        host: str | None,
+        host: str | HostMeasurement | None,
     ) -> IterationForecast | Reason | None:
         """The forecast from operators measured on this GPU, a reason to use specifications, or None."""
         own = [anchor for anchor in anchors if is_of(anchor, gpu)]
@@ -164,6 +183,9 @@ class Model:
             doubt = too_little_measured(sums)
             if doubt is not None:
                 return doubt
+        if isinstance(host, HostMeasurement):
+            own_ms = layers.law.host_ms(sums) * host_factor(layers, host, mode)
+            return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
         return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other)
 

@@ -3,11 +3,12 @@
 Each framework has a package that implements it. Nothing here imports a framework.
 """
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["ANY_GPU", "Backend", "Prepared", "device_words"]
+__all__ = ["ANY_GPU", "Backend", "Launches", "Prepared", "device_words"]
 
 ANY_GPU = (99, 0)
 """A compute capability above those of all GPUs: a mode that it lacks, no GPU has."""
@@ -20,6 +21,17 @@ def device_words(capability: tuple[int, int] | None) -> str:
     if capability == ANY_GPU:
         return "any GPU"
     return f"a GPU of compute capability {capability[0]}.{capability[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Cost of kernels without work, in microseconds: to enqueue one, and of one in a replayed graph.
+
+    None where the device has no queue, or the framework no graphs.
+    """
+
+    host_us: float | None = None
+    graph_us: float | None = None
 
 
 class Prepared(Protocol):
@@ -86,3 +98,6 @@ class Backend(Protocol):
         SchemaError
             If the framework cannot build or run it in this mode.
         """
+
+    def launches(self) -> Launches:
+        """Measure, in some milliseconds, what kernels without work cost now."""

@@ -72,5 +72,10 @@ def test_damaged_gzip_is_refused(body):
     assert refused(body, content_encoding="gzip") == 400
 
 
+def test_gzip_of_many_members_is_refused_before_they_cost_time():
+    assert refused(gzip.compress(b"") * 1_001, content_encoding="gzip") == 400
+    assert read(gzip.compress(b"") * 1_000, content_encoding="gzip") == b""
+
+
 def test_another_packing_is_refused():
     assert refused(b"x", content_encoding="br") == 415

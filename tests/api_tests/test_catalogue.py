@@ -3,6 +3,8 @@
 import json
 from dataclasses import asdict
 
+import pytest
+
 from predictor.catalogue.data_sets import TRAINING_SETS
 from predictor.catalogue.devices import all_gpus, precisions_of
 from predictor.catalogue.offers import load_offers
@@ -69,3 +71,18 @@ def test_the_model_shows_its_card_with_accuracy(client):
         "/v1/predictions", json={"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [8]}
     ).json()["covers"][0]  # fmt: skip
     assert "Tesla T4" in model["measured_gpus"]
+
+
+@pytest.mark.parametrize(
+    "path", ["gpus", "gpus/T4", "offers", "cnns", "cnns/resnet18", "data_sets", "models"]
+)
+def test_what_changes_rarely_is_kept_by_clients(client, path):
+    first = client.get(f"/v1/{path}")
+    assert first.headers["cache-control"] == "public, max-age=60"
+    again = client.get(f"/v1/{path}", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get(f"/v1/{path}", headers={"If-None-Match": 'W/"other"'}).content == first.content
+
+
+def test_a_refusal_is_not_kept(client):
+    assert "etag" not in client.get("/v1/gpus/T5").headers

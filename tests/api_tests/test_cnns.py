@@ -1,7 +1,7 @@
 """`POST /v1/cnns`: a file becomes the layer table that questions take, which gets the file's answers."""
 
-import base64
 import json
+from itertools import pairwise
 
 import pytest
 from pydantic_core import to_json
@@ -30,8 +30,8 @@ def onnx_of(image=(1, 3, 8, 8)):
     return helper.make_model(graph).SerializeToString()
 
 
-def read(client, content, question=None, name="my net.onnx"):
-    data = {} if question is None else {"question": question}
+def read(client, content, image_size=None, name="my net.onnx"):
+    data = {} if image_size is None else {"image_size": str(image_size)}
     return client.post("/v1/cnns", data=data, files={"onnx": (name, content)})
 
 
@@ -44,32 +44,10 @@ def test_a_file_is_summed_up(client):
     assert [layer["type"] for layer in found["layer_table"]["layers"]] == [layer.type for layer in table]
 
 
-def test_its_layer_table_gets_the_answers_of_the_file(client):
-    table = read(client, onnx_of()).json()["layer_table"]
-    asked = {"gpus": ["T4", "H200"], "batch_sizes": [1, 64]}
-    inline = client.post("/v1/predictions", json=asked | {"layer_table": table}).json()
-    encoded = base64.b64encode(onnx_of()).decode()
-    direct = client.post("/v1/predictions", json=asked | {"onnx": encoded}).json()
-    for row in (*inline["rows"], *direct["rows"]):
-        row["cnn"] = "the same"  # base64 has no name
-    assert inline == direct
-
-
-def test_base64_and_a_form_give_the_same_layers(client):
-    encoded = client.post("/v1/cnns", json={"onnx": base64.b64encode(onnx_of()).decode()}).json()
-    assert encoded["layer_table"]["layers"] == read(client, onnx_of()).json()["layer_table"]["layers"]
-
-
-def test_a_layer_table_comes_back_as_it_will_be_sent(client):
-    first = read(client, onnx_of()).json()
-    again = client.post("/v1/cnns", json={"layer_table": first["layer_table"]}).json()
-    assert again == first
-
-
-def test_warnings_go_along(client):
+def test_its_layers_are_taken_as_they_are_given(client):
     table = read(client, onnx_of()).json()["layer_table"] | {"warnings": ["inference export"]}
-    found = client.post("/v1/cnns", json={"layer_table": table}).json()
-    assert found["layer_table"]["warnings"] == ["inference export"]
+    read_again = inline_table(LayerTableIn.model_validate(table))
+    assert json.loads(to_json(as_sent(read_again))) == table
 
 
 def test_an_image_size_that_the_file_leaves_open_is_asked_for_and_taken(client):
@@ -77,27 +55,24 @@ def test_an_image_size_that_the_file_leaves_open_is_asked_for_and_taken(client):
     refused = read(client, open_file)
     assert refused.status_code == 422
     assert "image_size" in refused.json()["detail"]
-    assert read(client, open_file, '{"image_size":32}').json()["image_size"] == 32
+    assert read(client, open_file, 32).json()["image_size"] == 32
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "detail"),
-    [
-        ({}, 422, "Give one CNN: as layer_table or as onnx."),
-        ({"cnn": "resnet50"}, 422, "cnn"),
-        ({"onnx": "???"}, 422, "not base64"),
-        ({"onnx": ""}, 422, "upload"),
-        ({"layer_table": {"layers": []}}, 422, "at least 1"),
-        ({"layer_table": {"layers": [{"type": "linear"}]}}, 422, "parameters is missing"),
-        ({"layer_table": {"layers": [{"type": "add"}]}, "onnx": "AAAA"}, 422, "Give one of them"),
-        ({"onnx": base64.b64encode(onnx_of()).decode(), "image_size": 9}, 422, "image_size"),
-        ({"onnx": "AAAA", "batch_sizes": [1]}, 422, "batch_sizes"),
-    ],
-)
-def test_what_is_no_cnn_is_refused(client, body, status, detail):
-    answer = client.post("/v1/cnns", json=body)
-    assert answer.status_code == status
-    assert detail in answer.json()["detail"]
+@pytest.mark.parametrize("size", ["0", "-1", "x", "1e3", "9" * 30, "", "32.0"])
+def test_an_image_size_that_is_none_is_refused(client, size):
+    answer = read(client, onnx_of((1, 3, "h", "w")), size)
+    assert answer.status_code == 422
+    assert "image_size is " in answer.json()["detail"]
+
+
+def test_another_image_size_than_the_file_s_is_refused(client):
+    assert read(client, onnx_of(), 9).status_code == 422
+
+
+def test_layers_are_told_to_go_with_a_question(client):
+    answer = client.post("/v1/cnns", json={"layer_table": {"layers": [{"type": "add"}]}})
+    assert answer.status_code == 415
+    assert "as its layer_table" in answer.json()["detail"]
 
 
 def test_a_damaged_file_is_refused(client):
@@ -129,3 +104,58 @@ def test_every_cnn_of_the_zoo_is_taken_as_it_is_shown():
         for name, table in shown.items()
     }
     assert [name for name in ZOO if read[name].layers != shown[name].layers] == []
+
+
+def functions_in_functions(depth, width):
+    """A file of some hundred bytes whose functions call each other, each several times."""
+    helper = onnx.helper
+    domains = [helper.make_opsetid("own", 1), helper.make_opsetid("", 17)]
+
+    def function(level):
+        name, operator = f"F{level}", f"F{level + 1}" if level < depth else "Relu"
+        domain = "own" if level < depth else ""
+        values = ["a", *(f"v{i}" for i in range(width - 1)), "b"]
+        nodes = [helper.make_node(operator, [one], [two], domain=domain) for one, two in pairwise(values)]
+        return helper.make_function("own", name, ["a"], ["b"], nodes, domains)
+
+    graph = helper.make_graph(
+        [helper.make_node("F0", ["x"], ["y"], domain="own")], "g",
+        [helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))], [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    functions = [function(level) for level in range(depth + 1)]
+    return helper.make_model(graph, functions=functions, opset_imports=domains).SerializeToString()
+
+
+def test_functions_that_unfold_to_a_few_operators_are_read(client):
+    found = read(client, functions_in_functions(2, 2)).json()
+    assert [layer["type"] for layer in found["layer_table"]["layers"]] == ["activation"] * 8
+
+
+@pytest.mark.parametrize("depth", [5, 60])
+def test_functions_that_unfold_to_very_many_operators_are_refused_unread(client, depth):
+    answer = read(client, functions_in_functions(depth, 10))
+    assert answer.status_code == 422
+    assert "more than 20,000 operators, its functions unfolded" in answer.json()["detail"]
+
+
+def test_a_file_of_very_many_operators_is_told_so_and_not_that_it_is_damaged(client):
+    helper = onnx.helper
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(20_001)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("v20001", 1, None)],
+    )  # fmt: skip
+    answer = read(client, helper.make_model(graph).SerializeToString())
+    assert "more than 20,000 operators" in answer.json()["detail"]
+
+
+def test_a_table_of_more_layers_than_are_taken_is_told_so(client):
+    helper = onnx.helper
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(10_001)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("v10001", 1, None)],
+    )  # fmt: skip
+    answer = read(client, helper.make_model(graph).SerializeToString())
+    assert answer.status_code == 422
+    assert "damaged" not in answer.json()["detail"]

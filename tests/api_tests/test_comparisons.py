@@ -27,7 +27,14 @@ def test_answers_are_those_of_the_core(client, options):
     plan, rest = Plan.of({"data_set": "imagenet"} | options)
     expected = compare(Question("resnet50", None, [32, 64], **rest), plan)
     assert response.json()["rows"] == json.loads(json.dumps([asdict(row) for row in expected.rows]))
+    assert response.json()["verdict"] == json.loads(json.dumps(asdict(expected.verdict)))
     assert response.json()["covers"] == expected.scope
+
+
+def test_without_batch_sizes_gpus_are_compared_at_a_common_one(client):
+    asked = {"cnn": "resnet50", "data_set": "imagenet", "gpus": ["T4", "V100-SXM2-16GB"]}
+    rows = client.post("/v1/comparisons", json=asked).json()["rows"]
+    assert {row["batch_size"] for row in rows} == {128}
 
 
 def test_chosen_gpus_alone_are_compared(client):

@@ -89,7 +89,5 @@ def test_weights_in_other_files_are_never_opened(client, tmp_path):
         [helper.make_tensor_value_info("y", 1, None)], [weights],
     )  # fmt: skip
     files = {"onnx": ("x.onnx", helper.make_model(graph).SerializeToString())}
-    answer = client.post(
-        "/v1/predictions", data={"question": '{"gpus":["T4"],"batch_sizes":[1]}'}, files=files
-    )
+    answer = client.post("/v1/cnns", files=files)
     assert answer.status_code == 200

@@ -95,9 +95,15 @@ def test_a_key_has_a_bucket_of_its_own_beside_its_address():
     assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
 
 
-def test_health_is_told_however_often_one_asks():
-    answers = through(echo, *[{"url": "/healthz"}] * 5, rate_per_s=0.5, rate_burst=1)
-    assert {answer.status_code for answer in answers} == {200}
+def test_health_is_told_while_questions_are_refused_and_has_a_rate_of_its_own():
+    asked = [{}, {}, {"url": "/healthz"}, {"url": "/metrics"}]
+    answers = through(echo, *asked, rate_per_s=0.5, rate_burst=1)
+    assert [answer.status_code for answer in answers] == [200, 429, 200, 429]
+
+
+def test_files_of_pages_cost_a_tenth_of_a_question():
+    answers = through(echo, *[{"url": "/web/main.js"}] * 11, rate_per_s=0.5, rate_burst=1)
+    assert [answer.status_code for answer in answers] == [200] * 10 + [429]
 
 
 def test_a_service_with_too_much_in_work_takes_nothing_more():
@@ -116,8 +122,47 @@ def test_a_service_that_answers_late_takes_nothing_more():
 
 
 def test_a_body_that_arrives_too_slowly_is_given_up():
-    (answer,) = through(echo, {"content": chunks(b"a", b"b", pause_s=5)}, timeout_s=0.1)
+    (answer,) = through(echo, {"content": chunks(b"a", b"b", pause_s=5)}, body_timeout_s=0.1)
     assert answer.status_code == 408
+
+
+def test_a_large_body_has_more_time_to_arrive_than_a_small_one():
+    parts = chunks(b"x" * 2**20, b"y", pause_s=0.3)
+    (answer,) = through(echo, {"content": parts}, body_timeout_s=0.1)
+    assert answer.status_code == 200
+
+
+def together(requests, app=echo, address="192.0.2.{}", **changes):
+    """Send requests at once, each of these clients its own; their answers."""
+    limits = Limits(app, settings(**changes), Metrics())
+
+    async def ask():
+        async def one(client, content):
+            transport = httpx.ASGITransport(limits, client=(address.format(client), 1))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+                return await http.post("/", content=content)
+
+        return await asyncio.gather(*(one(client, content) for client, content in requests))
+
+    return [answer.status_code for answer in asyncio.run(ask())]
+
+
+def slow_body():
+    return chunks(b"a", b"b", pause_s=0.2)
+
+
+def test_slow_bodies_of_one_address_keep_no_other_out():
+    requests = [(1, slow_body()) for _ in range(5)] + [(2, b"x")]
+    found = together(requests, max_concurrent=2, max_per_address=3)
+    assert found == [200, 200, 200, 429, 429, 200]
+
+
+def test_bodies_of_one_address_take_half_of_the_memory_for_bodies_at_most():
+    large = [chunks(b"x" * 2**20, pause_s=0.2) for _ in range(3)]
+    found = together(
+        [*((1, each) for each in large), (2, b"x" * 2**20)], max_body_bytes=2**20, max_bytes_in_work=2**22
+    )
+    assert found == [200, 200, 429, 200]
 
 
 def test_an_answer_that_takes_too_long_is_given_up():

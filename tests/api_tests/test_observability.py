@@ -4,10 +4,17 @@ import io
 import json
 import logging
 import re
+import urllib.request
 
 import pytest
+from fastapi.testclient import TestClient
+from services import Service
+from starlette.requests import ClientDisconnect
+from waiting import PATIENCE_S
 
+from api.main import create_app
 from api.observability import SECURITY_HEADERS, logging_json
+from api.settings import Settings
 
 
 def test_every_answer_has_safe_headers(client):
@@ -117,3 +124,63 @@ def test_paths_that_nobody_knows_make_no_series(client):
     assert "secret" not in text
     assert 'method="M1"' not in text
     assert 'epochcast_requests_total{method="any",route="other",status="404"}' in text
+
+
+def test_head_is_what_get_is_without_its_body(client):
+    for path in ("/", "/healthz", "/v1/gpus/T4", "/v1/nothing"):
+        get, head = client.get(path), client.head(path)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers["content-type"] == get.headers["content-type"]
+    assert client.head("/v1/predictions").status_code == 405
+
+
+def test_a_client_that_goes_is_no_failure(client, log, monkeypatch):
+    async def gone(*_):
+        raise ClientDisconnect
+
+    monkeypatch.setattr("api.routes.predictions.answered", gone)
+    with pytest.raises(AssertionError):  # the test's client misses an answer
+        client.post("/v1/predictions", json={})
+    (line,) = log()
+    assert (line["level"], line["status"]) == ("info", 499)
+
+
+@pytest.fixture(scope="module")
+def open_to_pages():
+    """A service that pages of another origin may ask, once."""
+    settings = Settings(
+        store="", rate_per_s=0.5, rate_burst=1, cors_origins=("https://page.example",), log_level="error"
+    )
+    with TestClient(create_app(settings)) as found:
+        yield found
+
+
+def test_pages_of_allowed_origins_may_read_refusals_too(open_to_pages):
+    answers = [open_to_pages.get("/v1/data_sets", headers={"Origin": "https://page.example"}) for _ in "12"]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == "https://page.example"
+        assert "Retry-After" in answer.headers["access-control-expose-headers"]
+
+
+def test_several_processes_tell_their_metrics_together(tmp_path):
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    services = [Service(PROMETHEUS_MULTIPROC_DIR=str(folder)) for _ in "12"]
+    try:
+        for service in services:
+            asked(f"{service.url}/v1/data_sets")
+        texts = [asked(f"{service.url}/metrics") for service in services]
+        services[1].kill()
+        texts.append(asked(f"{services[0].url}/metrics"))
+    finally:
+        for service in services:
+            service.kill()
+    counted = 'epochcast_requests_total{method="GET",route="/v1/data_sets",status="200"} 2.0'
+    assert [counted in text for text in texts] == [True] * 3
+    assert [text.count("\nepochcast_requests_in_work ") for text in texts] == [1] * 3
+
+
+def asked(url):
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:  # noqa: S310 - our own
+        return answer.read().decode()

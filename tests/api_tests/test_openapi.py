@@ -72,7 +72,7 @@ def test_every_answer_is_one_that_the_document_names(service, label, mode):
         suppress_health_check=list(hypothesis.HealthCheck),
     )
     def ask(case):
-        headers = {"Authorization": f"Bearer {key}"} if case.method == "POST" else None
+        headers = {"Authorization": f"Bearer {key}"} if case.method in ("POST", "DELETE") else None
         case.call_and_validate(checks=CHECKS, headers=headers)
 
     ask()

@@ -1,6 +1,5 @@
 """`/v1/predictions` gives what `epochcast.predict` gives, field by field."""
 
-import base64
 import json
 from dataclasses import asdict
 
@@ -40,7 +39,7 @@ OPTIONS = [
     {"data_set": None, "samples": 50_000, "validation_samples": 10_000},
     {"data_set": None},
     {"image_size": 64, "precision": "amp_fp16", "memory_format": "channels_last", "spot": True},
-    {"framework": "tensorflow", "optimizer": "adam", "autotune": True, "host": None},
+    {"framework": "tensorflow", "optimizer": "adam", "capture": "graph", "host": None},
     {"capture": "graph", "method": "roofline"},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.5}]},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "epoch_time_s": 12_000, "samples": 1_281_167}]},
@@ -126,15 +125,12 @@ def onnx_file(tmp_path_factory):
     return path
 
 
-def test_an_onnx_file_is_answered_as_the_core_does_in_base64_and_as_a_file(client, onnx_file):
+def test_an_onnx_file_is_answered_as_the_core_does_by_its_layers(client, onnx_file):
     expected = predict(str(onnx_file), ["T4"], [32], samples=50_000)
-    question = {"gpus": ["T4"], "batch_sizes": [32], "samples": 50_000}
-    content = onnx_file.read_bytes()
-    sent = client.post("/v1/predictions", json=question | {"onnx": base64.b64encode(content).decode()})
-    assert_same([row | {"cnn": "mine"} for row in sent.json()["rows"]], expected)
-    form = {"question": json.dumps(question)}
-    sent = client.post("/v1/predictions", data=form, files={"onnx": ("a/b/mine.onnx", content)})
-    assert_same(sent.json()["rows"], expected)
+    files = {"onnx": ("a/b/mine.onnx", onnx_file.read_bytes())}
+    table = client.post("/v1/cnns", files=files).json()["layer_table"]
+    question = {"gpus": ["T4"], "batch_sizes": [32], "samples": 50_000, "layer_table": table}
+    assert_same(client.post("/v1/predictions", json=question).json()["rows"], expected)
 
 
 def test_measurements_sent_along_correct_the_answer(client):

@@ -1,7 +1,5 @@
 """Every refusal is a problem document that says the field, the value and what would be right."""
 
-import json
-
 import pytest
 
 from api.problems import STATUS_OF, TITLES
@@ -64,9 +62,8 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
         (422, {"data_set": "imagnet"}, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
         (422, {"samples": 5}, "both samples 5 and data set 'imagenet' are given"),
         (422, {"cnn": None}, "Give one CNN"),
-        (422, {"onnx": "AAAA"}, "cnn and onnx are given"),
-        (422, {"cnn": None, "onnx": "no base64!"}, "onnx is not base64"),
-        (422, {"cnn": None, "onnx": ""}, "no ONNX file"),
+        (422, {"onnx": "AAAA"}, "onnx: Extra inputs are not permitted"),
+        (422, {"layer_table": {"layers": [{"type": "add"}]}}, "cnn and layer_table are given"),
         (422, {"data_set": None, "validation_samples": 5}, "validation_samples 5 needs an epoch"),
         (422, {"cnn": "alexnet", "image_size": 5}, "image_size 5 is below"),
         (422, {"host": "my desk"}, "host 'my desk' was not measured"),
@@ -120,30 +117,37 @@ def test_what_is_no_question_is_refused(client, content, status):
 
 def test_other_types_of_body_are_refused_with_those_that_are_taken(client):
     found = refused(client.post("/v1/predictions", content=b"x", headers={"Content-Type": "text/csv"}), 415)
-    assert "application/json, multipart/form-data" in found["detail"]
+    assert "Valid: application/json. `POST /v1/cnns` takes an ONNX file" in found["detail"]
 
 
 @pytest.mark.parametrize(
-    ("form", "files", "status"),
+    ("form", "files"),
     [
-        ({}, {"onnx": b"x"}, 422),
-        ({"question": "{}", "more": "x"}, {"onnx": b"x"}, 400),
-        ({"question": "{"}, {"onnx": b"x"}, 422),
-        ({"question": json.dumps(GOOD)}, {"onnx": b"x"}, 422),
-        ({"question": json.dumps(GOOD)}, {"other": b"x"}, 422),
-        ({"onnx": "text"}, {"question": b"{}"}, 422),
+        ({}, {"onnx": b"x"}),
+        ({"image_size": "32", "more": "x"}, {"onnx": b"x"}),
+        ({"image_size": "x"}, {"onnx": b"x"}),
+        ({}, {"other": b"x"}),
+        ({"onnx": "text"}, {"image_size": b"32"}),
     ],
 )
-def test_a_form_that_makes_no_sense_is_refused(client, form, files, status):
-    refused(client.post("/v1/predictions", data=form, files=files), status)
+def test_a_form_that_makes_no_sense_is_refused(client, form, files):
+    refused(client.post("/v1/cnns", data=form, files=files), 422)
 
 
-def test_a_damaged_form_is_refused(client):
-    headers = {"Content-Type": "multipart/form-data"}
-    refused(client.post("/v1/predictions", content=b"x", headers=headers), 400)
-    headers = {"Content-Type": "multipart/form-data; boundary=b"}
-    found = refused(client.post("/v1/predictions", content=b"--b\r\nnonsense", headers=headers), 422)
-    assert "the form has no question" in found["detail"]
+@pytest.mark.parametrize(
+    ("boundary", "content", "said"),
+    [
+        ("", b"x", "no boundary"),
+        ("; boundary=b", b"--b\r\nnonsense", "does not end with its boundary"),
+        ("; boundary=b", b"--b\r\nnonsense\r\n--b--", "a field has no head"),
+        ("; boundary=b", b"--b\r\nX: y\r\n\r\n\r\n--b--", "a field has no name"),
+        ("; boundary=b", b"\r\n--c" * 1_000_000, "does not end with its boundary"),
+    ],
+)
+def test_a_damaged_form_is_refused(client, boundary, content, said):
+    headers = {"Content-Type": f"multipart/form-data{boundary}"}
+    found = refused(client.post("/v1/cnns", content=content, headers=headers), 400)
+    assert said in found["detail"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ PostgreSQL under the environment that compose.yaml sets. Not checked: the base i
 `profile`, whose packages are gigabytes.
 """
 
-import base64
 import json
 import os
 import re
@@ -170,8 +169,8 @@ class Image:
         """What every container must do."""
         answer = _ask("/v1/predictions", QUESTION)
         _say("it predicts over HTTP", answer["rows"][0]["iteration_time_ms"] > 0)
-        asked = {name: QUESTION[name] for name in ("gpus", "batch_sizes")} | {"onnx": _onnx()}
-        _say("it reads an ONNX file", len(_ask("/v1/predictions", asked)["rows"]) == 1)
+        read = _send("/v1/cnns", _form(_onnx()), {"Content-Type": "multipart/form-data; boundary=b"})
+        _say("it reads an ONNX file", len(read["layer_table"]["layers"]) == 1)
         with urllib.request.urlopen(SERVICE, timeout=PATIENCE_S) as page:
             _say("it has its web page", b"<html" in page.read())
         _say("it is ready", _ask("/readyz")["store"] is True)
@@ -274,8 +273,8 @@ def _filled(environment: dict[str, str], given: dict[str, str]) -> dict[str, str
     }
 
 
-def _onnx() -> str:
-    """The smallest CNN, as an ONNX file in base64."""
+def _onnx() -> bytes:
+    """The smallest CNN, as an ONNX file."""
     from onnx import TensorProto, helper
 
     image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 224, 224])
@@ -283,12 +282,20 @@ def _onnx() -> str:
     weights = helper.make_tensor("weights", TensorProto.FLOAT, [8, 3, 3, 3], [0.1] * 216)
     convolution = helper.make_node("Conv", ["image", "weights"], ["out"], kernel_shape=[3, 3], pads=[1] * 4)
     graph = helper.make_graph([convolution], "tiny", [image], [out], [weights])
-    return base64.b64encode(helper.make_model(graph).SerializeToString()).decode()
+    return bytes(helper.make_model(graph).SerializeToString())
+
+
+def _form(file: bytes) -> bytes:
+    head = b'--b\r\nContent-Disposition: form-data; name="onnx"; filename="tiny.onnx"\r\n\r\n'
+    return head + file + b"\r\n--b--\r\n"
 
 
 def _ask(path: str, body: object = None, key: str | None = None) -> Any:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    data = None if body is None else json.dumps(body).encode()
+    return _send(path, None if body is None else json.dumps(body).encode(), headers)
+
+
+def _send(path: str, data: bytes | None, headers: dict[str, str]) -> Any:
     request = urllib.request.Request(f"{SERVICE}{path}", data, headers)  # noqa: S310 - our own address
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:  # noqa: S310

@@ -1,6 +1,7 @@
 """compose.yaml sets what the service knows, invents no password, and lets nothing more in than it must."""
 
 import re
+from ipaddress import ip_address, ip_network
 
 import pytest
 import yaml
@@ -9,12 +10,13 @@ from sqlalchemy.engine import make_url
 
 from api.settings import Settings
 
-LIBPQ = {"PGPASSWORD"}  # PostgreSQL's own library reads it
-SERVICES = ["service", "database"]
+OTHERS = {"PGPASSWORD", "FORWARDED_ALLOW_IPS"}  # PostgreSQL's library and uvicorn read them
+SERVICES = ["service", "proxy", "database"]
+KEEPING = ["service", "database"]
 
 
 def test_every_variable_is_a_setting(compose):
-    names = set(compose["services"]["service"]["environment"]) - LIBPQ
+    names = set(compose["services"]["service"]["environment"]) - OTHERS
     known = {f"EPOCHCAST_{field}".upper() for field in Settings.model_fields}
     assert sorted(names - known) == []
 
@@ -56,6 +58,27 @@ def test_a_container_can_do_no_more_than_it_must(compose, name):
     assert service.get("privileged") is service.get("cap_add") is None
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_takes_no_more_of_the_machine_than_is_its_share(compose, name):
+    service = compose["services"][name]
+    assert {"cpus", "mem_limit", "pids_limit"} <= set(service)
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
+
+
+def test_a_container_is_killed_later_than_it_needs_to_stop(compose):
+    from epochcast.commands.serve import server_options
+
+    period = compose["services"]["service"]["stop_grace_period"]
+    assert int(period.removesuffix("s")) > server_options()["timeout_graceful_shutdown"]
+
+
+def test_only_the_proxy_is_believed_where_a_request_comes_from(compose):
+    believed = compose["services"]["service"]["environment"]["FORWARDED_ALLOW_IPS"]
+    assert compose["services"]["proxy"]["networks"]["front"]["ipv4_address"] == believed
+    (front,) = compose["networks"]["front"]["ipam"]["config"]
+    assert ip_address(believed) in ip_network(front["subnet"])
+
+
 def test_the_database_does_not_run_as_root_either(compose, stages):
     assert compose["services"]["database"]["user"] == "postgres"
     assert "user" not in compose["services"]["service"]  # the image's own
@@ -81,7 +104,7 @@ def test_the_service_waits_for_a_database_that_answers(compose):
 
 
 def test_what_is_stored_outlives_the_containers(compose, stages):
-    mounts = {name: compose["services"][name]["volumes"][0].split(":") for name in SERVICES}
+    mounts = {name: compose["services"][name]["volumes"][0].split(":") for name in KEEPING}
     assert {volume for volume, _ in mounts.values()} == set(compose["volumes"])
     assert mounts["service"][1] == stages["service"].all("VOLUME")[0]
 
@@ -109,7 +132,7 @@ def test_it_is_yaml_without_doubled_keys():
 def test_the_process_that_reads_onnx_files_sees_nothing_of_them(compose, monkeypatch):
     from api.onnx_process import _environment
 
-    names = set(compose["services"]["service"]["environment"])
+    names = set(compose["services"]["service"]["environment"]) - {"FORWARDED_ALLOW_IPS"}
     for name in names:
         monkeypatch.setenv(name, "secret")
     assert names & set(_environment()) == set()

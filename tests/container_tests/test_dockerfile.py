@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 from dockerfile import ROOT
+from packaging.requirements import Requirement
 from waiting import PATIENCE_S
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -78,9 +79,8 @@ def test_an_image_keeps_files_in_a_volume_that_its_user_may_write(stages, name):
 
 
 def test_the_service_has_no_framework(stages):
-    (extras,) = re.findall(r"\$1\[(.*?)\]", " ".join(stages["packages"].all("RUN")))
-    packages = " ".join(requirement for extra in extras.split(",") for requirement in EXTRAS[extra])
-    assert re.findall(r"torch|cupy|chainer|nvidia", packages) == []
+    packages = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    assert re.findall(r"^(?:torch|cupy|chainer|nvidia).*", packages, re.MULTILINE) == []
     assert [origin for origin, *_ in stages["service"].copies()] == ["packages"]
 
 
@@ -144,7 +144,8 @@ def test_health_is_what_the_service_says_of_itself(stages, status, healthy):
 
 
 def _files_of(stages):
-    return [source for origin, sources, _ in stages["wheel"].copies() if origin is None for source in sources]
+    copies = [*stages["wheel"].copies(), *stages["packages"].copies()]
+    return [source for origin, sources, _ in copies if origin is None for source in sources]
 
 
 def _answering(status):
@@ -158,3 +159,15 @@ def _answering(status):
             pass
 
     return Handler
+
+
+def test_the_lock_names_each_package_that_the_service_needs_with_hashes():
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    locked = {
+        name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", text, re.MULTILINE)
+    }
+    wanted = [Requirement(each) for name in ("api", "client", "postgresql") for each in EXTRAS[name]]
+    wanted += [Requirement(each) for each in PROJECT["project"]["dependencies"]]
+    unmet = [str(each) for each in wanted if locked.get(each.name.lower(), "") not in each.specifier]
+    assert unmet == []
+    assert text.count("--hash=sha256:") > len(locked)

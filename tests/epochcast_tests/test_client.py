@@ -37,7 +37,7 @@ def assert_same(remote, local):
         {"data_set": "imagenet"},
         {"samples": 50_000, "validation_samples": 10_000, "image_size": 160},
         {"precision": "amp_fp16", "memory_format": "channels_last", "capture": "graph"},
-        {"framework": "tensorflow", "optimizer": "sgd", "autotune": True, "spot": True, "samples": 1000},
+        {"framework": "tensorflow", "optimizer": "sgd", "capture": "graph", "spot": True, "samples": 1000},
         {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}], "samples": 1000},
         {"method": "roofline"},
     ],
@@ -106,8 +106,18 @@ def test_measurements_of_ones_own_go_along(client):
     ],
 )
 def test_a_comparison_is_that_of_the_local_core(client, options):
-    remote = client.compare("resnet50", [64, 128], data_set="imagenet", **options)
-    assert_same(remote, epochcast.compare("resnet50", [64, 128], data_set="imagenet", **options))
+    remote = client.compare("resnet50", batch_size=[64, 128], data_set="imagenet", **options)
+    assert_same(remote, epochcast.compare("resnet50", batch_size=[64, 128], data_set="imagenet", **options))
+
+
+def test_a_services_verdict_is_the_core_verdict(client):
+    question = {"data_set": "imagenet", "epochs": 90, "budget_usd": 100.0, "deadline_h": 48.0}
+    gpus = ["L4", "A100-SXM4-40GB", "H200"]
+    remote, local = (
+        client.compare("resnet50", gpus, **question),
+        epochcast.compare("resnet50", gpus, **question),
+    )
+    assert remote.attrs["verdict"] == local.attrs["verdict"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def assert_same(remote, local):
         (("resnet50", ["T4", "H200"]), {}),
         (("resnet50", ["T4"], "64,8"), {"precision": "amp_fp16", "memory_format": "channels_last"}),
         ((["vgg11", "lenet5"], "V100-SXM2-16GB", 32), {"samples": 1000}),
-        (("resnet18", "T4", 8), {"framework": "tensorflow", "optimizer": "sgd", "autotune": True}),
+        (("resnet18", "T4", 8), {"framework": "tensorflow", "optimizer": "sgd", "capture": "graph"}),
         (("resnet18", "T4", 8), {"image_size": 96, "capture": "graph", "method": "roofline"}),
         (("resnet18", "T4", 8), {"anchors": [{"gpu": "T4", "batch_size": 8, "iteration_time_ms": 77.0}]}),
     ],

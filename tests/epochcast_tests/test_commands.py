@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,11 +92,60 @@ def test_predict_has_a_column_for_what_matters(header, epochcast):
     ],
 )
 def test_predict_says_what_its_answer_covers(what, epochcast):
-    assert what in " ".join(epochcast("predict", *QUESTION).out.split())
+    assert what in " ".join(epochcast("predict", *QUESTION, "--verbose").out.split())
 
 
 def test_predict_says_how_well_memory_was_validated(epochcast):
-    assert "half of the peaks measured lie within" in " ".join(epochcast("predict", *QUESTION).out.split())
+    out = epochcast("predict", *QUESTION, "--verbose").out
+    assert "half of the peaks measured lie within" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_unless_asked_for_more_the_scope_is_one_sentence(command, epochcast):
+    out = " ".join(epochcast(command, "resnet18", "--samples", 1000, "-g", "T4").out.split())
+    assert "Times are those of training alone, without loading of images (pytorch, fp32, nchw)" in out
+    assert "fitted on" not in out
+
+
+def test_predict_without_a_batch_size_names_the_common_the_fastest_and_the_largest(epochcast):
+    lines = epochcast("predict", "resnet50", "--data-set", "imagenet", "-g", "T4").out.splitlines()
+    assert "fastest" in "".join(lines[2:5])
+    assert "largest that fits" in lines[4]
+
+
+def test_ask_for_json_in_one_word(epochcast):
+    asked = ("compare", "resnet18", "--samples", 1000, "-g", "T4")
+    assert epochcast(*asked, "--json").out == epochcast(*asked, "--format", "json").out
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_an_answer_is_drawn_where_asked_for(command, epochcast, tmp_path):
+    path = tmp_path / "answer.png"
+    run = epochcast(command, "resnet18", "--samples", 1000, "-g", "T4", "--plot", path)
+    assert (run.code, path.read_bytes()[:4], str(path) in run.err) == (0, b"\x89PNG", True)
+
+
+def test_a_suffix_that_no_picture_has_is_refused(epochcast, tmp_path):
+    run = epochcast("compare", "resnet18", "--samples", 9, "-g", "T4", "--plot", tmp_path / "answer.xyz")
+    assert (run.code, "its suffix must be one of" in run.err) == (2, True)
+
+
+def test_compare_ends_with_the_verdict_that_python_gets(epochcast):
+    question = ("resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100, "--deadline", "4d")
+    verdict = face.compare(
+        "resnet50", data_set="imagenet", epochs=90, budget_usd=100.0, deadline_h=96.0
+    ).attrs["verdict"]
+    last = " ".join(epochcast("compare", *question).out.split("\n\n")[-1].split())
+    assert last == " ".join([verdict.sentence, *verdict.hints])
+    found = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
+    assert found["sentence"] == verdict.sentence
+    assert found["best"]["offer"] == verdict.best.offer
+
+
+def test_of_gpus_that_were_not_named_the_first_rows_are_shown(epochcast):
+    asked = ("compare", "resnet18", "--samples", 1000)
+    assert "more: --verbose shows all." in epochcast(*asked).out
+    assert "more: --verbose shows all." not in epochcast(*asked, "--verbose").out
 
 
 def test_a_narrow_terminal_gets_fewer_columns_and_their_names(epochcast, monkeypatch):
@@ -131,6 +181,25 @@ def test_rows_predicted_into_standard_output_are_all_that_it_gets(epochcast, tmp
     assert out.is_symlink()
 
 
+def test_rows_come_from_standard_input_and_go_to_standard_output():
+    command = [sys.executable, "-m", "epochcast", "predict", "--rows", "-", "--out", "-"]
+    asked = "cnn,gpu,batch_size\nresnet18,T4,32\n"
+    run = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+    [row] = csv.DictReader(io.StringIO(run.stdout))
+    assert float(row["iteration_time_ms"]) == face.predict("resnet18", "T4", 32)["iteration_time_ms"][0]
+
+
+def test_a_shell_is_told_the_options_of_a_command():
+    shell = {
+        "_EPOCHCAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": "epochcast compare --dead",
+        "COMP_CWORD": "2",
+    }
+    script = Path(sys.executable).with_name("epochcast")
+    run = subprocess.run([script], env={**os.environ, **shell}, capture_output=True, text=True, check=False)
+    assert "--deadline" in run.stdout
+
+
 def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
     asked, measured, folder = (tmp_path / name for name in ("rows.csv", "measured.csv", "folder"))
     folder.mkdir()
@@ -161,16 +230,16 @@ def test_compare_gives_the_numbers_of_python(epochcast):
     question = ("resnet50", "--dataset", "imagenet", "-b", "32,64", "-g", "T4", "-g", "V100-SXM2-16GB")
     rows = rows_of(epochcast("compare", *question, "--epochs", 90, "--format", "json"))
     gpus = ["T4", "V100-SXM2-16GB"]
-    frame = face.compare("resnet50", [32, 64], gpus, data_set="imagenet", epochs=90)
+    frame = face.compare("resnet50", gpus, [32, 64], data_set="imagenet", epochs=90)
     for name in ("rank", "gpu", "offer", "total_time_h", "total_cost_usd", "pareto"):
         assert [row[name] for row in rows] == list(frame[name])
 
 
 def test_compare_shows_offer_count_used_gpus_and_the_prices_date(epochcast):
-    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "A100-SXM4-40GB")
+    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "H200", "--verbose")
     header, line = run.out.splitlines()[1:3]
-    assert all(word in header for word in ("offer", "GPUs used", "US$/h", "priced on"))
-    assert "1 of " in line
+    assert all(word in header for word in ("offer", "US$/h", "priced on"))
+    assert "(8 GPUs)" in line
 
 
 def test_compare_marks_what_is_not_for_rent(epochcast):
@@ -240,8 +309,8 @@ def test_host_bound_rows_are_marked_with_what_helps(epochcast):
     small, large = run.out.splitlines()[2:4]
     assert small.split()[-1].split(",")[-1] == "H"
     assert "H" not in large.split()
-    assert "(H) host-bound" in run.out
-    assert "A larger batch, a captured graph" in " ".join(run.out.split())
+    assert "H host-bound" in run.out
+    assert "A larger batch or --capture graph helps" in " ".join(run.out.split())
 
 
 def test_without_host_bound_rows_the_mark_is_not_explained(epochcast):
@@ -264,7 +333,7 @@ def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, 
         "-g",
         "B200",
     )
-    out = epochcast(command, *question, *(["--budget", 1] if command == "compare" else [])).out
+    out = epochcast(command, *question, "--verbose", *(["--budget", 1] if command == "compare" else [])).out
     header, *lines = out.split("\n\n")[0].splitlines()[1:]
     explained = {line[1] for line in out.splitlines() if line.startswith("(")}
     assert explained
@@ -273,9 +342,10 @@ def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, 
     }
 
 
-def test_a_row_over_budget_is_still_on_the_front(epochcast):
+def test_a_row_over_budget_says_so_and_how_likely_it_is(epochcast):
     run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", 64, "-g", "T4", "--budget", 0.01)
-    assert "Pareto, over budget" in run.out
+    assert "over budget" in run.out
+    assert "under 1 %" in run.out
 
 
 def test_gpu_list_shows_the_whole_catalogue(epochcast):

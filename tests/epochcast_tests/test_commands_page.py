@@ -12,7 +12,16 @@ from epochcast.command import build_app
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```console\n\$ (.*?)\n(.*?)```", PAGE, re.DOTALL)
 FILES = {line.removeprefix("cat "): text for line, text in BLOCKS if line.startswith("cat ")}
-NEEDS_MORE = ("published", "measurements.csv", "model.json", " keys ", " serve ", " push ")
+NEEDS_MORE = (
+    "published",
+    "measurements.csv",
+    "model.json",
+    " host ",
+    " keys ",
+    " store ",
+    " serve ",
+    " push ",
+)
 EXAMPLES = [
     (line, text)
     for line, text in BLOCKS

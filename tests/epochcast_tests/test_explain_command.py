@@ -150,3 +150,18 @@ def test_bad_input_is_one_line_that_says_what_to_do(epochcast, table, arguments,
     run = epochcast("explain", *(table if each == "TABLE" else each for each in arguments))
     assert (run.code, run.out) == (2, "")
     assert message in run.err
+
+
+def test_ways_to_share_an_iteration_are_shown_beside_one_gpu(epochcast):
+    run = epochcast("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4", "--format", "json")
+    rows = json.loads(run.out)["rows"]
+    assert [row["way"] for row in rows] == ["one", "data", "channels", "rows", "layers"]
+    shown = epochcast("explain", "lenet5", "-g", "H200", "-b", "64", "--parallel", "4").out
+    assert "lenet5 on 4 x H200, nvlink4" in shown
+    assert "never measured" in shown
+
+
+def test_ways_to_share_need_a_gpu_and_are_no_picture(epochcast, tmp_path):
+    assert "no GPU is given" in epochcast("explain", "lenet5", "--parallel", "4").err
+    run = epochcast("explain", "lenet5", "-g", "T4", "--parallel", "4", "--plot", tmp_path / "x.png")
+    assert "leave --server and --plot out" in run.err

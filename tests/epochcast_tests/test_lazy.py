@@ -43,8 +43,18 @@ def test_every_public_name_is_there_and_documented(name):
 
 
 def test_the_public_face_is_these_names():
-    verbs = ["compare", "evaluate", "explain", "fit", "load_measurements", "predict", "profile"]
-    assert sorted(epochcast.__all__) == ["Client", "NetBuilder", *verbs]
+    verbs = [
+        "compare",
+        "evaluate",
+        "explain",
+        "fit",
+        "largest_batch_size",
+        "load_measurements",
+        "predict",
+        "profile",
+    ]
+    watches = ["lightning_callback", "trainer_callback", "watch"]
+    assert sorted(epochcast.__all__) == sorted(["Client", "NetBuilder", *verbs, *watches])
 
 
 def test_public_names_are_listed_before_they_are_loaded():

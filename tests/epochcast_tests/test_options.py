@@ -29,6 +29,7 @@ EXAMPLES = {
     "n_gpus": 4,
     "nodes": 2,
     "link": "infiniband_100g",
+    "sync_batch_norm": True,
     "host": "p3.2xlarge",
     "offers": "prices.csv",
     "spot": True,
@@ -39,6 +40,7 @@ EXAMPLES = {
     "epochs": 90,
     "budget_usd": 12.5,
     "deadline_h": 24.0,
+    "trials": 3,
     "setup_minutes": 10.0,
     "relative_to": "T4",
     "rank_by": "time",
@@ -66,13 +68,15 @@ def words(name):
             for key, value in ANCHOR.items()
             for word in (ANCHOR_FIELDS[key].flag or f"--anchor-{key.replace('_', '-')}", value)
         ]
-    flag = KNOWN[name].flag or f"--{name.replace('_', '-')}"
+    flag = KNOWN[name].flag.split()[0] if KNOWN[name].flag else f"--{name.replace('_', '-')}"
     return [flag] if KNOWN[name].kind == "flag" else [flag, str(EXAMPLES[name])]
 
 
 def needs(name):
     """What must be given besides: an epoch, where it follows, and GPUs or machines to join."""
-    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes")}.get(name, ())
+    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes"), "sync_batch_norm": ("n_gpus",)}.get(
+        name, ()
+    )
     epoch = {} if name in ("samples", "data_set") else {"samples": 1000}
     return epoch | {each: EXAMPLES[each] for each in besides}
 
@@ -128,7 +132,7 @@ def test_every_option_reaches_the_core_from_python(asked):
         given = {name: EXAMPLES[name], **needs(name)}
         asked.clear()
         with pytest.raises(AskedError):
-            face.compare("resnet18", 16, "T4", **given)
+            face.compare("resnet18", "T4", 16, **given)
         lost += [] if asked[name] == EXAMPLES[name] else [("compare", name)]
     for name in OF_QUESTION:
         given = {name: EXAMPLES[name], **needs(name)}
@@ -155,7 +159,7 @@ def test_every_option_is_sent_to_a_service_or_refused(monkeypatch, tmp_path):
     for name, known in KNOWN.items():
         sent.clear()
         with pytest.raises(AskedError if known.remote else SchemaError, match="sent"):
-            client.compare("resnet18", 16, "T4", **{name: EXAMPLES[name], **needs(name)})
+            client.compare("resnet18", "T4", 16, **{name: EXAMPLES[name], **needs(name)})
         if known.remote and name != "measurements":
             lost += [] if sent[name] == as_sent(name) else [("compare", name)]
     for name, known in OF_QUESTION.items():
@@ -218,7 +222,7 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
         "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
     )
     different = []
-    for name in set(OF_QUESTION) - {"offers", "spot", "model"}:
+    for name in set(OF_QUESTION) - {"offers", "spot", "model", "autotune"}:  # autotune is refused on a T4
         value = str(measured) if name == "measurements" else EXAMPLES[name]
         expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
         option = ["--measurements", str(measured)] if name == "measurements" else words(name)
@@ -251,8 +255,7 @@ def test_a_model_is_read_for_rows(epochcast, tmp_path):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        (("--spot",), "spot has no effect on rows, whose answers have no costs."),
-        (("--offers", "prices.csv"), "offers has no effect on rows, whose answers have no costs."),
+        (("--offers", "prices.csv"), "there is no price file prices.csv"),
         (("--format", "json"), "--format json has no effect on --rows"),
         (("--server", "http://127.0.0.1:9"), "without --server"),
         (("--gpu", "T4"), "without --gpu"),

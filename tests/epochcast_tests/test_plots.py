@@ -18,7 +18,7 @@ def answer():
 
 @pytest.fixture(scope="module")
 def ranking():
-    return epochcast.compare("resnet18", [64], data_set="imagenet", epochs=9)
+    return epochcast.compare("resnet18", batch_size=[64], data_set="imagenet", epochs=9)
 
 
 def test_every_gpu_has_a_panel_with_its_name(answer):

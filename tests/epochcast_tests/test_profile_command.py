@@ -65,7 +65,7 @@ def test_a_dry_run_says_what_and_how_long_and_writes_nothing(epochcast, tmp_path
     run = epochcast("profile", "--preset", "founding", "--dry-run", "--budget", "180s")
     assert "founding: 350 configurations" in run.out
     assert "on an H200" in run.out
-    assert "The budget ends it after 3.00 min" in run.out
+    assert "The time limit ends it after 3.00 min" in run.out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,7 +91,10 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         ),
         (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
-        (("--out", "x.csv", "--budget", "soon"), "--budget 'soon' is no time above 0. Try: --budget 180s"),
+        (
+            ("--out", "x.csv", "--budget", "soon"),
+            "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
+        ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
         (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),
         (("--out", "x.csv", "--precision", "tf16"), "precision 'tf16' is not known. Nearest: 'fp16', 'tf32'"),
@@ -226,3 +229,31 @@ def test_modes_of_a_preset_that_the_framework_lacks_are_left_out():
 
 def test_a_cpu_measures_fp32():
     assert modes_of(device="cpu") == [("fp32", "nchw")]
+
+
+def test_suggest_lists_what_narrows_an_answer_most_and_how_to_measure_it(epochcast):
+    run = epochcast("profile", "--suggest", "resnet18@96", "--gpu", "H200", "--limit", "3")
+    assert run.code == 0
+    assert "of the doubt" in run.out
+    assert "epochcast profile --suggest resnet18@96 --limit 3 --out mine.csv.gz" in " ".join(run.out.split())
+
+
+def test_suggest_says_when_everything_was_measured(epochcast):
+    run = epochcast("profile", "--suggest", "resnet50", "--gpu", "H200")
+    assert "Every operator of these CNNs was measured" in run.out
+
+
+def test_suggest_measures_into_out_what_it_would_list(epochcast, fake, monkeypatch, tmp_path):
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    asked = ("profile", "--suggest", "resnet18@96", "--gpu", "NVIDIA H200", "--limit", "3")
+    listed = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
+    epochcast(*asked, "--out", tmp_path / "x.csv")
+    with (tmp_path / "x.csv").open() as file:
+        measured = {row["cnn"] for row in csv.DictReader(file)}
+    assert measured == {row["operator"] for row in listed[:3]}
+
+
+def test_suggest_on_a_cpu_is_refused(epochcast):
+    run = epochcast("profile", "--suggest", "resnet18", "--gpu", "H200", "--device", "cpu")
+    assert run.code == 2
+    assert "--suggest compares with what was measured on GPUs" in run.err

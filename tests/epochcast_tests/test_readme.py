@@ -1,4 +1,4 @@
-"""README.md is what a newcomer types: its blocks run, and what it names exists."""
+"""README.md and docs/tour.md are what a newcomer types: their blocks run, and what they name exists."""
 
 import functools
 import json
@@ -17,11 +17,16 @@ import typer
 from epochcast.command import build_app
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(sh|python|text|json)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+PAGES = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/tour.md")}
+README = PAGES["README.md"]
+BLOCKS = [
+    block
+    for text in PAGES.values()
+    for block in re.findall(r"^```(sh|python|json|console)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+]
 SHELL = [code for language, code in BLOCKS if language == "sh"]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
-OUTPUT = [text for language, text in BLOCKS if language == "text"]
+CONSOLE = [text.removeprefix("$ ").split("\n", 1) for language, text in BLOCKS if language == "console"]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 PUBLISHED = "EPOCHCAST_PUBLISHED_DATA"
 
@@ -89,12 +94,25 @@ def test_a_python_block_runs(code, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102
 
 
-def test_the_excerpt_has_the_columns_that_make_predict_prints(epochcast):
-    gpus = re.search(r"^DEMO_GPUS := (.*)$", MAKEFILE.replace("\\\n", " "), re.MULTILINE)
-    command = re.search(r"/epochcast (predict resnet50 .*)$", MAKEFILE, re.MULTILINE)
-    run = epochcast(*shlex.split(command[1].replace("$(DEMO_GPUS)", gpus[1])))
-    titles = run.out.splitlines()[1].split()
-    assert OUTPUT[0].splitlines()[1].split() == titles
+@pytest.mark.parametrize(("line", "text"), CONSOLE, ids=[line for line, _ in CONSOLE])
+def test_a_command_prints_the_columns_that_are_shown(line, text, epochcast, monkeypatch):
+    if line == "make predict":
+        line = "epochcast " + re.search(r"^DEMO := (.*)$", MAKEFILE.replace("\\\n", " "), re.MULTILINE)[1]
+        assert "$(BIN)/epochcast $(DEMO)" in MAKEFILE
+    monkeypatch.delenv("COLUMNS")
+    run = epochcast(*shlex.split(line)[1:])
+    assert [each.split() for each in run.out.splitlines()[:2]] == [
+        each.split() for each in text.splitlines()[:2]
+    ]
+
+
+def test_the_readme_has_at_most_700_words_beside_its_examples():
+    assert len(re.sub(r"```.*?```", "", README, flags=re.DOTALL).split()) <= 700
+
+
+def test_the_answer_comes_first_and_fits_half_a_screen():
+    assert CONSOLE[0][0] == "make predict"
+    assert len(CONSOLE[0][1].splitlines()) <= 22
 
 
 def test_every_command_named_exists():
@@ -109,15 +127,15 @@ def test_every_make_target_named_exists():
 
 
 def test_every_file_named_exists():
-    linked = re.findall(r"\]\(([^)#]+)\)", README)
-    benchmarks = [word for word in _inline() if word.startswith(("benchmarks/", "datasets/"))]
-    assert [name for name in [*linked, *benchmarks] if not (ROOT / name).exists()] == []
-
-
-def test_both_commands_of_a_newcomer_are_shown():
-    assert [code.strip() for code in SHELL[:2]] == ["make predict", "make test"]
+    linked = [
+        (ROOT / page).parent / name
+        for page, text in PAGES.items()
+        for name in re.findall(r"\]\(([^)#]+)\)", text)
+    ]
+    named = [ROOT / word for word in _inline() if word.startswith(("benchmarks/", "datasets/"))]
+    assert [path for path in [*linked, *named] if not path.exists()] == []
 
 
 def _inline():
     """Code within sentences."""
-    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README)
+    return re.findall(r"(?<!`)`([^`\n]+)`(?!`)", "".join(PAGES.values()))

@@ -120,7 +120,6 @@ def _of_options() -> list[Question]:
         "chainer": {"framework": "chainer"},
         "graph": {"capture": "graph"},
         "static graph": {"capture": "static_graph"},
-        "autotune": {"autotune": True},
         "adam": {"optimizer": "adam"},
         "plain sgd": {"optimizer": "sgd"},
         "channels last": {"memory_format": "channels_last"},

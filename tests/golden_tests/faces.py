@@ -1,6 +1,5 @@
 """Asks a question of `cases` through one of the public faces; every face gives the same records."""
 
-import base64
 import csv
 import json
 import os
@@ -34,11 +33,7 @@ def answers_of_python(question: Question) -> list[Record]:
     """Records of `epochcast.predict` or `compare`; explanations as dicts."""
     ask = getattr(epochcast, question.verb)
     cnn = question.cnn() if callable(question.cnn) else question.cnn
-    given = (
-        (cnn, question.batch_size, question.gpu)
-        if question.verb == "compare"
-        else (cnn, question.gpu, question.batch_size)
-    )
+    given = (cnn, question.gpu, question.batch_size)
     frame = ask(*given, precision=question.precision, **question.options)
     if question.verb == "explain":
         return [_plain(each) for each in frame.attrs["explanations"]]
@@ -158,18 +153,17 @@ def _posted(client: Any, question: Question, cnn: str) -> list[Record]:
         body |= {f"{name}s": [body.pop(name)] for name in _MODE if name in body}
     if "measurements" in body:
         body["measurements"] = _measurement_columns(Path(body["measurements"]))
-    name = "cnn"
     if cnn.endswith(".onnx"):
-        name, content = "onnx", base64.b64encode(Path(cnn).read_bytes()).decode()
-        body["onnx"] = content
+        body["layer_table"] = client.post("/v1/cnns", files={"onnx": (cnn, Path(cnn).read_bytes())}).json()[
+            "layer_table"
+        ]
     else:
         body["cnn"] = cnn
     path = {"predict": "predictions", "compare": "comparisons", "explain": "explanations"}[question.verb]
     response = client.post(f"/v1/{path}", json=body)
     assert response.status_code == 200, (question.name, response.text)
-    records = response.json()["explanations" if question.verb == "explain" else "rows"]
-    # A file sent in base64 has no name of its own.
-    return [record | ({"cnn": Path(cnn).stem} if name == "onnx" else {}) for record in records]
+    records: list[Record] = response.json()["explanations" if question.verb == "explain" else "rows"]
+    return records
 
 
 def _measurement_columns(path: Path) -> dict[str, list[Any]]:

@@ -31,10 +31,10 @@ GENERATION_OF = {
 # Gbit/s per pin that the memory's standard and the parts built with it span.
 GBIT_PER_PIN = {
     "GDDR5": (4.5, 8.1),
-    "GDDR5X": (10.0, 11.5),
+    "GDDR5X": (9.0, 11.5),
     "GDDR6": (10.0, 20.1),
     "GDDR6X": (19.0, 23.1),
-    "GDDR7": (24.9, 30.1),
+    "GDDR7": (24.0, 30.1),
     "HBM2": (1.4, 2.5),
     "HBM2e": (2.4, 3.3),
     "HBM3": (5.0, 6.0),

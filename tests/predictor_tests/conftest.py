@@ -3,7 +3,6 @@
 # ruff: noqa: ARG002 - the fake takes what the model takes
 
 from collections.abc import Iterable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.forecast import Reason
+from predictor.models.forecast import IterationForecast, Reason
 from predictor.operators.operators import Operator, operator_row, operators_of
 from predictor.operators.work import (
     SHAPE_COLUMNS,
@@ -60,7 +59,7 @@ class FakeModel:
         if anchors:
             times = times * (anchors[0].iteration_time_ms / 100.0)
         reasons = () if gpu.generation in ("kepler", "turing", "volta") else (Reason("gpu", "not measured"),)
-        return SimpleNamespace(
+        return IterationForecast(
             iteration_time_ms=times,
             gpu_time_ms=times * 0.9,
             gpu_low_ms=times * 0.7,

@@ -111,8 +111,7 @@ def test_no_shape_is_there_twice():
 
 def test_every_type_that_costs_time_is_there():
     types = {operator.type for operator in designed_operators(0.85)}
-    measured = {name for name, entry in OPERATOR_TYPES.items() if entry.is_measured}
-    assert types == measured - _WITHOUT_TIME
+    assert types == set(OPERATOR_TYPES) - _WITHOUT_TIME
 
 
 def test_output_sizes_follow_from_kernel_stride_and_padding():
@@ -154,7 +153,7 @@ def _widens(operator):
     return operator.out_height > operator.in_height
 
 
-@pytest.mark.parametrize(("name", "digest"), [("quick", "1d965a87cc0e"), ("library", "0be19124bce7")])
+@pytest.mark.parametrize(("name", "digest"), [("quick", "ea1ee51c4fcd"), ("library", "3ad8d24dbfa2")])
 def test_a_preset_is_the_same_on_every_machine_and_changes_on_purpose_only(name, digest):
     names = "\n".join(subject.name for subject in preset(name).subjects)
     assert hashlib.sha256(names.encode()).hexdigest()[:12] == digest

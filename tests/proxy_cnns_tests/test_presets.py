@@ -10,9 +10,11 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.operators.operators import operators_of
-from proxy_cnns.configuration import Builder
+from proxy_cnns.configuration import Builder, Subject
 from proxy_cnns.estimates import estimated_seconds
-from proxy_cnns.presets import PRESETS, configurations, preset
+from proxy_cnns.modes import modes_of_gpu
+from proxy_cnns.presets import PRESETS, configurations, in_modes, preset
+from proxy_cnns.samples import SAMPLED_MODES
 
 
 def test_every_preset_has_subjects_batch_sizes_and_modes_each_once():
@@ -28,11 +30,83 @@ def test_every_subject_says_in_one_way_what_runs():
     assert ways == {1}
 
 
-def test_quick_has_one_mode_six_batch_sizes_and_ends_within_three_minutes():
-    chosen = preset("quick")
-    planned, _ = configurations(chosen)
-    assert (len(chosen.modes), len(chosen.batch_sizes)) == (1, 6)
+def _modes_of(planned):
+    return Counter((each.mode.precision, each.mode.memory_format) for each in planned)
+
+
+def test_quick_samples_every_mode_and_ends_within_three_minutes():
+    planned, _ = configurations(preset("quick"))
+    modes = _modes_of(planned)
+    assert set(modes) == {(mode.precision, mode.memory_format) for mode in SAMPLED_MODES}
+    assert modes["tf32", "nchw"] > 2300
+    assert min(modes.values()) > 50
     assert sum(map(estimated_seconds, planned)) < 160
+
+
+def test_what_another_mode_measures_is_measured_in_tf32_too_unless_it_takes_too_long_there():
+    planned, left_out = configurations(preset("quick"))
+    of_tf32 = {
+        (each.subject, each.batch_size) for each in planned + left_out if each.mode == Mode(precision="tf32")
+    }
+    assert {(each.subject, each.batch_size) for each in planned} <= of_tf32
+
+
+def test_each_shape_of_quick_is_measured_at_two_batch_sizes_far_apart():
+    planned, left_out = configurations(preset("quick"))
+    sizes: dict[Subject, set[int]] = {}
+    for each in planned + left_out:
+        if each.mode == Mode(precision="tf32") and each.subject.operator.type != "optimizer":
+            sizes.setdefault(each.subject, set()).add(each.batch_size)
+    assert {frozenset(each) for each in sizes.values()} == {
+        frozenset(pair) for pair in ((4, 64), (16, 512), (32, 128))
+    }
+
+
+def test_all_modes_but_the_rarest_come_before_the_middle_of_quick():
+    planned, _ = configurations(preset("quick"))
+    assert set(_modes_of(planned[: len(planned) // 2])) >= set(_modes_of(planned)) - {
+        ("amp_fp16", "channels_last")
+    }
+
+
+def test_few_grouped_convolutions_are_sampled_in_channels_last():
+    planned, _ = configurations(preset("quick"))
+    grouped = [
+        each.mode
+        for each in planned
+        if each.mode.memory_format == "channels_last" and (each.subject.operator.groups or 1) > 1
+        if each.subject.operator.type == "conv2d"
+    ]
+    assert 30 <= len(grouped) <= 80
+
+
+def test_modes_or_batch_sizes_that_are_asked_for_are_measured_whole():
+    chosen = preset("quick")
+    planned, left_out = configurations(chosen, modes=[Mode(precision="amp_bf16")])
+    assert len(planned) + len(left_out) > len(chosen.subjects) * (len(chosen.batch_sizes) - 1)
+    assert {each.batch_size for each in configurations(chosen, [48])[0]} == {48}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precisions"),
+    [
+        ("NVIDIA H200", {"tf32", "fp32", "amp_bf16", "amp_fp16"}),
+        ("Tesla V100-SXM2-16GB", {"fp32", "amp_fp16"}),
+        ("Tesla M40", {"fp32"}),
+        ("a GPU that nobody knows", {"tf32", "fp32", "amp_bf16", "amp_fp16"}),
+    ],
+)
+def test_the_modes_of_a_preset_are_those_that_the_gpu_here_has(monkeypatch, gpu, precisions):
+    monkeypatch.setattr("proxy_cnns.modes.gpu_names", lambda: [gpu])
+    assert {mode.precision for mode in modes_of_gpu(SAMPLED_MODES)} == precisions
+
+
+def test_without_tf32_its_share_of_quick_is_measured_in_fp32():
+    modes = [Mode(), Mode(precision="amp_fp16")]
+    planned, _ = configurations(in_modes(preset("quick"), modes))
+    counted = Counter(each.mode for each in planned)
+    assert set(counted) == set(modes)
+    assert counted[Mode()] > 2300
 
 
 def test_whatever_is_left_out_is_measured_at_smaller_batches():
@@ -43,9 +117,9 @@ def test_whatever_is_left_out_is_measured_at_smaller_batches():
         assert {each.subject.name for each in left_out} <= smallest
 
 
-def test_library_is_finer_than_quick_in_shapes_batch_sizes_and_modes():
+def test_library_is_finer_than_quick_in_shapes_and_batch_sizes():
     quick, library = preset("quick"), preset("library")
-    for part in ("subjects", "batch_sizes", "modes"):
+    for part in ("subjects", "batch_sizes"):
         assert set(getattr(quick, part)) < set(getattr(library, part))
     words = {(mode.precision, mode.memory_format) for mode in library.modes}
     assert words == {(p, m) for p in ("tf32", "fp32", "amp_bf16") for m in ("nchw", "channels_last")}

@@ -46,6 +46,9 @@ def test_the_keyboard_is_enough(page):
     with page.expect_response("**/v1/explanations"):
         page.keyboard.press("Enter")
     answered(page)
+    page.focus("#rows-table .unfold")
+    page.keyboard.press("Enter")
+    expect(page.locator("#rows-table .unfold").first).to_be_focused()
     assert set(column(page, "#rows-table", "batch_size")) == {"8", "12"}
     page.focus("#rows-table th[data-key=epoch_time_s] button")
     page.keyboard.press("Space")

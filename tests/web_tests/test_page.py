@@ -45,10 +45,22 @@ def _read(rows, like):
 
 def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
-    assert len(text_rows(first_visit, "#rows-table")) == len(rows)
+    assert len(text_rows(first_visit, "#rows-table")) == len({row["gpu"] for row in rows})
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):
         expect(first_visit.locator(f"{chart} svg path").nth(5)).to_be_attached()
     expect(first_visit.locator("#status")).to_contain_text(str(len(rows)))
+
+
+def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, ask):
+    page.click("#more summary")
+    page.fill("#n_gpus", "4")
+    with page.expect_request("**/v1/explanations") as explained:
+        predict(page)
+    rows = ask("predictions", _FIRST | {"n_gpus": 4})["rows"]
+    assert {row["gpus_used"] for row in rows} == {4}
+    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    assert explained.value.post_data_json["batch_sizes"] == [4, 8, 16, 32, 64, 128]
+    expect(page.locator("#asked")).to_contain_text("4 GPUs together")
 
 
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
@@ -79,8 +91,7 @@ def test_what_was_measured_and_can_be_rented_comes_first(open_page, ask):
     titles = ["Cheapest measured GPU", "Fastest measured GPU"]
     titles += ["Cheapest if extrapolation holds", "Fastest if extrapolation holds"]
     assert page.locator("#tiles h2").all_inner_texts() == titles
-    offers = page.locator("#tiles strong").all_inner_texts()
-    assert [offer.partition(" · ")[2] for offer in offers] == [row["offer"] for row in best]
+    assert page.locator("#tiles .instance").all_inner_texts() == [row["offer"] for row in best]
     badges = page.eval_on_selector_all("#tiles .tile", "all => all.map(e => !!e.querySelector('.badge'))")
     assert badges == [False, False, True, True]
 
@@ -95,8 +106,56 @@ def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_che
     sure = [row for row in within if not row["extrapolates"]]
     first, cheapest = (min(some, key=itemgetter("total_cost_usd")) for some in (sure, within))
     assert first["total_cost_usd"] > cheapest["total_cost_usd"]
-    assert page.inner_text("#tiles .tile strong").endswith(first["offer"])
+    assert page.inner_text("#tiles .tile .instance") == first["offer"]
     assert page.inner_text("#tiles h2").startswith("Cheapest measured GPU within budget and deadline")
+
+
+def test_limits_stay_in_sight_and_tiles_that_break_them_are_marked(open_page):
+    page = open_page("#budget_usd=80&deadline_h=48")
+    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $80", "Deadline 48 h"]
+    fastest = page.locator("#tiles .tile", has_text="Fastest").first
+    expect(fastest.locator(".badge.bad")).to_have_text("over budget")
+
+
+def test_a_tile_says_how_many_gpus_are_rented_and_how_many_train(open_page, ask):
+    page = open_page("#chosen_only=1&gpu=NVIDIA+H200")
+    row = ask("comparisons", _OFFERS | {"gpus": ["NVIDIA H200"]})["rows"][0]
+    assert (row["offer_gpu_count"], row["gpus_used"]) == (8, 1)
+    expect(page.locator("#tiles .rented").first).to_have_text("8 GPUs are rented, 1 of them trains.")
+    assert page.inner_text("#tiles strong") == "H200"
+
+
+def test_gpus_that_lack_the_precision_are_left_out_and_named(open_page):
+    page = open_page("#precision=amp_bf16&gpu=Tesla+T4&gpu=NVIDIA+H200&batch_sizes=64")
+    assert column(page, "#rows-table", "gpu") == ["H200"]
+    expect(page.locator("#verdict")).to_have_text("Left out, since they lack AMP bf16: T4.")
+
+
+def test_where_no_gpu_has_the_precision_the_service_says_so(open_page):
+    page = open_page("#precision=amp_bf16&gpu=Tesla+T4", wait="#precision-error:not(:empty)")
+    expect(page.locator("#precision-error")).to_contain_text("It has: fp32")
+
+
+def test_a_gpu_is_one_row_and_unfolds_its_other_batch_sizes(first_visit, ask):
+    rows = ask("predictions", _FIRST)["rows"]
+    best = [row for row in rows if row["best_batch"]]
+    sizes = column(first_visit, "#rows-table", "batch_size")
+    assert sorted(map(int, sizes)) == sorted(row["batch_size"] for row in best)
+    first_visit.locator("#rows-table .unfold").first.click()
+    expect(first_visit.locator("#rows-table tr.more")).to_have_count(5)
+    first_visit.locator("#rows-table .unfold").first.click()
+    expect(first_visit.locator("#rows-table tr.more")).to_have_count(0)
+
+
+def test_on_a_phone_the_question_folds_away_and_rows_are_cards(open_page, browser):
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, locale="en-US")
+    page = open_page(context=phone)
+    expect(page.locator("#batch_sizes")).to_be_hidden()
+    page.click("#fold")
+    expect(page.locator("#batch_sizes")).to_be_visible()
+    cell = page.locator("#rows-table tbody td").first
+    assert cell.evaluate("each => getComputedStyle(each, '::before').content") == '"Precision"'
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_the_list_of_gpus_begins_with_those_measured_and_for_rent(page, service):
@@ -135,8 +194,9 @@ def test_each_row_and_tile_names_the_precision_that_it_is_answered_in(first_visi
     ):
         assert {row["precision"] for row in rows} == {*named}
         shown = column(first_visit, table, "precision")
-        assert sorted(shown) == sorted(named[row["precision"]] for row in rows)
-    for text in first_visit.locator("#tiles .tile p:first-of-type").all_inner_texts():
+        seen = [row for row in rows if row.get("best_batch", True)]
+        assert sorted(shown) == sorted(named[row["precision"]] for row in seen)
+    for text in first_visit.locator("#tiles .tile .instance + p").all_inner_texts():
         assert text.endswith(tuple(named.values()))
 
 
@@ -301,6 +361,7 @@ def test_a_phone_scrolls_one_way_only(open_page, browser):
     phone = browser.new_context(viewport={"width": 360, "height": 740}, locale="en-US")
     page = open_page(context=phone)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.click("#fold")
     predict(page)
     assert page.evaluate("document.getElementById('results').getBoundingClientRect().top") < 740
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):

@@ -46,6 +46,8 @@ def test_what_the_page_prints_may_be_typed_and_lists_without_spaces_stay_lists(p
 def test_a_field_at_fault_and_its_message_lie_above_the_bar(browser, open_page, width, height, field):
     context = browser.new_context(viewport={"width": width, "height": height}, locale="en-US")
     page = open_page(context=context)
+    if width < 900:
+        page.click("#fold")
     page.evaluate("document.getElementById('more').open = true")
     page.fill(f"#{field}", "64, 999999" if field == "batch_sizes" else "-5")
     page.click("#ask")

@@ -98,7 +98,7 @@ def test_a_large_onnx_file_is_sent_without_its_weights(page, large_onnx):
     assert [0 < size < 40_000 for path, size in page.evaluate("window.sent") if size is not None] == [True]
     _same(downloaded(page, "#rows-csv"), _expected(from_onnx(large_onnx)))
     page.select_option("#request_how", "curl")
-    expect(page.locator("#request-text")).to_contain_text("-F onnx=@")
+    expect(page.locator("#request-text")).to_contain_text("--json @question.json")
 
 
 _NOTED = """() => {

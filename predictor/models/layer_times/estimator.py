@@ -42,7 +42,7 @@ _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
 class LayerTimes(FeatureTablePredictor):
-    """Sums of operators' times x class weights, joined with the host's time.
+    """Weighted sums of operators' times, joined with the host's time.
 
     An operator's time is measured on the GPU in the mode, or interpolated from such, or carried over from another card
     of the chip or from a like mode.
@@ -154,13 +154,13 @@ class LayerTimes(FeatureTablePredictor):
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
-        """Weights by ``gpu framework precision memory format: class``."""
+        """Weights by ``gpu framework precision memory format: name``."""
         self._check_fitted("models_")
         return {
             f"{mode}: {name}": float(value)
             for mode, model in self.models_.given.items()
             for name, value in {
-                **model.law.weights,
+                "weight": model.law.weight,
                 "operator_ms": model.law.operator_ms,
                 "host_weight": model.law.host_weight,
             }.items()

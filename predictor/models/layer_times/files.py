@@ -24,7 +24,7 @@ from predictor.errors import ArtifactError, SchemaError
 from predictor.files import is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
 from predictor.models.layer_times.ladder import cards_of_the_chip
-from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
@@ -44,7 +44,7 @@ class LayerModel:
     """Operator times of one GPU and mode, measured there or carried over to it, with their fitted weights."""
 
     library: OperatorLibrary | CarriedOver
-    law: ClassWeights
+    law: SummingLaw
 
     def save(self, folder: Path) -> Path:
         """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one.
@@ -140,7 +140,7 @@ class LayerModels:
         found = self.measured(mode)
         return found.library if found is not None and isinstance(found.library, OperatorLibrary) else None
 
-    def nearest_law(self, mode: DeviceMode) -> ClassWeights | None:
+    def nearest_law(self, mode: DeviceMode) -> SummingLaw | None:
         """The weights of this mode, else those of the most similar mode; None if there is none.
 
         Only modes of the same framework qualify, and CPUs and GPUs never share weights. The framework decides more
@@ -151,7 +151,7 @@ class LayerModels:
         if found is not None:
             return found.law
         models = [*self.given.values(), *map(_load, self._files())]
-        laws = {model.library.mode: model.law for model in models if model.law.weights}
+        laws = {model.library.mode: model.law for model in models if model.law.is_fitted}
         lender = most_similar(mode, laws)
         return None if lender is None else laws[lender].borrowed(str(lender))
 
@@ -265,7 +265,7 @@ def _from_json(found: Mapping[str, Any], folder: Path) -> LayerModel:
     if found["base"] is not None:
         source = _load(folder / _file_name(DeviceMode(**found["base"]))).library
         library = replace(library, base=CarriedOver(source, mode))
-    return LayerModel(library, ClassWeights.from_json(found["law"]))
+    return LayerModel(library, SummingLaw.from_json(found["law"]))
 
 
 def _check_columns(columns: list[list[Any]]) -> None:

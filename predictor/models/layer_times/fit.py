@@ -19,10 +19,9 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.models.layer_times.files import most_similar
 from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
 from predictor.models.layer_times.law import (
-    CLASSES,
     SIZES,
-    ClassWeights,
     OperatorTotals,
+    SummingLaw,
     counted_operators,
     layer_sums,
 )
@@ -45,12 +44,12 @@ _HOST_ERROR = 0.1  # of a host's time: repeats of one command differ by 4 % in t
 _HOST_PULL = 0.1  # hosts launch a CNN's operators two or three times as fast as operators alone
 _LEAST_HOST_SPREAD = 0.1  # 90 % of repeated runs of one command differ by less than 9 %
 _LEAST_CNNS = 3  # needed for intervals by leaving each CNN out in turn
-# Prior standard deviations: class weights have mean 1 and deviation 1, all others mean 0.
+# Prior standard deviations: the common weight has mean 1 and deviation 1, all others mean 0.
 _OPERATOR_MS, _ITERATION_MS = 0.002, 0.1
 _OF_SIZE = 2.0
 _LEAST_WEIGHT, _LEAST_OF_SIZE = 0.4, -0.3  # their sum is above 0: no operator's time becomes negative
 _N_SIZES = len(SIZES) - 1
-_N_COLUMNS = len(CLASSES) + _N_SIZES + 2
+_N_COLUMNS = 1 + _N_SIZES + 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,19 +93,19 @@ class _Design:
 def fit_laws(
     libraries: Mapping[DeviceMode, OperatorLibrary],
     rows: Mapping[DeviceMode, LayerRows],
-    known: Mapping[DeviceMode, ClassWeights],
+    known: Mapping[DeviceMode, SummingLaw],
     pull: float,
     *,
     calibrate: bool,
-) -> dict[DeviceMode, ClassWeights]:
+) -> dict[DeviceMode, SummingLaw]:
     """Fit the law of each mode; its prior is the law in `known`, else the one fitted on all modes together.
 
     A mode without targets gets the law in `known`, else that of its library's base or of the most similar mode here.
     """
     designs = {mode: _design(libraries[mode], rows[mode]) for mode in libraries if mode in rows}
     designs = {mode: design for mode, design in designs.items() if design.gpu_ms.size}
-    together = _fitted(_joined(list(designs.values())), ClassWeights(), pull) if designs else ClassWeights()
-    laws: dict[DeviceMode, ClassWeights] = {}
+    together = _fitted(_joined(list(designs.values())), SummingLaw(), pull) if designs else SummingLaw()
+    laws: dict[DeviceMode, SummingLaw] = {}
     for mode, design in designs.items():
         prior = known.get(mode, together)
         law = _fitted(design, prior, pull)
@@ -121,7 +120,7 @@ def fit_laws(
 
 
 def _lender(
-    mode: DeviceMode, library: OperatorLibrary, fitted: Mapping[DeviceMode, ClassWeights]
+    mode: DeviceMode, library: OperatorLibrary, fitted: Mapping[DeviceMode, SummingLaw]
 ) -> DeviceMode | None:
     """The fitted mode whose weights a mode without targets borrows: its base's, else the most similar one's."""
     if library.base is not None and library.base.source.mode in fitted:
@@ -150,7 +149,7 @@ def _sums(library: OperatorLibrary, table: LayerTable, batch_sizes: tuple[float,
 
 def _columns(sums: OperatorTotals) -> Array:
     extra = np.tile([[sums.n_operators], [1.0]], sums.sized_ms.shape[2])
-    joined: Array = np.concatenate([sums.class_ms, sums.size_ms, extra]).T
+    joined: Array = np.concatenate([sums.class_ms.sum(axis=0, keepdims=True), sums.size_ms, extra]).T
     return joined
 
 
@@ -158,19 +157,18 @@ def _joined(designs: list[_Design]) -> _Design:
     return _Design(*(np.concatenate([getattr(each, name) for each in designs]) for name in _Design.__slots__))
 
 
-def _fitted(design: _Design, prior: ClassWeights, pull: float) -> ClassWeights:
+def _fitted(design: _Design, prior: SummingLaw, pull: float) -> SummingLaw:
     if not design.gpu_ms.size:
         return prior
     of_size = np.full(_N_SIZES, _OF_SIZE)
-    sizes = np.array([*np.ones(len(CLASSES)), *of_size, _OPERATOR_MS, _ITERATION_MS])
-    of_class = [prior.weights.get(c, 1.0) for c in CLASSES]
-    expected = np.array([*of_class, *prior.size_weights, prior.operator_ms, prior.iteration_ms])
+    sizes = np.array([1.0, *of_size, _OPERATOR_MS, _ITERATION_MS])
+    expected = np.array([prior.weight, *prior.size_weights, prior.operator_ms, prior.iteration_ms])
     solved = _robust(design, np.sqrt(pull) / sizes, expected)
     cnns = len(set(design.cnn))
     return replace(
         _with_host(prior, design),
-        weights={name: float(value) for name, value in zip(CLASSES, solved, strict=False)},
-        size_weights=tuple(float(value) for value in solved[len(CLASSES) : -2]),
+        weight=float(solved[0]),
+        size_weights=tuple(float(value) for value in solved[1:-2]),
         operator_ms=float(solved[-2]),
         iteration_ms=float(solved[-1]),
         trained_on=f"{design.gpu_ms.size} iterations of {cnns} CNNs",
@@ -190,7 +188,7 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     error = np.hypot(_ERROR, _ERROR_UNMEASURED * np.sqrt(design.unmeasured))
     relative, trust = design.columns / design.gpu_ms[:, None], _ERROR / error
     pulled, towards = np.diag(held), held * expected
-    least = np.array([_LEAST_WEIGHT] * len(CLASSES) + [_LEAST_OF_SIZE] * _N_SIZES + [0.0, 0.0])
+    least = np.array([_LEAST_WEIGHT] + [_LEAST_OF_SIZE] * _N_SIZES + [0.0, 0.0])
     solved = expected
     for _ in range(_ROUNDS):
         off = np.abs(np.log(np.maximum(relative @ solved, 1e-9)))
@@ -201,7 +199,7 @@ def _robust(design: _Design, held: Array, expected: Array) -> Array:
     return np.asarray(solved, dtype=float)
 
 
-def _with_host(prior: ClassWeights, design: _Design) -> ClassWeights:
+def _with_host(prior: SummingLaw, design: _Design) -> SummingLaw:
     """Fit the weight of the operators' host times, the host time per operator and per iteration.
 
     Notes
@@ -255,13 +253,13 @@ def _host_weights(design: _Design, *, apart: bool) -> Array:
 
 
 def _calibrated(
-    law: ClassWeights,
+    law: SummingLaw,
     design: _Design,
     library: OperatorLibrary,
     rows: LayerRows,
-    prior: ClassWeights,
+    prior: SummingLaw,
     pull: float,
-) -> ClassWeights:
+) -> SummingLaw:
     """Half widths by leaving each CNN out in turn, with and without the operators that occur in it alone."""
     names = sorted(set(design.cnn))
     if len(names) < _LEAST_CNNS:

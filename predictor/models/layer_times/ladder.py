@@ -91,9 +91,10 @@ def _cards(name: str) -> tuple[str, ...]:
 
 
 def _kin(mode: DeviceMode) -> Iterator[DeviceMode]:
-    """Modes whose operators may be a base: other cards, the other half precision, convolutions not autotuned."""
+    """Modes whose operators may be a base: other cards, the other half precision; for autotuned ones, not autotuned."""
+    if mode.autotune:
+        yield mode._replace(autotune=False)
+        return
     yield from cards_of_the_chip(mode)
     if mode.precision in _HALF_PRECISIONS:
         yield from (mode._replace(precision=other) for other in _HALF_PRECISIONS if other != mode.precision)
-    if mode.autotune:
-        yield mode._replace(autotune=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -31,15 +31,15 @@ from predictor.operators.work import (
     operator_class,
 )
 
-__all__ = ["CLASSES", "SIZED", "SIZES", "ClassWeights", "OperatorTotals", "counted_operators", "layer_sums"]
+__all__ = ["CLASSES", "SIZED", "SIZES", "OperatorTotals", "SummingLaw", "counted_operators", "layer_sums"]
 
 Array = NDArray[np.float64]
 
 CLASSES = ("depthwise", *dict.fromkeys(OPERATOR_CLASSES.values()))
-"""Operator classes; each has a weight."""
+"""Operator classes, by which an answer splits its time."""
 
 SIZES = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0, 4.0)
-"""Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the class's.
+"""Operator sizes: log2(bytes moved / L2 cache). All but the last have a weight, which is added to the common one.
 
 Inside a CNN, an operator of a few kilobytes takes longer than measured alone, one whose input is still in the L2 cache
 takes less, and a large one takes the same."""
@@ -50,6 +50,8 @@ the L2 cache."""
 
 _BORROWED = 0.05
 """Standard uncertainty of ln time added for weights of another mode: a few times their difference on an H200."""
+
+_NO_CNN = "no CNN: weights of 1"
 
 _UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
@@ -129,10 +131,10 @@ class OperatorTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassWeights:
-    """Weights of one mode: GPU time = sum of weight x time + `operator_ms` x operators + `iteration_ms`.
+class SummingLaw:
+    """How operators of one mode add up: GPU time = sum of weight x time + `operator_ms` x operators + `iteration_ms`.
 
-    An operator's weight is that of its class, in `weights`, plus that of its size, in `size_weights` at `SIZES`.
+    An operator's weight is `weight` plus that of its size, in `size_weights` at `SIZES`; weights by class gain nothing.
 
     Host time = `host_weight` x the operators' own + `host_operator_ms` x operators + `host_iteration_ms`; with
     `gradients_apart`, sums of gradients, which no layer's code launches, enter with their measured time, unweighted.
@@ -143,7 +145,7 @@ class ClassWeights:
     ln(measured / predicted) from one batch size to the next, which anchors at other batch sizes cannot reduce.
     """
 
-    weights: dict[str, float] = field(default_factory=dict)
+    weight: float = 1.0
     operator_ms: float = 0.0
     iteration_ms: float = 0.0
     host_weight: float = 1.0
@@ -154,9 +156,14 @@ class ClassWeights:
     spread_strange: float = 1.0
     roughness: float = 0.01
     host_spread: float = 0.40
-    trained_on: str = "no CNN: weights of 1"
+    trained_on: str = _NO_CNN
     gradients_apart: bool = False
     size_weights: tuple[float, ...] = (0.0,) * (len(SIZES) - 1)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the weights come from measured CNNs."""
+        return _NO_CNN not in self.trained_on
 
     def gpu_ms(self, sums: OperatorTotals) -> Array:
         """GPU time of one iteration, in ms, (n_batches,)."""
@@ -185,8 +192,7 @@ class ClassWeights:
 
     def _weighted(self, sums: OperatorTotals) -> Array:
         """Times of the classes in an iteration, (len(CLASSES), n_batches)."""
-        weights = np.array([self.weights.get(name, 1.0) for name in CLASSES])
-        factors = weights[:, None] + SIZED[:, None] * np.array([*self.size_weights, 0.0])
+        factors = self.weight + SIZED[:, None] * np.array([*self.size_weights, 0.0])
         weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
         return weighted
 
@@ -200,7 +206,7 @@ class ClassWeights:
         width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
         return width
 
-    def borrowed(self, lender: str) -> ClassWeights:
+    def borrowed(self, lender: str) -> SummingLaw:
         """These weights for another mode or GPU, with wider intervals; `lender` names their origin."""
         near, far = (math.hypot(spread, _BORROWED) for spread in (self.spread, self.spread_near))
         return replace(
@@ -212,11 +218,11 @@ class ClassWeights:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> ClassWeights:
+    def from_json(cls, found: Mapping[str, Any]) -> SummingLaw:
         """Read `as_json`; ValueError or TypeError for a value of another kind."""
         law = cls(**{**found, "size_weights": tuple(found.get("size_weights", cls().size_weights))})
-        numbers = [*law.weights.values(), *law.size_weights]
-        numbers += [value for value in found.values() if not isinstance(value, str | Mapping | list | tuple)]
+        numbers = [*law.size_weights]
+        numbers += [value for value in found.values() if not isinstance(value, str | list | tuple)]
         if len(law.size_weights) != len(SIZES) - 1:
             raise ValueError(f"{len(law.size_weights)} weights of sizes")
         if not np.isfinite(np.array(numbers, dtype=float)).all():

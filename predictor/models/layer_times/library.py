@@ -338,7 +338,9 @@ class OperatorLibrary:
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
-            log_ratio[i], host[i], sureness[i] = self._typical(asked[i], batches), usual, UNKNOWN
+            # A base knows the type; what corrects other types says nothing of this one.
+            log_ratio[i] = self._typical(asked[i], batches) if self.base is None else 0.0
+            host[i], sureness[i] = usual, UNKNOWN
         return log_ratio, host, sureness
 
     def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:

@@ -22,6 +22,7 @@ from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.backends.chainer.training import Program, training_program
 from proxy_cnns.backends.common import CPU_CACHE_BYTES, check_empty, gpu_index
+from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import cpu_model
 
@@ -110,6 +111,10 @@ class ChainerBackend:
         return ChainerPrepared(
             program, configuration.mode, self._gpu, self._plans, configuration.words, whole, peak
         )
+
+    def launches(self) -> Launches:
+        """Cost of enqueuing kernels without work; Chainer has no graphs, a CPU no queue."""
+        return Launches() if self._gpu is None else Launches(host_us=self._gpu.enqueue_us())
 
     def _switch(self, configuration: Configuration) -> None:
         """Set the global switches: TF32 and the workspace; forget choices of earlier configurations."""

@@ -5,14 +5,19 @@ host has enqueued them.
 """
 
 import gc
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from statistics import median
 from typing import Any
 
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns.backends.common import refusing_failures
 
 __all__ = ["CupyDevice", "refusing"]
+
+_EMPTY_KERNELS = 200
+_EMPTY_REPEATS = 5
 
 _WAIT = r"""
 extern "C" __global__ void wait_ns(unsigned long long ns) {
@@ -66,6 +71,19 @@ class CupyDevice:
     def synchronise(self) -> None:
         """Wait until everything enqueued is done."""
         _cupy().cuda.Device(self.index).synchronize()
+
+    def enqueue_us(self) -> float:
+        """Time to enqueue one kernel on one number, in microseconds."""
+        number = _cupy().zeros(1, dtype="float32")
+        times = []
+        for _ in range(_EMPTY_REPEATS):
+            self.synchronise()
+            start = time.perf_counter()
+            for _ in range(_EMPTY_KERNELS):
+                number += 1
+            times.append(time.perf_counter() - start)
+        self.synchronise()
+        return 1e6 * median(times) / _EMPTY_KERNELS
 
     def queued_time_ms(self, parts: Sequence[Callable[[], None]], wait_ms: float) -> float | None:
         """Time that the GPU takes for `parts`, enqueued one after the other while it waits.

@@ -6,6 +6,7 @@ from typing import Any
 
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError
 from proxy_cnns.backends.common import CPU_CACHE_BYTES, check_empty, gpu_index
+from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.modes import check_mode, switch_precision
 from proxy_cnns.backends.torch.operators import operator_program
@@ -97,6 +98,10 @@ class TorchBackend:
             pass  # cached memory was lacking, or fragmented: try again without it
         gpu.tidy()
         return self._prepare_operator(configuration)
+
+    def launches(self) -> Launches:
+        """Cost of kernels without work; unknown on a CPU, which has no queue."""
+        return Launches() if self._gpu is None else self._gpu.launches()
 
     def _prepare_operator(self, configuration: Configuration) -> TorchPrepared:
         operator = configuration.subject.operator

@@ -8,6 +8,7 @@ from predictor.errors import SchemaError
 from proxy_cnns.backends.common import gpu_index
 from proxy_cnns.backends.torch.backend import TorchBackend
 from proxy_cnns.backends.torch.device import refusing
+from proxy_cnns.backends.torch.network import exchange_layers
 from proxy_cnns.backends.torch.prepared import TorchPrepared
 from proxy_cnns.backends.torch.training import Program, training_program
 from proxy_cnns.configuration import Configuration
@@ -86,8 +87,11 @@ class ParallelTorch(TorchBackend):
         group = self._group(replicas.n_gpus)
 
         def distributed(model: Any) -> Any:
+            from torch.nn import SyncBatchNorm
             from torch.nn.parallel import DistributedDataParallel
 
+            if replicas.sync_batch_norm:
+                exchange_layers(model, lambda layer: SyncBatchNorm.convert_sync_batchnorm(layer, group))
             return DistributedDataParallel(
                 model,
                 device_ids=None if self._index is None else [self._index],

@@ -5,18 +5,23 @@ are reused.
 """
 
 import gc
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from predictor.errors import ProfilingError
 from proxy_cnns.backends.common import refusing_failures
+from proxy_cnns.backends.protocol import Launches
 
 __all__ = ["CudaDevice", "refusing"]
 
 _TIDY_EVERY = 200  # graphs
 _TIDY_SHARE = 0.4  # of the GPU's memory, kept for later
+_EMPTY_KERNELS = 200  # on one number each: they do no work that takes time
+_EMPTY_REPEATS = 5
 _CYCLES_PER_MS = 1_900_000  # of the clock that a waiting kernel counts; needs no accuracy
 
 _FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
@@ -30,12 +35,15 @@ class CudaDevice:
         import torch
 
         torch.cuda.set_device(index)
+        gc.collect()
+        gc.freeze()  # PyTorch's own objects: a collection before every whole CNN then takes 10 ms, not 150
         self.index = index
         self.stream = torch.cuda.Stream(index)
         self.properties = torch.cuda.get_device_properties(index)
         self._anchor: Any = None  # a graph that keeps the graphs' memory pool alive
         self._n_captured = 0
         self._events: list[Any] = []
+        self._empty: tuple[Callable[[], None], Any] | None = None
 
     @property
     def cache_bytes(self) -> int:
@@ -98,6 +106,36 @@ class CudaDevice:
                 event.record(self.stream)
             events[-1].synchronize()
         return [first.elapsed_time(second) / replays for first, second in pairwise(events)]
+
+    def launches(self) -> Launches:
+        """Medians of a few graphs and of a few queues of kernels on one number each."""
+        enqueue, graph = self._empty = self._empty or self._empty_kernels()
+        graph_ms = median(self.replay_times_ms(graph, _EMPTY_REPEATS, 1, 0.1))
+        host_ms = median(self._enqueue_ms(enqueue) for _ in range(_EMPTY_REPEATS))
+        return Launches(1000 * host_ms / _EMPTY_KERNELS, 1000 * graph_ms / _EMPTY_KERNELS)
+
+    def _empty_kernels(self) -> tuple[Callable[[], None], Any]:
+        """What enqueues them, and their graph, which owns no memory and is kept."""
+        import torch
+
+        number = torch.zeros(1, device=f"cuda:{self.index}")
+
+        def enqueue() -> None:
+            for _ in range(_EMPTY_KERNELS):
+                number.add_(1)
+
+        with self.on_stream():
+            enqueue()
+        graph = torch.cuda.CUDAGraph()
+        self._record(graph, enqueue, None)
+        return enqueue, graph
+
+    def _enqueue_ms(self, enqueue: Callable[[], None]) -> float:
+        with self.on_stream():
+            self.stream.synchronize()
+            start = time.perf_counter()
+            enqueue()
+            return 1000 * (time.perf_counter() - start)
 
     def tidy_if_needed(self) -> None:
         """Free cached memory after many graphs, or when much is cached."""

@@ -1,5 +1,7 @@
 """A CNN built from its layer table alone, as a PyTorch module: the target CNN or proxy that is measured."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -7,7 +9,7 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from proxy_cnns.backends.graph import VECTOR, Functions, Graph
 from proxy_cnns.backends.torch.layers import layer_module
 
-__all__ = ["network", "shuffle_channels"]
+__all__ = ["exchange_layers", "network", "shuffle_channels"]
 
 
 def network(table: LayerTable, device: str) -> Any:
@@ -43,8 +45,20 @@ def network(table: LayerTable, device: str) -> Any:
     for step in graph.steps:
         if isinstance(step.function, torch.nn.Module):
             module.add_module(f"layer{step.layer}", step.function)
+    module.graph = graph
     module.forward = partial(graph.run)
     return module
+
+
+def exchange_layers(model: Any, exchange: Callable[[Any], Any]) -> None:
+    """Put what `exchange` makes of each layer's module in its place, in a CNN of `network`."""
+    import torch
+
+    steps = model.graph.steps
+    for position, step in enumerate(steps):
+        if isinstance(step.function, torch.nn.Module):
+            steps[position] = replace(step, function=exchange(step.function))
+            model.add_module(f"layer{step.layer}", steps[position].function)
 
 
 def shuffle_channels(x: Any, groups: int = 2) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.store.keys import add_key, find_key
-from api.store.measurements import store_rows
+from api.store.measurements import delete_upload, store_rows
 from api.store.uploads import rows_of, table_of_rows
 from predictor.answers.predict import predict
 from predictor.cnns.zoo import zoo_cnn
@@ -156,3 +156,19 @@ def test_a_cnn_of_ones_own_may_be_asked_about(http, profile):
         "measurements": profile,
     }
     assert http.post("/v1/calibrations", json=asked).json()["rows"][0]["method"] == "layer-times"
+
+
+def test_a_deleted_upload_is_used_by_no_calibration_any_longer(http, store, stored):
+    asked = QUESTION | {"stored": {"gpu": GPU}}
+    assert http.post("/v1/calibrations", json=asked).status_code == 200
+    delete_upload(store, 1)
+    answer = http.post("/v1/calibrations", json=asked)
+    assert (answer.status_code, "no measurement of NVIDIA L40S is stored" in answer.text) == (422, True)
+
+
+@pytest.mark.parametrize("time", [1e-320, 1e-7, 1e300])
+def test_times_that_nothing_takes_are_refused_and_never_answered_with_infinity(http, profile, time):
+    rows = [row | {"iteration_time_ms": time, "gpu_time_ms": time} for row in profile]
+    answer = http.post("/v1/calibrations", json=QUESTION | {"measurements": rows})
+    assert answer.status_code == 422
+    assert "Infinity" not in answer.text

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from sqlalchemy import text
 
-from api.store.keys import add_key, find_key, list_keys, revoke_key
+from api.store.keys import add_key, find_key, list_keys, revoke_key, rotate_key
 from predictor.errors import SchemaError
 
 
@@ -61,3 +61,26 @@ def test_the_list_counts_what_each_key_uploaded(store, key_id, make_rows):
     store_rows(store, make_rows(3), key_id)
     store_rows(store, make_rows(4), key_id)
     assert [(key.name, key.uploads, key.rows) for key in list_keys(store)] == [("alice", 2, 4)]
+
+
+def test_a_key_expires(store):
+    assert find_key(store, add_key(store, "brief", days=-1)).problem.startswith("expired on 20")
+    assert find_key(store, add_key(store, "long", days=1)).problem is None
+
+
+def test_a_key_is_replaced_and_the_old_one_refused_at_once_or_later(store, secret):
+    second = rotate_key(store, "alice")
+    assert find_key(store, secret) is None
+    third = rotate_key(store, "alice", keep_old_days=1)
+    assert [find_key(store, each).name for each in (second, third)] == ["alice", "alice"]
+    fourth = rotate_key(store, "alice", days=-1)
+    assert find_key(store, third) is None
+    assert find_key(store, fourth).problem.startswith("expired")
+
+
+def test_a_revoked_key_is_revoked_in_its_old_form_too(store, secret):
+    rotate_key(store, "alice", keep_old_days=1)
+    revoke_key(store, "alice")
+    assert find_key(store, secret).problem.startswith("was revoked")
+    with pytest.raises(SchemaError, match="no valid key is called 'alice'"):
+        rotate_key(store, "alice")

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from waiting import PATIENCE_S, wait_until
 
 from api.store.keys import add_key, revoke_key
+from predictor.errors import StoreError
 
 HEADER = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
 GOOD = "Tesla T4,resnet50,224,32,fp32,310.5"
@@ -202,3 +203,29 @@ def all_ids(service):
         found |= {row["id"] for row in page["rows"]}
         address = page["next"]
     return found
+
+
+def test_who_sent_an_upload_deletes_it_and_nobody_else_does(alice, store):
+    number = upload(alice, body(3)).json()["upload"]
+    other = {"Authorization": f"Bearer {add_key(store, 'bob')}"}
+    assert alice.delete(f"/v1/measurements/uploads/{number}", headers=other).status_code == 404
+    found = alice.delete(f"/v1/measurements/uploads/{number}")
+    assert found.json() == {"upload": number, "deleted": 3, "kept": 0}
+    assert alice.get("/v1/measurements").json()["rows"] == []
+    assert alice.delete(f"/v1/measurements/uploads/{number}").status_code == 404
+
+
+def test_an_expired_key_is_refused(alice, store):
+    headers = {"Authorization": f"Bearer {add_key(store, 'brief', days=-1)}"}
+    answer = upload(alice, body(3), **headers)
+    assert (answer.status_code, "'brief' expired on" in answer.json()["detail"]) == (403, True)
+
+
+def test_a_store_that_does_not_answer_is_told_without_its_address(alice, monkeypatch):
+    def away(*_):
+        raise StoreError("the store postgresql://u@secret.host/d does not answer")
+
+    monkeypatch.setattr("api.routes.measurements.find_rows", away)
+    answer = alice.get("/v1/measurements")
+    assert answer.status_code == 503
+    assert "secret.host" not in answer.text

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from api.store.keys import add_key, find_key, revoke_key
-from api.store.measurements import find_rows, store_rows, stored_frame
+from api.store.keys import add_key, find_key, list_keys, revoke_key
+from api.store.measurements import Deletion, delete_upload, find_rows, store_rows, stored_frame
 from predictor.errors import DataError, SchemaError
 
 
@@ -140,3 +140,27 @@ def test_a_page_of_large_rows_is_short(store, key_id, make_rows):
     store_rows(store, make_rows(5, conv_algorithms="x" * 10_000), key_id)
     page = find_rows(store, {}, max_bytes=15_000)
     assert (len(page.rows), page.more) == (2, True)
+
+
+def test_a_deleted_upload_takes_the_rows_that_it_alone_brought(store, key_id, make_rows):
+    first = store_rows(store, make_rows(3), key_id)
+    second = store_rows(store, make_rows(3, first=2), key_id)
+    assert delete_upload(store, first.upload) == Deletion(first.upload, deleted=2, kept=1)
+    rows = find_rows(store, {}).rows
+    assert ([row.upload for row in rows], len(rows)) == ([second.upload] * 3, 3)
+    assert delete_upload(store, second.upload) == Deletion(second.upload, deleted=3, kept=0)
+    assert find_rows(store, {}).rows == []
+    assert list_keys(store)[0].rows == 0
+
+
+def test_a_deleted_row_may_be_stored_again(store, key_id, make_rows):
+    delete_upload(store, store_rows(store, make_rows(3), key_id).upload)
+    assert store_rows(store, make_rows(3), key_id).stored == 3
+
+
+def test_an_upload_that_is_not_there_or_another_s_is_not_deleted(store, key_id, make_rows):
+    upload = store_rows(store, make_rows(3), key_id).upload
+    for wrong in ({"upload": upload + 1}, {"upload": upload, "key_id": key_id + 1}):
+        with pytest.raises(DataError, match="there is no upload"):
+            delete_upload(store, **wrong)
+    assert len(find_rows(store, {}).rows) == 3

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from api.store.uploads import csv_table, json_table, rows_of
+from api.store.uploads import csv_table, json_table, rows_of, table_of_rows
 from predictor.errors import EpochcastError, SchemaError, UnknownGpuError
 
 HEADER = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
@@ -148,3 +148,20 @@ def test_empty_lines_and_a_byte_order_mark_are_no_rows():
 def test_text_in_other_scripts_is_kept():
     row = rows_of(csv_table(f"{HEADER},notes\n{GOOD},研究室の\u3000計測\n".encode()))[1][0]
     assert json.loads(row.content)["notes"] == "研究室の\u3000計測"
+
+
+GOOD_LINES = ("gpu,cnn,image_size,batch_size,precision,iteration_time_ms", "T4,resnet50,224,32,fp32,310.5")
+
+
+@pytest.mark.parametrize("cell", [" =1+1", "\u00a0=1+1", "  @x", " +1", " -1"])
+def test_a_formula_behind_spaces_is_one_still(cell):
+    row = dict(zip(*(line.split(",") for line in GOOD_LINES), strict=True)) | {"notes": cell}
+    with pytest.raises(SchemaError, match="which spreadsheets execute"):
+        rows_of(table_of_rows([row]))
+
+
+@pytest.mark.parametrize("time", ["1e-320", "1e-7", "9e-7"])
+def test_a_time_that_nothing_takes_is_refused(time):
+    row = dict(zip(*(line.split(",") for line in GOOD_LINES), strict=True)) | {"iteration_time_ms": time}
+    with pytest.raises(SchemaError, match=r"iteration_time_ms is .*at least 1e-06 ms"):
+        rows_of(table_of_rows([row]))

@@ -25,11 +25,24 @@ def answer(tmp_path, fake_model):
     return ask
 
 
+NUMBERS = ("iteration_time_ms", "gpu_time_ms", "low_ms", "high_ms", "peak_memory_gib")
+OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "cost_usd")
+
+
 def test_a_row_has_the_numbers_of_the_single_question(answer, fake_model, prices):
-    (row,) = answer("a,resnet18,64,T4,32,fp32,1000")
+    (row,) = answer("a,resnet18,64,T4,32,fp32,1000", offers=prices)
     (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, offers=prices, model=fake_model)
-    for name in ("iteration_time_ms", "gpu_time_ms", "low_ms", "high_ms", "epoch_time_s"):
-        assert float(row[name]) == getattr(single, name)
+    for name in (*NUMBERS, *OF_EPOCH):
+        assert float(row[name]) == pytest.approx(getattr(single, name), rel=1e-12)
+    assert row["fits_in_memory"] == "true"
+
+
+def test_a_row_without_samples_has_no_epoch_and_one_without_an_offer_no_cost(answer, prices):
+    without_epoch, without_offer = answer(
+        "a,resnet18,64,T4,32,fp32,", "b,resnet18,64,H200,32,fp32,9", offers=prices
+    )
+    assert [without_epoch[name] for name in OF_EPOCH] == [""] * 4
+    assert (without_offer["cost_usd"], float(without_offer["epoch_high_s"]) > 0) == ("", True)
 
 
 def test_the_inputs_columns_and_order_are_kept(answer):
@@ -89,6 +102,7 @@ def test_a_bad_row_gets_its_error_and_the_others_their_numbers(line, message, an
     ("column", "cell", "message"),
     [
         ("n_gpus", "0", "n_gpus 0 lies outside 1..1,024"),
+        ("n_gpus", "3", "batch_size 32 is that of all GPUs, and 3 GPUs cannot share it evenly"),
         ("autotune", "perhaps", "autotune 'perhaps' is neither true nor false"),
         ("memory_format", "nwhc", "memory_format 'nwhc' is not known"),
         ("anchor_gpu", "T4", "the anchor lacks batch_size"),

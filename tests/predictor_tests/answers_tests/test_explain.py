@@ -25,7 +25,7 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import operators_of
@@ -51,7 +51,7 @@ def measured_model(made_up_gpu):
     """The shipped model, and all of ResNet-18's operators measured on a made-up H200."""
     rows = made_up_gpu.operator_rows(operators_of(zoo_cnn("resnet18")), [4, 16, 64, 256])
     library = OperatorLibrary.of_rows(H200, rows)
-    law = ClassWeights(operator_ms=0.001, iteration_ms=0.02)
+    law = SummingLaw(operator_ms=0.001, iteration_ms=0.02)
     return replace(load_model(None), layers=LayerModels(given={H200: LayerModel(library, law)}))
 
 

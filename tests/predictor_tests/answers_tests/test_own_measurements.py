@@ -82,6 +82,12 @@ def test_a_target_of_another_mode_or_image_size_is_no_anchor(with_target):
     assert _predict("resnet18", with_target, image_size=128).method == "layer-times"
 
 
+def test_an_iteration_of_several_gpus_is_no_anchor_of_one(with_target):
+    table = with_target.assign(n_gpus=1)
+    table.loc[table.index[-1], "n_gpus"] = 4
+    assert _predict("resnet18", table).method == "layer-times"
+
+
 def test_a_captured_question_takes_the_measured_gpu_time(with_target):
     found = _predict("resnet18", with_target, capture="graph")
     assert found.iteration_time_ms == pytest.approx(float(with_target["gpu_time_ms"].iloc[-1]), rel=0.01)

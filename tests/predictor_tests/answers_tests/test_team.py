@@ -5,6 +5,8 @@ import pytest
 from predictor.answers.compare import compare
 from predictor.answers.predict import answer, predict
 from predictor.answers.question import Question
+from predictor.answers.rentals import on_all_gpus
+from predictor.catalogue.offers import load_offers
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.operators.memory import peak_memory_gib
 
@@ -61,6 +63,12 @@ def test_chainer_says_that_its_data_parallelism_was_not_measured():
     assert any("measured with PyTorch, not with chainer" in reason for reason in row.extrapolates)
 
 
+def test_synchronised_batch_norms_wait_twice_each_and_say_that_they_were_not_measured():
+    plain, synchronised = row_of(), row_of(sync_batch_norm=True)
+    assert synchronised.added_ms - plain.added_ms == pytest.approx(2 * 53 * 0.030, rel=0.05)
+    assert any(reason.startswith("sync_batch_norm: computed") for reason in synchronised.extrapolates)
+
+
 def test_memory_is_that_of_one_gpus_part_and_its_buckets():
     question = Question("resnet50", "NVIDIA H200", 1024, n_gpus=8)
     (table,), ((_, mode),) = question.layer_tables(), question.devices()
@@ -99,11 +107,31 @@ def test_the_scope_names_the_gpus_and_the_learning_rate():
         ({"link": "efa_100g"}, SchemaError, "no link between GPUs"),
         ({"nodes": 2}, SchemaError, "pass link, what joins the machines"),
         ({"n_gpus": 1, "link": "nvlink4"}, SchemaError, "n_gpus is 1"),
+        ({"n_gpus": 1, "sync_batch_norm": True}, SchemaError, "n_gpus is 1"),
     ],
 )
 def test_a_team_that_makes_no_sense_is_refused_with_the_next_step(options, refusal, message):
     with pytest.raises(refusal, match=message):
         row_of(**options)
+
+
+def test_a_question_is_asked_of_all_gpus_of_an_offer_that_can_share_the_mini_batch():
+    offer = next(each for each in load_offers() if each.instance == "p5en.48xlarge")
+    asked = [
+        on_all_gpus(Question("resnet50", "NVIDIA H200", sizes), offer) for sizes in (1024, [256, 100], 7)
+    ]
+    assert [(each.n_gpus, each.link) for each in asked] == [(8, "nvlink4"), (4, "nvlink4"), (7, "nvlink4")]
+
+
+def test_all_gpus_are_those_that_an_offer_has_so_many_of():
+    rows = predict("resnet18", "all", 256, n_gpus=8)
+    assert {"Tesla T4", "NVIDIA H200"} <= {row.gpu for row in rows}
+    assert min(row.offer_gpu_count for row in rows) >= 8
+
+
+def test_cpus_form_no_team():
+    with pytest.raises(SchemaError, match="is a CPU"):
+        row_of("cpu:AMD EPYC", link="pcie3")
 
 
 def test_ones_own_machine_needs_no_offer():

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from predictor.catalogue.devices import check_precision, find_gpu, load_gpus, precisions_of
+from predictor.catalogue.devices import all_gpus, check_precision, find_gpu, load_gpus, precisions_of
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
 from predictor.files import data_file
 
@@ -135,3 +135,21 @@ def test_the_catalogue_loads_without_heavy_packages() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_gpus_of_other_vendors_are_said_to_be_unknown_and_none_of_ours_is():
+    for name in (
+        "MI300X",
+        "AMD Instinct MI250",
+        "RX 7900 XTX",
+        "Apple M2",
+        "M3 Max",
+        "TPU v4",
+        "Gaudi 2",
+        "Arc A770",
+    ):
+        with pytest.raises(UnknownGpuError, match="only NVIDIA GPUs are known"):
+            find_gpu(name)
+    with pytest.raises(UnknownGpuError, match="no GPU is called 'H2OO'"):
+        find_gpu("H2OO")
+    assert all(find_gpu(name) == gpu for gpu in all_gpus() for name in (gpu.name, *gpu.aliases))

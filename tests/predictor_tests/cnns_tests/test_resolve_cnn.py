@@ -102,3 +102,11 @@ def test_reading_a_zoo_cnn_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
+
+
+def test_a_zoo_name_is_found_whatever_its_case_and_dashes():
+    assert [resolve_cnn(name, 224).cnn for name in ("ResNet-50", "VGG 16_BN")] == ["resnet50", "vgg16_bn"]
+    with pytest.raises(
+        UnknownCnnError, match=r"fits several CNNs\. Say which: 'regnet_x_16gf', 'regnet_x_1_6gf'"
+    ):
+        resolve_cnn("RegNetX-16GF")

@@ -1,5 +1,6 @@
 """The law of data parallelism: what several GPUs add to an iteration, and what it was fitted on."""
 
+import math
 from dataclasses import astuple
 
 import numpy as np
@@ -65,7 +66,9 @@ def test_a_slower_link_adds_more_and_what_the_backward_pass_hides_adds_nothing()
     adds = [added_ms(link) for link in ("nvlink4", "nvlink3", "pcie4", "pcie3")]
     assert adds == sorted(adds)
     exposed = added_ms("ethernet_10g", 2, 2) - added_ms("ethernet_10g", 2, 2, one_ms=90.0)
-    assert exposed == pytest.approx(20.0 - 30.0 * LAW.iteration_share)  # 30 ms more hide 20 ms more
+    assert exposed == pytest.approx(
+        20.0 - 30.0 * LAW.wait_share * math.sqrt(2 * math.log(2))
+    )  # 30 ms more hide 20 ms more
 
 
 def test_more_parameters_and_more_tensors_add_more():
@@ -73,7 +76,7 @@ def test_more_parameters_and_more_tensors_add_more():
 
 
 def test_the_host_counts_where_it_becomes_the_slower_one():
-    law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, iteration_share=0.0, host_share=0.5)
+    law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.0, host_share=0.5)
     team, gradients = Team(2, 1, find_link("nvlink4")), Gradients(1, 4.0)
     one = np.array([10.0, 10.0])
     slow, fast = law.iteration_ms(one, np.array([10.0, 1.0]), gradients, H200, team)
@@ -84,3 +87,10 @@ def test_the_host_counts_where_it_becomes_the_slower_one():
 def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
     pair = next(each for each in pairs if each.cnn == "resnet50" and each.local_batch_size == 128)
     assert pair.one_ms < predicted_ms(LAW, pair) < 1.1 * pair.one_ms
+
+
+def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
+    law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.01, host_share=0.0)
+    link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
+    waits = [float(law.added_gpu_ms(one, no_gradients, H200, Team(n, 1, link))[0]) for n in (2, 8, 64, 512)]
+    assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)

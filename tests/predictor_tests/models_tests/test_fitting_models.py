@@ -53,6 +53,13 @@ def test_a_table_with_the_required_columns_alone_is_fitted_as_a_file_of_it_is(mo
     assert fit_measurements(required).roofline.terms == model.roofline.terms
 
 
+def test_iterations_of_several_gpus_and_their_sums_are_left_out(model):
+    teams = made_up().assign(n_gpus=4, iteration_time_ms=1e3)
+    sums = made_up().assign(n_gpus=4, kind="all_reduce", cnn="all_reduce_1000", image_size=1)
+    mixed = pd.concat([made_up(), teams, sums], ignore_index=True)
+    assert fit_measurements(mixed).terms == model.terms
+
+
 def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
     with pytest.raises(SchemaError, match="the table of measurements lacks the column 'precision'"):
         fit_measurements(made_up().drop(columns="precision"))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from predictor.models.layer_times.fit import _Design, _with_host
-from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.law import SummingLaw
 
 N_ROWS = 12
 CNNS = np.repeat(
@@ -31,13 +31,13 @@ def told(law):
 
 
 def test_sums_of_gradients_count_apart_where_that_is_nearer_to_cnns_left_out():
-    law = _with_host(ClassWeights(), design(APART))
+    law = _with_host(SummingLaw(), design(APART))
     assert law.gradients_apart
     np.testing.assert_allclose(told(law), APART, rtol=0.1)
 
 
 def test_sums_of_gradients_count_as_other_operators_where_that_is_nearer():
-    law = _with_host(ClassWeights(), design(TOGETHER))
+    law = _with_host(SummingLaw(), design(TOGETHER))
     assert not law.gradients_apart
     np.testing.assert_allclose(told(law), TOGETHER, rtol=0.1)
 
@@ -45,10 +45,10 @@ def test_sums_of_gradients_count_as_other_operators_where_that_is_nearer():
 def test_one_iteration_that_waited_for_a_full_queue_does_not_bend_the_weights():
     stuck = APART.copy()
     stuck[0] *= 4
-    one, other = (_with_host(ClassWeights(), design(each)) for each in (APART, stuck))
+    one, other = (_with_host(SummingLaw(), design(each)) for each in (APART, stuck))
     np.testing.assert_allclose(told(other), told(one), rtol=0.05)
 
 
 def test_where_no_host_time_is_known_the_law_stays_as_it_was():
-    prior = ClassWeights(host_weight=0.7)
+    prior = SummingLaw(host_weight=0.7)
     assert _with_host(prior, design(np.full(len(CNNS), np.nan))) == prior

@@ -8,9 +8,11 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError
+from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.ladder import cards_of_the_chip, held_out_error, with_bases
-from predictor.models.layer_times.law import ClassWeights, layer_sums
+from predictor.models.layer_times.law import SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import CARRIED, MEASURED, UNKNOWN, DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
@@ -130,14 +132,14 @@ def test_cards_of_a_chip_are_those_of_the_catalogue():
 def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_path):
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
-    written = LayerModels().with_more([LayerModel(h200, ClassWeights()), LayerModel(own, ClassWeights())])
+    written = LayerModels().with_more([LayerModel(h200, SummingLaw()), LayerModel(own, SummingLaw())])
     written.save(tmp_path / "model.json")
     found = LayerModels.beside(tmp_path / "model.json").measured(H100).library
     np.testing.assert_allclose(found.times(RESNET, BATCH).gpu_ms, own.times(RESNET, BATCH).gpu_ms, rtol=3e-4)
 
 
 def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
-    law = ClassWeights(weights={"activation": 1.2}, spread=0.04)
+    law = SummingLaw(1.2, spread=0.04)
     model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, law)]))
     modes = [
         (find_gpu(name), Mode(precision="tf32"))
@@ -157,8 +159,51 @@ def test_a_card_whose_chip_was_measured_is_answered_from_its_operators(h200):
 def test_the_classes_of_all_rungs_add_up_to_the_class(h200, made_up_gpu):
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::3], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
-    law, sums = ClassWeights(weights={"activation": 1.3}), layer_sums(own, zoo_cnn("resnet50"), BATCH)
+    law, sums = SummingLaw(1.3), layer_sums(own, zoo_cnn("resnet50"), BATCH)
     by_rung, by_class = law.rung_ms(sums), law.class_ms(sums)
     assert set(by_rung) == {"measured", "carried over"}
     for name, ms in by_class.items():
         assert sum(of_class.get(name, 0.0) for of_class in by_rung.values()) == pytest.approx(ms)
+
+
+def test_autotuned_convolutions_are_corrected_and_everything_else_is_as_without(h200, made_up_gpu):
+    convolutions = [o for o in RESNET if o.type == "conv2d"][::2]
+    tuned = replace(
+        OperatorLibrary.of_rows(H200._replace(autotune=True), made_up_gpu.operator_rows(convolutions, SIZES)),
+    )
+    tuned = replace(tuned, log_ms=tuned.log_ms + np.log(0.8))
+    chosen = with_bases({tuned.mode: tuned}, {H200: h200}.get, lambda each: each)[tuned.mode]
+    plain, found = (each.times(RESNET, BATCH).gpu_ms[:, 0] for each in (h200, chosen))
+    ratio = {o: b / a for o, a, b in zip(RESNET, plain, found, strict=True) if a > 0}
+    assert np.median([r for o, r in ratio.items() if o.type == "conv2d"]) == pytest.approx(0.8, abs=0.02)
+    assert ratio[LARGE_ACTIVATION] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_autotune_is_refused_where_no_autotuned_convolution_was_measured():
+    asked = (zoo_cnn("resnet50"), find_gpu("V100-SXM2-16GB"), Mode(autotune=True), [32])
+    with pytest.raises(OutOfRangeError, match=r"no convolution was measured autotuned on Tesla V100"):
+        Model.load().forecast(*asked)
+
+
+def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(h200):
+    model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, SummingLaw(1.2))]))
+    asked = (zoo_cnn("resnet50"), find_gpu("H200"), Mode(precision="tf32"), [8])
+    usual = model.forecast(*asked)
+    twice = HostTime("pytorch", "gpu", "tf32", "nchw", "resnet50", 224, 2.0 * float(usual.host_time_ms[0]))
+    slow = model.forecast(*asked, host=HostMeasurement("a slow desk", (twice,)))
+    assert slow.host_time_ms / usual.host_time_ms == pytest.approx(2.0**0.8)
+    assert slow.gpu_time_ms == pytest.approx(usual.gpu_time_ms)
+    assert slow.host == "a slow desk"
+
+
+def test_a_host_measured_with_another_framework_is_refused(h200):
+    model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, SummingLaw())]))
+    chainer = HostTime("chainer", "gpu", "fp32", "nchw", "resnet18", 32, 5.0)
+    with pytest.raises(OutOfRangeError, match="not measured with pytorch and a GPU"):
+        model.forecast(
+            zoo_cnn("resnet50"),
+            find_gpu("H200"),
+            Mode(precision="tf32"),
+            [8],
+            host=HostMeasurement("a desk", (chainer,)),
+        )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.layer_times.law import CLASSES, SIZES, ClassWeights, OperatorTotals, layer_sums
+from predictor.models.layer_times.law import CLASSES, SIZES, OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import BEYOND, FARAWAY, NEAR, UNKNOWN, DeviceMode
 from predictor.models.residuals import layer_variances
@@ -21,7 +21,7 @@ def sums(**shares):
     return OperatorTotals(sized, 1.0, 10.0, told, names, 0.1, 4.0)
 
 
-LAW = ClassWeights(spread=0.03, spread_near=0.12, spread_strange=0.5)
+LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
 
 
 def test_all_measured_has_the_narrowest_interval():
@@ -45,7 +45,7 @@ def test_measurements_of_a_cnn_leave_the_roughness_between_batch_sizes():
 
 
 def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_they_count_apart():
-    law = ClassWeights(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
+    law = SummingLaw(host_weight=0.5, host_operator_ms=0.05, host_iteration_ms=2.0)
     assert law.host_ms(sums()) == pytest.approx(0.5 * 1.0 + 0.05 * 10 + 2.0)
     assert replace(law, gradients_apart=True).host_ms(sums()) == pytest.approx(
         0.5 * 0.9 + 0.1 + 0.05 * 6 + 2.0
@@ -54,13 +54,13 @@ def test_the_host_takes_its_time_per_operator_for_sums_of_gradients_too_unless_t
 
 def test_without_host_times_of_operators_sums_of_gradients_count_as_others_do():
     blind = replace(sums(), host_ms=float("nan"), gradient_host_ms=float("nan"))
-    law = ClassWeights(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
+    law = SummingLaw(host_weight=0.0, host_operator_ms=0.05, gradients_apart=True)
     assert law.host_ms(blind) == pytest.approx(0.5)
 
 
 def test_a_law_of_an_older_file_counts_sums_of_gradients_as_it_did():
     written = {key: value for key, value in LAW.as_json().items() if key != "gradients_apart"}
-    assert not ClassWeights.from_json(written).gradients_apart
+    assert not SummingLaw.from_json(written).gradients_apart
 
 
 class TestTheSizeOfAnOperator:
@@ -70,12 +70,12 @@ class TestTheSizeOfAnOperator:
         at_smallest = np.zeros((len(CLASSES), len(SIZES), 1))
         at_smallest[CLASSES.index("convolution"), 0] = 2.0
         weights = (0.25,) + (0.0,) * (len(SIZES) - 2)
-        law = ClassWeights(weights={"convolution": 1.1}, size_weights=weights)
+        law = SummingLaw(weight=1.1, size_weights=weights)
         assert law.gpu_ms(replace(sums(), sized_ms=at_smallest))[0] == pytest.approx(2.0 * 1.35)
         assert law.class_ms(replace(sums(), sized_ms=at_smallest))["convolution"][0] == pytest.approx(2.7)
 
     def test_says_nothing_of_the_largest_nor_of_an_optimizer_step(self):
-        law = ClassWeights(size_weights=(0.25,) * (len(SIZES) - 1))
+        law = SummingLaw(size_weights=(0.25,) * (len(SIZES) - 1))
         largest, step = np.zeros((2, len(CLASSES), len(SIZES), 1))
         largest[CLASSES.index("convolution"), -1], step[CLASSES.index("optimizer"), 0] = 1.0, 1.0
         for sized in (largest, step):
@@ -100,13 +100,13 @@ class TestTheSizeOfAnOperator:
 
 def test_a_law_of_an_older_file_weighs_no_sizes():
     written = {key: value for key, value in LAW.as_json().items() if key != "size_weights"}
-    assert ClassWeights.from_json(written).size_weights == (0.0,) * (len(SIZES) - 1)
+    assert SummingLaw.from_json(written).size_weights == (0.0,) * (len(SIZES) - 1)
 
 
 @pytest.mark.parametrize("wrong", [[0.0], [float("nan")] * (len(SIZES) - 1), "none"])
 def test_damaged_weights_of_sizes_are_refused(wrong):
     with pytest.raises((ValueError, TypeError)):
-        ClassWeights.from_json({**LAW.as_json(), "size_weights": wrong})
+        SummingLaw.from_json({**LAW.as_json(), "size_weights": wrong})
 
 
 def _unit_times(table):

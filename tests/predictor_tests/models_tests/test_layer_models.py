@@ -13,7 +13,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.served import Anchor, Model
@@ -29,7 +29,7 @@ RESNET = zoo_cnn("resnet18")
 @pytest.fixture(scope="module")
 def layer_model(made_up_gpu):
     rows = made_up_gpu.operator_rows(operators_of(RESNET), SIZES, host="a desk")
-    law = ClassWeights(weights={"activation": 1.2}, operator_ms=0.001, spread=0.04, spread_near=0.09)
+    law = SummingLaw(1.2, operator_ms=0.001, spread=0.04, spread_near=0.09, trained_on="9 iterations")
     return LayerModel(OperatorLibrary.of_rows(MODE, rows), law)
 
 
@@ -112,7 +112,7 @@ def test_a_model_with_libraries_is_not_written_where_no_folder_can_lie_beside_it
 @pytest.mark.parametrize("changed", [{"gpu": "Tesla T4"}, {"precision": "amp_bf16"}])
 def test_another_gpu_or_mode_borrows_weights_and_is_less_sure(layer_model, changed):
     law = LayerModels().with_more([layer_model]).nearest_law(MODE._replace(**changed))
-    assert (law.weights, law.operator_ms) == (layer_model.law.weights, layer_model.law.operator_ms)
+    assert (law.weight, law.operator_ms) == (layer_model.law.weight, layer_model.law.operator_ms)
     assert law.spread > layer_model.law.spread
     assert law.spread_near > layer_model.law.spread_near
     assert layer_model.library.mode.gpu in law.trained_on
@@ -126,12 +126,12 @@ def test_another_framework_or_a_cpu_borrows_nothing(layer_model, changed):
 def test_weights_are_borrowed_from_the_mode_most_alike(layer_model, tmp_path):
     other = LayerModel(
         replace(layer_model.library, mode=MODE._replace(precision="amp_bf16")),
-        ClassWeights(weights={"activation": 2.0}),
+        SummingLaw(2.0, trained_on="8 iterations"),
     )
     LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
     models = LayerModels.beside(tmp_path / "model.json")
     asked = MODE._replace(gpu="Tesla T4", precision="amp_bf16")
-    assert models.nearest_law(asked).weights == {"activation": 2.0}
+    assert models.nearest_law(asked).weight == 2.0
     assert models.nearest_law(MODE) == layer_model.law
 
 
@@ -145,7 +145,7 @@ def test_auto_prefers_measured_layers_and_says_so(model):
 
 
 def test_the_gpu_time_is_the_weighted_sum(model, made_up_gpu):
-    weighted = made_up_gpu.target_ms(RESNET, SIZES, {"activation": 1.2})
+    weighted = 1.2 * made_up_gpu.target_ms(RESNET, SIZES, {})
     found = model.forecast(RESNET, H200, TF32, SIZES)
     np.testing.assert_allclose(found.gpu_time_ms, weighted + 0.001 * operators_of(RESNET).total(), rtol=1e-6)
     np.testing.assert_allclose(sum(found.class_ms.values()), weighted, rtol=1e-6)

@@ -8,12 +8,13 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import feature_table
 from predictor.models.layer_times.estimator import LayerTimes, libraries_of
+from predictor.models.layer_times.law import CLASSES
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import operators_of
 
 CNNS = ("resnet18", "resnet34", "vgg11_bn", "mobilenet_v2", "squeezenet1_1")
 SIZES = (16, 64, 256)
-WEIGHTS = {"activation": 1.3, "pooling": 1.2}
+WEIGHTS = dict.fromkeys(CLASSES, 1.1)
 MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
 
 
@@ -56,10 +57,8 @@ def test_an_unseen_cnn_whose_own_operators_were_not_measured_is_near(table, targ
     np.testing.assert_allclose(predicted, asked["iteration_time_ms"], rtol=0.1)
 
 
-def test_weights_are_found(table):
-    weights = _fitted(table, pull=1e-6).models_.given[MODE].law.weights
-    assert weights["convolution"] == pytest.approx(1.0, abs=0.05)
-    assert weights["activation"] == pytest.approx(1.3, abs=0.1)
+def test_the_weight_is_found(table):
+    assert _fitted(table, pull=1e-6).models_.given[MODE].law.weight == pytest.approx(1.1, abs=0.03)
 
 
 def test_without_any_target_the_operators_are_added(table, targets, made_up_gpu):
@@ -74,8 +73,8 @@ def test_a_mode_without_targets_takes_the_weights_of_the_others(table, targets, 
         pd.DataFrame(made_up_gpu.operator_rows(operators, SIZES, memory_format="channels_last"))
     )
     fitted = _fitted(pd.concat([table, more], ignore_index=True), pull=0.1)
-    weights = fitted.models_.given[MODE._replace(memory_format="channels_last")].law.weights
-    assert weights["activation"] > 1.05  # what the other mode found; 1 if it were ignored
+    law = fitted.models_.given[MODE._replace(memory_format="channels_last")].law
+    assert law.weight > 1.05  # what the other mode found; 1 if it were ignored
 
 
 def test_a_captured_iteration_waits_for_no_host(table, targets):

@@ -9,7 +9,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
-from predictor.models.layer_times.law import ClassWeights
+from predictor.models.layer_times.law import SummingLaw
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.operators.operators import Operator, operators_of
@@ -96,7 +96,7 @@ def test_growing_twice_gives_the_same(plain, grown):
 
 
 def test_a_file_keeps_the_trees(grown, strangers, tmp_path):
-    loaded = LayerModel.load(LayerModel(grown, ClassWeights()).save(tmp_path)).library
+    loaded = LayerModel.load(LayerModel(grown, SummingLaw()).save(tmp_path)).library
     batches = np.array([32.0, 128.0])
     np.testing.assert_allclose(
         loaded.times(strangers, batches).gpu_ms, grown.times(strangers, batches).gpu_ms, rtol=1e-3

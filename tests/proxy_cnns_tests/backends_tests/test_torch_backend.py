@@ -17,6 +17,7 @@ from predictor.errors import (
     SchemaError,
 )
 from proxy_cnns.backends import Backend, load_backend
+from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Builder, Configuration, Subject
@@ -195,3 +196,7 @@ def test_what_a_failed_call_held_is_let_go(torch: ModuleType) -> None:
         fail()
 
     assert held[0]() is None
+
+
+def test_a_cpu_has_no_queue_and_no_graph_of_kernels(backend: Backend) -> None:
+    assert backend.launches() == Launches()

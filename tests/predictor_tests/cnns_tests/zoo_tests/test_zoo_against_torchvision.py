@@ -13,7 +13,17 @@ from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
 
-OURS_ALONE = {"dcgan_discriminator", "dcgan_generator", "lenet5", "mnist_cnn", "resnet18_cifar", "vgg_cifar"}
+OURS_ALONE = {
+    *(
+        "dcgan_discriminator",
+        "dcgan_generator",
+        "lenet5",
+        "mnist_cnn",
+        "resnet18_cifar",
+        "resnet200",
+        "vgg_cifar",
+    )
+}
 TORCHVISION_NAMES = sorted(set(ZOO) - OURS_ALONE)
 LIMITED = [name for name in TORCHVISION_NAMES if minimum_image_size(name) > 1]
 ODD_SIZE = 203  # rounds at every stride

@@ -1,0 +1,132 @@
+"""Queues before threads: a few calls run at once, clients take turns, and nobody holds all places.
+
+A call that a client no longer waits for keeps its place until it has ended, since Python cannot stop a thread.
+"""
+
+import asyncio
+import contextvars
+import math
+import time
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+from fastapi import HTTPException
+
+__all__ = ["Queue"]
+
+_SOON = 0.6  # a call is refused at once if its turn will hardly come within this share of the longest wait
+_NEWS = 0.1  # share of the last call in what calls usually take
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Queue:
+    """Threads for calls that take long, shared fairly between clients.
+
+    Clients take turns, however many calls each of them has waiting, so that one client's burst delays another's call by
+    one call and not by the burst.
+
+    Parameters
+    ----------
+    at_once, waiting : int
+        Calls that run, and calls that wait for them.
+    most_wait_s : float
+        A call that has waited this long is refused.
+    running_each, waiting_each : int, optional
+        Of these, how many one client may have; all that run, and half of those that wait.
+    """
+
+    def __init__(
+        self,
+        at_once: int = 1,
+        waiting: int = 16,
+        most_wait_s: float = math.inf,
+        running_each: int | None = None,
+        waiting_each: int | None = None,
+    ) -> None:
+        self._at_once, self._waiting, self._most_wait_s = at_once, waiting, most_wait_s
+        self._running_each = running_each or at_once
+        self._waiting_each = waiting_each or max(1, waiting // 2)
+        self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
+        self._usual_s = 0.0  # that a call took of late
+        self._running: Counter[Hashable] = Counter()
+        self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def full_for(self, client: Hashable) -> bool:
+        """Whether a call of this client would be refused now."""
+        if self._may_run(client) and not self._turns:
+            return False
+        waiting, mine = sum(map(len, self._turns.values())), len(self._turns.get(client, ()))
+        before = (mine + 1) * (len(self._turns) - (client in self._turns)) + mine  # in the order of turns
+        late = (before + 0.5) * self._usual_s / self._at_once > _SOON * self._most_wait_s
+        return late or waiting >= self._waiting or mine >= self._waiting_each
+
+    def check(self, client: Hashable) -> None:
+        """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
+        if self.full_for(client):
+            raise _come_back()
+
+    async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
+        self.check(client)
+        if self._may_run(client) and not self._turns:
+            self._running[client] += 1
+        else:
+            await self._turn(client)
+        loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()
+        began = time.perf_counter()
+        future = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
+        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client, began)))
+        return await asyncio.wrap_future(future)
+
+    def _may_run(self, client: Hashable) -> bool:
+        return self._running.total() < self._at_once and self._running[client] < self._running_each
+
+    async def _turn(self, client: Hashable) -> None:
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.setdefault(client, deque()).append(turn)
+        try:
+            async with asyncio.timeout(None if math.isinf(self._most_wait_s) else self._most_wait_s):
+                await turn
+        except (asyncio.CancelledError, TimeoutError) as error:
+            if turn.done() and not turn.cancelled():  # the turn came as the client went
+                self._ended(client)
+            elif turn in self._turns.get(client, ()):  # else `_ended` came by between the two
+                self._forget(client, turn)
+            raise (_come_back() if isinstance(error, TimeoutError) else error) from None
+
+    def _ended(self, client: Hashable, began: float | None = None) -> None:
+        """A call has ended: the next client's turn."""
+        if began is not None:
+            self._usual_s += _NEWS * (time.perf_counter() - began - self._usual_s)
+        self._running[client] -= 1
+        self._running += Counter()  # clients without a call are forgotten
+        while (following := next(filter(self._may_run, self._turns), None)) is not None:
+            turn = self._turns[following][0]
+            self._forget(following, turn)
+            if following in self._turns:
+                self._turns.move_to_end(following)
+            if not turn.done():
+                self._running[following] += 1
+                turn.set_result(None)
+
+    def _forget(self, client: Hashable, turn: "asyncio.Future[None]") -> None:
+        self._turns[client].remove(turn)
+        if not self._turns[client]:
+            del self._turns[client]
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> None:
+    """Call in the loop's thread, unless the loop has ended with its server."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call)
+
+
+def _come_back() -> HTTPException:
+    return HTTPException(
+        503, "too many requests wait for their turn. Send it again in a second or two.", {"Retry-After": "2"}
+    )

@@ -1,0 +1,43 @@
+"""How far the shipped model lies from CNNs measured on our own GPUs that no fit has seen, by the path of answers.
+
+Run it as `python benchmarks/held_out.py`; with `--measurements FOLDER` on other `*_held_out_targets.csv.gz`.
+"""
+
+import argparse
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from machine import machine
+
+from predictor.errors import EpochcastError
+from predictor.evaluation.served import held_out_tables, judge_served, summary_of
+from predictor.files import data_root
+from predictor.models.served import Model
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--measurements", type=Path, help="folder of the tables (datasets/measurements)")
+    parser.add_argument("--model", help="model file (the shipped one)")
+    parser.add_argument(
+        "--specifications", action="store_true", help="from specifications alone, for comparison"
+    )
+    options = parser.parse_args(arguments)
+    print(f"held_out | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    try:
+        model = Model.load(options.model)
+        if options.specifications:
+            model.layers = type(model.layers)()
+        judged = judge_served(held_out_tables(options.measurements or data_root() / "measurements"), model)
+    except EpochcastError as error:
+        print(f"held_out: {error}")
+        return 1
+    percent = "{:.1%}".format
+    formats = dict.fromkeys(("mape", "median", "p90", "coverage"), percent) | {"width": "{:.3f}".format}
+    print(summary_of(judged).to_string(index=False, formatters=formats))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+"""Callbacks that watch trainings of PyTorch Lightning and Hugging Face's Trainer, as `epochcast.watch` does a loop."""
+
+from importlib import import_module
+from os import PathLike
+from typing import Any
+
+from epochcast.watching import Watch, Watched, length_of
+from predictor.errors import BackendUnavailableError
+
+__all__ = ["lightning_callback", "trainer_callback"]
+
+
+def lightning_callback(
+    model: object = None,
+    *,
+    gpu: str | None = None,
+    out: str | PathLike[str] | None = None,
+    report_after: int = 50,
+    usd_per_hour: float | None = None,
+    **options: Any,
+) -> Any:
+    """Make a callback of PyTorch Lightning that prints predicted beside actual time, as `epochcast.watch` does.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        The CNN inside the LightningModule. By default its child that holds all parameters, else the module itself.
+    gpu, out, report_after, usd_per_hour, **options
+        As for `epochcast.watch`.
+
+    Returns
+    -------
+    lightning.pytorch.Callback
+        Its attribute `watched` holds the last `epochcast.watching.Watched`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If PyTorch Lightning is not installed.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> trainer = pl.Trainer(callbacks=[epochcast.lightning_callback(out="mine.csv")])  # doctest: +SKIP
+    """
+    base = _base("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
+
+    class EpochcastCallback(base):  # type: ignore[misc, valid-type]
+        """Watches `fit`."""
+
+        watching: Watch | None = None
+
+        @property
+        def watched(self) -> Watched | None:
+            """The last line as data; None before the first."""
+            return None if self.watching is None else self.watching.watched
+
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            """Find the CNN and the training's length."""
+            self.watching = Watch(
+                _cnn_inside(pl_module) if model is None else model,
+                n_batches=_finite(trainer.num_training_batches),
+                epochs=max(1, trainer.max_epochs or 1),
+                workers=getattr(trainer.train_dataloader, "num_workers", None),
+                samples=length_of(getattr(trainer.train_dataloader, "dataset", None)),
+                gpu=gpu,
+                out=out,
+                report_after=report_after,
+                usd_per_hour=usd_per_hour,
+                options=options,
+            )
+
+        def on_train_epoch_start(self, *_: Any) -> None:
+            """The first batch of the epoch is asked for."""
+            if self.watching is not None:
+                self.watching.waits()
+
+        def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
+            """A batch is there."""
+            if self.watching is not None:
+                self.watching.starts(batch)
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            """An iteration is over, and the next batch is asked for."""
+            if self.watching is not None:
+                self.watching.ends()
+                self.watching.waits()
+
+        def on_train_epoch_end(self, *_: Any) -> None:
+            """An epoch is over."""
+            if self.watching is not None:
+                self.watching.ends_epoch()
+
+    return EpochcastCallback()
+
+
+def trainer_callback(
+    model: object = None,
+    *,
+    gpu: str | None = None,
+    out: str | PathLike[str] | None = None,
+    report_after: int = 50,
+    usd_per_hour: float | None = None,
+    **options: Any,
+) -> Any:
+    """Make a callback of Hugging Face's `Trainer` that prints predicted beside actual time, as `epochcast.watch` does.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, optional
+        The CNN; by default the trainer's model. With gradient accumulation an iteration is one micro-batch.
+    gpu, out, report_after, usd_per_hour, **options
+        As for `epochcast.watch`.
+
+    Returns
+    -------
+    transformers.TrainerCallback
+        Its attribute `watched` holds the last `epochcast.watching.Watched`.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If transformers is not installed.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> trainer = Trainer(..., callbacks=[epochcast.trainer_callback(out="mine.csv")])  # doctest: +SKIP
+    """
+    base = _base("TrainerCallback", "transformers", "transformers")
+
+    class EpochcastCallback(base):  # type: ignore[misc, valid-type]
+        """Watches `train`."""
+
+        watching: Watch | None = None
+
+        @property
+        def watched(self) -> Watched | None:
+            """The last line as data; None before the first."""
+            return None if self.watching is None else self.watching.watched
+
+        def on_train_begin(self, args: Any, state: Any, _control: Any, **given: Any) -> None:
+            """Find the CNN and the training's length."""
+            loader = given.get("train_dataloader")
+            self.watching = Watch(
+                given["model"] if model is None else model,
+                n_batches=state.max_steps * args.gradient_accumulation_steps,
+                workers=args.dataloader_num_workers,
+                samples=length_of(getattr(loader, "dataset", None)),
+                gpu=gpu,
+                out=out,
+                report_after=report_after,
+                usd_per_hour=usd_per_hour,
+                options=options,
+            )
+
+        def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+            """The first batch of the epoch is asked for."""
+            if self.watching is not None:
+                self.watching.waits()
+
+        def on_step_begin(self, *_: Any, **__: Any) -> None:
+            """A batch is there."""
+            if self.watching is not None:
+                self.watching.starts()
+
+        def on_substep_end(self, *_: Any, **__: Any) -> None:
+            """A micro-batch is over."""
+            self._ends()
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            """An iteration is over, and the next batch is asked for."""
+            self._ends()
+
+        def _ends(self) -> None:
+            if self.watching is not None:
+                self.watching.ends()
+                self.watching.waits()
+
+        def on_epoch_end(self, *_: Any, **__: Any) -> None:
+            """An epoch is over."""
+            if self.watching is not None:
+                self.watching.ends_epoch()
+
+    return EpochcastCallback()
+
+
+def _base(name: str, what: str, *packages: str) -> Any:
+    """The class of a framework's callbacks, from the first of its packages that is installed."""
+    for package in packages:
+        try:
+            return getattr(import_module(package), name)
+        except ImportError:
+            continue
+    raise BackendUnavailableError(f"{what} is not installed: pip install {packages[0].partition('.')[0]}.")
+
+
+def _cnn_inside(module: Any) -> Any:
+    """The child that holds all parameters of a LightningModule, which itself knows its trainer; else the module."""
+    parameters = sum(each.numel() for each in module.parameters())
+    for child in module.children():
+        if parameters and sum(each.numel() for each in child.parameters()) == parameters:
+            return child
+    return module
+
+
+def _finite(count: float) -> int | None:
+    return int(count) if count != float("inf") else None

@@ -1,0 +1,70 @@
+"""`epochcast host`: measure what enqueuing costs on this machine."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, number, print_notes, print_records, print_table
+from predictor.measurements.hosts import HostMeasurement, write_host
+
+__all__ = ["host_command"]
+
+_UNSTEADY = 0.1
+
+
+def host_command(
+    framework: Annotated[
+        list[str] | None,
+        typer.Option(help="pytorch or chainer; repeat it.", show_default="all that are installed"),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(help="cuda:N, or cpu to leave the GPU out.", show_default="a GPU if there is one"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="JSON file to write, which questions take as --host.", show_default=False),
+    ] = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode."""
+    from proxy_cnns.host import measure_host
+
+    measured = measure_host(framework or (), device)
+    if out is not None:
+        write_host(measured, out)
+    records = [asdict(each) for each in measured.times]
+    if output is not Format.table:
+        print_records(records, output, records[0], host=measured.host, gpu=measured.gpu)
+        return
+    columns = [
+        Column("framework", lambda r: r["framework"], left=True),
+        Column("device", lambda r: r["device"], left=True),
+        Column("precision", lambda r: r["precision"], left=True),
+        Column("memory format", lambda r: r["memory_format"], left=True, rank=1),
+        Column("CNN", lambda r: f"{r['cnn']}@{r['image_size']}", left=True),
+        Column("ms per iteration", lambda r: number(r["host_time_ms"])),
+        Column("known within", lambda r: f"{100 * r['spread']:.1f} %", rank=2),
+    ]
+    print_table(records, columns, f"Enqueuing on {measured.host}")
+    print_notes(_notes(measured, out))
+
+
+def _notes(measured: HostMeasurement, out: Path | None) -> list[str]:
+    notes = []
+    if measured.kernel_us is not None:
+        notes.append(f"A kernel without work takes {measured.kernel_us:.2f} us to enqueue.")
+    if measured.graph_kernel_us is not None:
+        notes.append(f"In a replayed graph one follows the other after {measured.graph_kernel_us:.2f} us.")
+    if measured.gpu is None:
+        notes.append("There is no GPU: iterations on the CPU stand for enqueuing, which tells less of it.")
+    if any((each.spread or 0) > _UNSTEADY for each in measured.times):
+        notes.append(
+            "Some times are unsteady: other work runs on this machine. Measure again when it is idle."
+        )
+    if out is not None:
+        notes.append(f"Written to {out}.")
+    return notes

@@ -1,0 +1,25 @@
+"""Whether the packages that epochcast consists of are its own: their names are common, and another may hide them."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["PACKAGES", "shadowed"]
+
+PACKAGES = ("api", "predictor", "proxy_cnns")
+"""What the wheel installs beside `epochcast` itself."""
+
+
+def shadowed() -> list[str]:
+    """A sentence for each package of epochcast that another of its name hides, such as an `api` in the folder."""
+    home = Path(__file__).resolve().parents[1]
+    found = []
+    for name in PACKAGES:
+        spec = find_spec(name)
+        origin = None if spec is None else spec.origin
+        where = "missing" if origin is None else str(Path(origin).parent)
+        if origin is None or Path(origin).resolve().parents[1] != home:
+            found.append(
+                f"the package {name!r} is {where}, not epochcast's in {home}: run epochcast in another folder, or "
+                "install it in an environment of its own (uv tool install, pipx)."
+            )
+    return found

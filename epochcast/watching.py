@@ -1,0 +1,379 @@
+"""Predicted beside actual: watches a training, says what is left and why it differs, and keeps a measurement."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+from statistics import fmean, quantiles
+from typing import Any
+
+from epochcast.torch_device import Seen, TorchDevice, images_in, is_module, layers_of
+from predictor.answers.predict import PredictionRow, answer
+from predictor.answers.quantities import duration, number, usd
+from predictor.answers.question import Question
+from predictor.catalogue.offers import cheapest_offers, hourly_usd
+from predictor.errors import EpochcastError
+
+__all__ = ["Watch", "Watched", "WatchedLoader", "watch"]
+
+_WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
+_WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
+_NEAR = 1.1  # actual / predicted up to which the two agree
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Predicted beside actual, after some iterations of a training.
+
+    `waiting_share` is the share of the time in which the loop waited for a batch while the device was idle. Predicted
+    times are None where `not_predicted` says why. `left_s` and `left_usd` are None where the training's length or the
+    price is not known.
+    """
+
+    iterations: int
+    iteration_time_ms: float
+    waiting_share: float
+    gpu: str
+    predicted_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    not_predicted: str | None
+    why: tuple[str, ...]
+    left_s: float | None
+    left_usd: float | None
+
+    def __str__(self) -> str:
+        said = f"epochcast: {number(self.iteration_time_ms)} ms an iteration on {self.gpu}"
+        if self.predicted_ms is not None:
+            said += f", predicted {number(self.predicted_ms)} ({number(self.low_ms)}-{number(self.high_ms)})"
+        elif self.not_predicted is not None:
+            said += f"; not predicted: {self.not_predicted.rstrip('.')}"
+        said += "".join(f"; {reason}" for reason in self.why)
+        if self.left_s:
+            cost = "" if self.left_usd is None else f" and {usd(self.left_usd)}"
+            said += f"; {duration(self.left_s)}{cost} left"
+        return f"{said}."
+
+
+def watch(
+    loader: Iterable[Any],
+    model: object = None,
+    *,
+    epochs: int = 1,
+    gpu: str | None = None,
+    out: str | PathLike[str] | None = None,
+    report_after: int = 50,
+    usd_per_hour: float | None = None,
+    **options: Any,
+) -> "WatchedLoader":
+    """Watch a training: iterate over what this returns instead of your loader.
+
+    Parameters
+    ----------
+    loader : iterable
+        Such as a PyTorch `DataLoader`; its batches come through unchanged.
+    model : torch.nn.Module, str or LayerTable, optional
+        What is trained: the module, whose first forward pass shows precision and memory format; or a zoo name.
+        Without it nothing is predicted.
+    epochs : int
+        How often the loader will be run through, for the time and cost that are left.
+    gpu : str, optional
+        The device that trains; by default the module's.
+    out : path, optional
+        A measurement table to add this training to; `measurements` of `predict` and `compare` takes it, and the
+        next prediction of this CNN is anchored on it. Nothing is kept where the device waits for the loader.
+    report_after : int
+        Iterations, beside the first five, after which a line is printed; one more ends each epoch.
+    usd_per_hour : float, optional
+        Price of the machine; by default that of the cheapest offer with this GPU.
+    **options
+        Of `predict`, such as `host`, `optimizer`, `measurements`.
+
+    Returns
+    -------
+    WatchedLoader
+        Its attribute `watched` holds the last `Watched`.
+
+    Raises
+    ------
+    SchemaError
+        If an option is unknown or makes no sense. What cannot be predicted is said in the line; training goes on.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> loader = epochcast.watch(range(20))
+    >>> sum(loader)
+    epochcast: ... ms an iteration on ...; not predicted: no model is given...
+    190
+    """
+    return WatchedLoader(
+        loader,
+        Watch(
+            model,
+            n_batches=length_of(loader),
+            epochs=epochs,
+            samples=length_of(getattr(loader, "dataset", None)),
+            workers=getattr(loader, "num_workers", None),
+            gpu=gpu,
+            out=out,
+            report_after=report_after,
+            usd_per_hour=usd_per_hour,
+            options=options,
+        ),
+    )
+
+
+class WatchedLoader:
+    """A loader whose loop is watched; see `watch`."""
+
+    def __init__(self, loader: Iterable[Any], watching: "Watch") -> None:
+        self._loader, self._watch = loader, watching
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self._loader)
+        while True:
+            self._watch.waits()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                self._watch.ends_epoch()
+                return
+            self._watch.starts(batch)
+            yield batch
+            self._watch.ends()
+
+    @property
+    def watched(self) -> Watched | None:
+        """The last line as data; None before the first."""
+        return self._watch.watched
+
+
+@dataclass(slots=True)
+class Watch:
+    """Times the iterations of a training and reports on them; loops and frameworks' callbacks call it.
+
+    Order of calls: `waits`, `starts` and `ends` for each batch, `ends_epoch` after the last.
+    """
+
+    model: object
+    n_batches: int | None = None
+    epochs: int = 1
+    samples: int | None = None
+    workers: int | None = None
+    gpu: str | None = None
+    out: str | PathLike[str] | None = None
+    report_after: int = 50
+    usd_per_hour: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    tell: Callable[[str], None] = print
+    clock: Callable[[], float] = time.perf_counter
+    watched: Watched | None = None
+    seen: Seen | None = None
+    _device: TorchDevice | None = None
+    _done: int = 0
+    _asked_at: float | None = None
+    _waited_s: float = 0.0
+    _ended_at: float | None = None
+    _times_s: list[float] = field(default_factory=list)
+    _waits_s: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        Question.of(None, None, None, dict(self.options))
+        if is_module(self.model):
+            module: Any = self.model
+            self._device = TorchDevice(module)
+            self._device.on_first_batch(module, self._sees)
+
+    def waits(self) -> None:
+        """The loop asks for a batch."""
+        self._asked_at = self.clock()
+
+    def starts(self, batch: object = None) -> None:
+        """The loop has a batch; without a module, its first array of four dimensions is taken as the images."""
+        idle = self._device is None or self._device.is_idle()
+        asked, self._asked_at = self._asked_at, None
+        self._waited_s = self.clock() - asked if idle and asked is not None else 0.0
+        if self.seen is None and self._device is None and (images := images_in(batch)) is not None:
+            self.seen = Seen.of(images)
+
+    def ends(self) -> None:
+        """An iteration is over."""
+        self._done += 1
+        if self._device is not None:
+            self._device.marks_end()
+        now, before = self.clock(), self._ended_at
+        self._ended_at = now
+        if before is not None and self._done > _WARM_UP:
+            self._times_s.append(now - before)
+            self._waits_s.append(self._waited_s)
+            if len(self._times_s) == self.report_after:
+                self.reports()
+
+    def ends_epoch(self) -> None:
+        """The loader is exhausted: report, and leave out what happens before the next epoch."""
+        self.reports()
+        self._ended_at = None
+
+    def reports(self) -> None:
+        """Tell what was seen so far; nothing if no iteration was counted."""
+        if not self._times_s:
+            return
+        time_ms = 1000.0 * fmean(self._times_s)
+        waiting = sum(self._waits_s) / sum(self._times_s)
+        row, why_not = self._predicted()
+        left_s = self._left_s(time_ms)
+        price = self._usd_per_hour()
+        self.watched = Watched(
+            iterations=len(self._times_s),
+            iteration_time_ms=time_ms,
+            waiting_share=waiting,
+            gpu=self._gpu() or "an unknown device",
+            predicted_ms=None if row is None else row.iteration_time_ms,
+            low_ms=None if row is None else row.low_ms,
+            high_ms=None if row is None else row.high_ms,
+            not_predicted=why_not,
+            why=tuple(self._why(time_ms, waiting, row)),
+            left_s=left_s,
+            left_usd=None if left_s is None or price is None else left_s * price / 3600,
+        )
+        self.tell(str(self.watched))
+        if self.out is not None and row is not None and waiting <= _WAITS:
+            self._keeps(row, Path(self.out))
+        self._ended_at = None  # reporting is no part of an iteration
+
+    def _sees(self, seen: Seen) -> None:
+        self.seen = seen
+
+    def _gpu(self) -> str | None:
+        return self.gpu or (self._device.name() if self._device else None)
+
+    def _predicted(self) -> tuple[PredictionRow | None, str | None]:
+        """The prediction of what was seen, or why there is none."""
+        if self.model is None:
+            return None, "no model is given"
+        if self.seen is None:
+            return None, "no batch of images was seen: the model was given none of four dimensions"
+        if self.seen.height != self.seen.width:
+            return (
+                None,
+                f"images are {self.seen.height} x {self.seen.width}, and only square ones are predicted",
+            )
+        if (gpu := self._gpu()) is None:
+            return None, "no gpu is given"
+        try:
+            found = Question.of(self._table(self.seen), gpu, self.seen.batch_size, self._mode(self.seen))
+            return answer(found).rows()[0], None
+        except EpochcastError as error:
+            return None, str(error)
+
+    def _mode(self, seen: Seen) -> dict[str, Any]:
+        of_batch = {
+            "precision": seen.precision,
+            "memory_format": seen.memory_format,
+            "autotune": seen.autotune,
+            "image_size": seen.height,
+        }
+        return of_batch | dict(self.options)
+
+    def _table(self, seen: Seen) -> object:
+        """The layers of a module, with the channels that its images have; other models as they are."""
+        if self._device is None:
+            return self.model
+        module: Any = self.model
+        return layers_of(module, seen)
+
+    def _left_s(self, time_ms: float) -> float | None:
+        """Seconds until all epochs are over; None if their number is not known, or more were run."""
+        if self.n_batches is None or self._done > self.epochs * self.n_batches:
+            return None
+        return (self.epochs * self.n_batches - self._done) * time_ms / 1000.0
+
+    def _why(self, time_ms: float, waiting: float, row: PredictionRow | None) -> Iterator[str]:
+        """Reasons why actual and predicted time differ."""
+        if waiting > _WAITS:
+            yield f"{100 * waiting:.0f} % of it waits for the loader: more workers, or lighter transforms"
+        if row is None or 1 / _NEAR <= time_ms / row.iteration_time_ms <= _NEAR:
+            return
+        yield f"{number(time_ms / row.iteration_time_ms, 2)} x the prediction"
+        slowed = self._device.slowed_by() if self._device else ()
+        if slowed:
+            yield f"the GPU's clock is held down ({', '.join(slowed)})"
+        if row.host_time_ms >= row.gpu_time_ms:
+            yield f"the host decides here, and was taken for {row.host}"
+        if row.extrapolates:
+            yield f"the prediction extrapolates ({row.extrapolates[0]})"
+
+    def _usd_per_hour(self) -> float | None:
+        gpu = self._gpu()
+        if self.usd_per_hour is not None or gpu is None:
+            return self.usd_per_hour
+        asked = Question.of(None, None, None, dict(self.options))
+        offer = cheapest_offers(asked.prices(), asked.spot).get(self._canonical(gpu))
+        return None if offer is None else hourly_usd(offer, asked.spot)
+
+    @staticmethod
+    def _canonical(gpu: str) -> str:
+        from predictor.measurements.table import canonical_gpu_name
+
+        try:
+            return canonical_gpu_name(gpu)
+        except EpochcastError:  # no offer has a GPU that is not known
+            return gpu
+
+    def _keeps(self, row: PredictionRow, out: Path) -> None:
+        """Add the measurement to a table; it replaces an earlier one of this CNN in this mode and batch size."""
+        import pandas as pd
+
+        from predictor.measurements.table import check_measurements, read_measurements, write_measurements
+
+        place = ["gpu", "cnn", "image_size", "batch_size", "precision", "memory_format"]
+        new = check_measurements(pd.DataFrame([self._measurement(row)]), "the watched training")
+        tables = [read_measurements(out), new] if out.exists() else [new]
+        table = pd.concat([each.dropna(axis="columns", how="all") for each in tables], ignore_index=True)
+        write_measurements(table.drop_duplicates(place, keep="last"), out)
+
+    def _measurement(self, row: PredictionRow) -> dict[str, Any]:
+        """A row of the measurement table; what is not known is left out."""
+        from proxy_cnns.device import host_name
+
+        times_ms = [1000.0 * each for each in self._times_s]
+        low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
+        found = {
+            "source": "epochcast.watch",
+            "framework": row.framework,
+            "gpu": row.gpu,
+            "host": host_name(),
+            "kind": "target",
+            "pass": "training",
+            "cnn": row.cnn,
+            "image_size": row.image_size,
+            "batch_size": row.batch_size,
+            "samples_per_epoch": self.samples,
+            "precision": row.precision,
+            "memory_format": row.memory_format,
+            "autotune": self.seen.autotune if self.seen else None,
+            "optimizer": self.options.get("optimizer"),
+            "capture": "eager",
+            "loader_workers": self.workers,
+            "n_gpus": 1,
+            "iteration_time_ms": fmean(times_ms),
+            "iteration_time_ms_iqr": high - low,
+            "n_warmup": _WARM_UP,
+            "n_repeats": len(times_ms),
+            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def length_of(what: object) -> int | None:
+    """Its length; None where it has none."""
+    try:
+        return len(what)  # type: ignore[arg-type]
+    except TypeError:
+        return None

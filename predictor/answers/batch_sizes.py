@@ -1,0 +1,98 @@
+"""Which batch sizes fit on a GPU by the estimate of peak memory, and which are compared if none is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.modes import Mode
+from predictor.checks import MAX_BATCH_SIZE
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.operators.memory import peak_memory_gib
+
+if TYPE_CHECKING:
+    from predictor.answers.question import Question
+
+__all__ = [
+    "MOST_COMPARED",
+    "NOT_ONE_IMAGE",
+    "USABLE_SHARE",
+    "batch_sizes_to_try",
+    "common_batch_size",
+    "largest_batch_size",
+    "largest_batch_sizes",
+]
+
+USABLE_SHARE = 0.9
+"""Share of a GPU's memory that the estimate may fill. The driver and error correction keep 1 to 9 %, and cuDNN's
+workspaces may exceed the estimate: of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit by the peaks
+measured on an H200; those that do not are strict fp32 (`benchmarks/bench_memory.py`)."""
+
+MOST_COMPARED = 256
+"""Largest batch size at which GPUs are compared if none is given: much larger ones need another learning rate and cost
+accuracy."""
+
+NOT_ONE_IMAGE = (
+    "the CNN does not fit in the memory of any of these GPUs, not even with one image. "
+    "Ask for GPUs with more memory, smaller images, or a precision such as amp_bf16."
+)
+
+_FEWEST_COMPARED = 32  # a GPU that holds fewer images does not hold back the others
+_LARGEST_TRIED = 4096  # beyond it nothing was measured
+
+
+def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
+    """Largest batch size whose estimated peak fills at most `USABLE_SHARE` of the GPU's memory.
+
+    Returns
+    -------
+    int or None
+        At most 65,536; None where not even one image fits, or the memory is not known.
+    """
+    if gpu.memory_gib is None:
+        return None
+    limit = USABLE_SHARE * gpu.memory_gib
+    fits, too_many = 0, MAX_BATCH_SIZE + 1
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        fits, too_many = (
+            (middle, too_many) if peak_memory_gib(table, middle, mode) <= limit else (fits, middle)
+        )
+    return fits or None
+
+
+def largest_batch_sizes(
+    question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
+) -> list[int | None]:
+    """`largest_batch_size` on each GPU, times the GPUs that train together."""
+    of_one = (largest_batch_size(table, gpu, mode) for gpu, mode in devices)
+    return [None if size is None else size * question.n_gpus for size in of_one]
+
+
+def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
+    """Powers of two, for each GPU, up to the largest batch size that fits anywhere, the epoch's samples, and 4,096.
+
+    Raises
+    ------
+    OutOfRangeError
+        If no GPU holds a single image.
+    """
+    holding = [each for each in largest if each is not None]
+    if not holding:
+        raise OutOfRangeError(NOT_ONE_IMAGE)
+    most = min(max(holding), samples or _LARGEST_TRIED, _LARGEST_TRIED)
+    return [n_gpus * 2**i for i in range(max(1, most // n_gpus).bit_length())]
+
+
+def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus: int = 1) -> int:
+    """The batch size at which GPUs are compared: the largest power of two up to 256 that fits on all of them.
+
+    GPUs that hold fewer than 32 images do not hold back the others, unless all hold fewer. Of several GPUs that train
+    together it is the mini-batch of all of them.
+    """
+    holding = [each for each in largest if each is not None]
+    enough = [each for each in holding if each >= _FEWEST_COMPARED]
+    most = min(enough) if enough else max(holding)
+    return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]

@@ -1,0 +1,300 @@
+"""The verdict of a comparison: what to rent, how sure that is, what else would do, and what to change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from predictor.answers.advice import MEASURE_IT
+from predictor.answers.quantities import duration, number, percent, span, usd
+from predictor.answers.question import Plan
+from predictor.answers.ranking import ComparisonRow, ranking_key
+from predictor.answers.wishes import wishes_in_words
+
+__all__ = ["Choice", "Verdict", "verdict_of"]
+
+_WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A row that the verdict names, with what matters of it; None where it has no price, or there are no wishes."""
+
+    offer: str
+    gpu: str
+    gpus_used: int
+    offer_gpu_count: float | None
+    batch_size: int
+    precision: str
+    memory_format: str
+    total_time_h: float
+    total_low_h: float
+    total_high_h: float
+    total_cost_usd: float | None
+    total_low_usd: float | None
+    total_high_usd: float | None
+    chance: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What to rent, in one sentence and as data.
+
+    `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
+    rows that hold the wishes, or of all that fit if none does, with a price if any has one: the safest has the highest
+    chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `binding` names
+    what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
+    is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
+    and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `hints` are
+    sentences on what to change or to know.
+    """
+
+    sentence: str
+    best: Choice | None
+    holds_wishes: bool | None
+    misses_by: float | None
+    runner_up: Choice | None
+    cheapest: Choice | None
+    fastest: Choice | None
+    safest: Choice | None
+    binding: tuple[str, ...]
+    without_binding: Choice | None
+    fast_precision: str | None
+    fast_memory_format: str | None
+    fast_ratio: float | None
+    best_if_fast: Choice | None
+    hints: tuple[str, ...]
+
+
+def verdict_of(rows: Sequence[ComparisonRow], plan: Plan, fast_rows: Sequence[ComparisonRow] = ()) -> Verdict:
+    """The verdict on ranked rows.
+
+    Parameters
+    ----------
+    rows : list of ComparisonRow
+        Best first, at least one.
+    plan : Plan
+    fast_rows : list of ComparisonRow
+        The same offers in the GPUs' fastest common modes, best first; empty if the question fixes the mode.
+    """
+    fitting = [row for row in rows if row.fits_in_memory]
+    if not fitting:
+        return _nothing_fits(rows)
+    best = fitting[0]
+    roles = _roles([row for row in fitting if row.holds_wishes] or fitting, plan)
+    binding, freed = _binding(rows, best, plan)
+    changed = next((row for row in fast_rows if _place(row) == _place(best)), None)
+    if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
+    told = _Told(best, plan, roles, binding, freed, changed, if_fast)
+    return Verdict(
+        sentence=told.sentence(),
+        best=_choice(best),
+        holds_wishes=None if best.misses_by is None else best.holds_wishes,
+        misses_by=best.misses_by,
+        runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
+        cheapest=_choice(roles.get("cheapest")),
+        fastest=_choice(roles["fastest"]),
+        safest=_choice(roles["safest"]),
+        binding=binding,
+        without_binding=_choice(freed),
+        fast_precision=None if changed is None else changed.precision,
+        fast_memory_format=None if changed is None else changed.memory_format,
+        fast_ratio=None if changed is None else changed.total_time_h / best.total_time_h,
+        best_if_fast=_choice(if_fast),
+        hints=tuple(told.hints()),
+    )
+
+
+def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
+    """The verdict where no GPU has the memory."""
+    roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
+    most = roomiest.largest_batch_size
+    holds = f"{_gpu(roomiest)} holds the most, {most:,} images" if most else "none holds a single image"
+    sentence = (
+        f"Batch {roomiest.batch_size:,} fits in the memory of none of these GPUs ({roomiest.peak_memory_gib:.1f} GiB "
+        f"are needed): {holds}."
+    )
+    empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
+    return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
+
+
+def _roles(rows: Sequence[ComparisonRow], plan: Plan) -> dict[str, ComparisonRow]:
+    priced = [row for row in rows if row.total_cost_usd is not None]
+    roles = {"cheapest": min(priced, key=lambda row: row.total_cost_usd or 0.0)} if priced else {}
+    roles["fastest"] = min(priced or rows, key=lambda row: row.total_time_h)
+    roles["safest"] = max(priced or rows, key=_safety(plan))
+    return roles
+
+
+def _safety(plan: Plan) -> Callable[[ComparisonRow], tuple[float, float]]:
+    def safety(row: ComparisonRow) -> tuple[float, float]:
+        dear = math.inf if row.total_high_usd is None else row.total_high_usd
+        return row.chance or 0.0, -(dear if plan.rank_by == "cost" else row.total_high_h)
+
+    return safety
+
+
+def _binding(
+    rows: Sequence[ComparisonRow], best: ComparisonRow, plan: Plan
+) -> tuple[tuple[str, ...], ComparisonRow | None]:
+    """What keeps the row out that would rank first without wishes and with memory enough, and that row."""
+    free = min(rows, key=lambda row: ranking_key(_freed(row), plan.rank_by))
+    if not best.holds_wishes:
+        return _failed(best), None
+    return (_failed(free), free) if free is not best and _failed(free) else ((), None)
+
+
+def _freed(row: ComparisonRow) -> ComparisonRow:
+    return replace(row, fits_in_memory=True, misses_by=None)
+
+
+def _failed(row: ComparisonRow) -> tuple[str, ...]:
+    failed = [] if row.fits_in_memory else ["memory"]
+    failed += ["budget"] if row.within_budget is False else []
+    return (*failed, *(["deadline"] if row.within_deadline is False else []))
+
+
+def _place(row: ComparisonRow) -> tuple[str, str, str | None]:
+    return row.gpu, row.offer, row.region
+
+
+def _choice(row: ComparisonRow | None) -> Choice | None:
+    return (
+        None if row is None else Choice(**{name: getattr(row, name) for name in Choice.__dataclass_fields__})
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The verdict in words."""
+
+    best: ComparisonRow
+    plan: Plan
+    roles: dict[str, ComparisonRow]
+    binding: tuple[str, ...]
+    freed: ComparisonRow | None
+    changed: ComparisonRow | None
+    if_fast: ComparisonRow | None
+
+    def sentence(self) -> str:
+        best, wishes = self.best, wishes_in_words(self.plan)
+        if best.holds_wishes:
+            likely = f", {percent(best.chance)} likely within {wishes}" if best.chance is not None else ""
+            verb = "Take" if best.total_cost_usd is None else "Rent"
+            head = f"{verb} {_where(best)}: {self._work()} {_took(best)}{likely}"
+        else:
+            over = " and ".join(self.binding) or "budget, since its price is not known"
+            share = "" if math.isinf(best.misses_by or 0) else f"{_share(best.misses_by or 0)} "
+            likely = f", {percent(best.chance)} likely" if best.chance is not None else ""
+            head = (
+                f"No offer stays within {wishes}: {_where(best)} comes nearest, {share}over the {over}; "
+                f"{self._work()} {_took(best)}{likely}"
+            )
+        return f"{head}; {self._others()}."
+
+    def _work(self) -> str:
+        epochs = f"{self.plan.epochs:,} epochs" if self.plan.epochs > 1 else "an epoch"
+        if self.plan.trials == 1:
+            return f"{epochs} take" if self.plan.epochs > 1 else f"{epochs} takes"
+        each = f" of {epochs}" if self.plan.epochs > 1 else " of an epoch"
+        return f"{self.plan.trials:,} trainings{each} take"
+
+    def _others(self) -> str:
+        same = [role for role, row in self.roles.items() if row is self.best]
+        parts = [f"it is the {_and(same)}"] if same else []
+        places: dict[tuple[str, str, str | None], tuple[ComparisonRow, list[str]]] = {}
+        for role, row in self.roles.items():
+            if row is not self.best:
+                places.setdefault(_place(row), (row, []))[1].append(role)
+        parts += [f"the {_and(roles)} is {_where(row)} ({_brief(row)})" for row, roles in places.values()]
+        return ", ".join(parts)
+
+    def hints(self) -> list[str]:
+        return [
+            hint
+            for hint in (self._change(), self._one_gpu(), self._unbound(), self._batch(), self._sharpen())
+            if hint
+        ]
+
+    def _change(self) -> str:
+        """What the cheapest change to the user's own code saves."""
+        if self.changed is None or self.if_fast is None:
+            return ""
+        ratio = self.changed.total_time_h / self.best.total_time_h
+        said = f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)})"
+        if _place(self.if_fast) != _place(self.best):
+            said += f"; in its fastest mode, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
+        return f"A few lines of code: {said}."
+
+    def _one_gpu(self) -> str:
+        """What one GPU of an offer would do, where several train together."""
+        best = self.best
+        if best.one_gpu_time_h is None:
+            return ""
+        cost = "" if best.one_gpu_cost_usd is None else f", {usd(best.one_gpu_cost_usd)}"
+        return (
+            f"{best.gpus_used} GPUs train together there on {best.local_batch_size} images each, at "
+            f"{100 * best.scaling_efficiency:.0f} % of their single throughput; one of them takes "
+            f"{duration(3600 * best.one_gpu_time_h)}{cost}."
+        )
+
+    def _unbound(self) -> str:
+        if self.freed is None:
+            return ""
+        return f"The {_and(self.binding)} rules out {_where(self.freed)} ({_brief(self.freed)})."
+
+    def _batch(self) -> str:
+        best = self.best
+        if best.fastest_batch_size == best.batch_size:
+            return ""
+        saved = 1.0 - best.fastest_epoch_time_s / best.epoch_time_s
+        if saved < 0.01:
+            return ""
+        return f"Batch {best.fastest_batch_size:,} is {_share(saved)} faster there than {best.batch_size:,}."
+
+    def _sharpen(self) -> str:
+        wide = self.best.total_high_h > _WIDE * self.best.total_low_h
+        remedy = self.best.sharpen or (MEASURE_IT if wide else None)
+        return f"To be surer: {remedy}." if remedy else ""
+
+
+def _took(row: ComparisonRow) -> str:
+    time = f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
+    if row.total_cost_usd is None:
+        return f"{time}, at no known price"
+    return f"{time} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+
+
+def _brief(row: ComparisonRow) -> str:
+    known = [_time(row)] + ([] if row.total_cost_usd is None else [usd(row.total_cost_usd)])
+    return ", ".join(known + ([] if row.chance is None else [f"{percent(row.chance)} likely"]))
+
+
+def _time(row: ComparisonRow) -> str:
+    return duration(3600 * row.total_time_h)
+
+
+def _where(row: ComparisonRow) -> str:
+    if row.offer_gpu_count is None:
+        return _gpu(row)
+    idle = int(row.offer_gpu_count) * row.nodes - row.gpus_used
+    nodes = f"{row.nodes} x " if row.nodes > 1 else ""
+    return f"{nodes}{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{f', {idle} idle' if idle > 0 else ''})"
+
+
+def _gpu(row: ComparisonRow) -> str:
+    return row.gpu.removeprefix("NVIDIA ")
+
+
+def _mode(row: ComparisonRow) -> str:
+    words = row.precision.replace("amp_", "AMP in ")
+    return f"{words} with channels-last" if row.memory_format == "channels_last" else words
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.0f} %" if value >= 0.005 else "under 1 %"
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + [words[-1]])

@@ -1,0 +1,89 @@
+"""Judges the shipped model, by the path that answers questions, on tables that it was not fitted on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from predictor.models.served import Model
+
+__all__ = ["MODE", "held_out_tables", "judge_served", "summary_of"]
+
+MODE = ["gpu", "precision", "memory_format"]
+"""Columns by which errors are told apart."""
+
+_SERIES = [*MODE, "cnn", "image_size"]
+
+
+def held_out_tables(folder: Path) -> list[Path]:
+    """Tables of whole CNNs in `folder` that no fit reads."""
+    return sorted(folder.glob("*_held_out_targets.csv.gz"))
+
+
+def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:
+    """GPU time of every row of measurement tables, beside what the model answers for it.
+
+    Returns
+    -------
+    DataFrame
+        A row for each measured GPU time: GPU, mode, CNN, image size, batch size; `measured_ms`, `predicted_ms`,
+        the ends of the 90 % interval `low_ms` and `high_ms`, `method`.
+
+    Raises
+    ------
+    DataError, SchemaError
+        If a table cannot be read, or a CNN is unknown.
+    """
+    import pandas as pd
+
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.table import read_measurements
+
+    frame = feature_table(pd.concat([read_measurements(path) for path in paths], ignore_index=True))
+    timed = frame[frame["gpu_time_ms"].notna() & frame["layer_table"].notna()]
+    return pd.concat([_judged(rows, model) for _, rows in timed.groupby(_SERIES)], ignore_index=True)
+
+
+def _judged(rows: pd.DataFrame, model: Model) -> pd.DataFrame:
+    first = rows.iloc[0]
+    mode = Mode(
+        str(first["framework"]), str(first["precision"]), str(first["memory_format"]), capture="graph"
+    )
+    found = model.forecast(first["layer_table"], find_gpu(first["gpu"]), mode, rows["batch_size"].to_numpy())
+    return rows[[*_SERIES, "batch_size"]].assign(
+        measured_ms=rows["gpu_time_ms"],
+        predicted_ms=found.iteration_time_ms,
+        low_ms=found.low_ms,
+        high_ms=found.high_ms,
+        method=found.method,
+    )
+
+
+def summary_of(judged: pd.DataFrame) -> pd.DataFrame:
+    """By GPU and mode: rows, CNNs, MAPE, median and 90th percentile of the error, share inside the interval.
+
+    `width` is the mean of half the interval's ln.
+    """
+    error = (judged["predicted_ms"] / judged["measured_ms"] - 1).abs()
+    inside = judged["measured_ms"].between(judged["low_ms"], judged["high_ms"])
+    width = np.log(judged["high_ms"] / judged["low_ms"]) / 2
+    groups = judged.assign(error=error, inside=inside, width=width).groupby(MODE)
+    return groups.agg(
+        rows=("error", "size"),
+        cnns=("cnn", "nunique"),
+        mape=("error", "mean"),
+        median=("error", "median"),
+        p90=("error", lambda values: values.quantile(0.9)),
+        coverage=("inside", "mean"),
+        width=("width", "mean"),
+    ).reset_index()

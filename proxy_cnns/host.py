@@ -1,0 +1,166 @@
+"""Measure a host: what enqueuing training iterations of a few small CNNs costs, per framework and mode.
+
+On a CPU nothing is enqueued; there one iteration of a tiny CNN is run, whose time is the framework's own.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.modes import Mode
+from predictor.cnns.proxies import proxy_table
+from predictor.errors import BackendUnavailableError
+from predictor.measurements.hosts import (
+    DISPATCHED,
+    HOST_BATCH_SIZE,
+    HOST_CNNS,
+    REFERENCE_CNN,
+    HostMeasurement,
+    HostTime,
+)
+from predictor.measurements.table import canonical_gpu_name
+from proxy_cnns.backends import BACKENDS, Backend, load_backend
+from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.device import host_name
+from proxy_cnns.modes import measurable_modes
+from proxy_cnns.profiler import FEWEST, Clock, median_precision
+from proxy_cnns.user_cnns import target_subject
+
+__all__ = ["HOST_MODES", "enqueue_times", "measure_host", "reference_times"]
+
+HOST_MODES = (
+    Mode(precision="fp32"),
+    Mode(precision="tf32"),
+    Mode(precision="amp_bf16"),
+    Mode(precision="amp_fp16"),
+    Mode(precision="amp_bf16", memory_format="channels_last"),
+)
+"""Modes in which a host is measured, as far as framework and GPU have them."""
+
+_SECONDS = 0.3  # of repeats of one CNN in one mode
+_PRECISION = 0.01
+_WARM_UP = 3
+
+
+def measure_host(
+    frameworks: Sequence[str] = (), device: str | None = None, clock: Clock = time.perf_counter
+) -> HostMeasurement:
+    """Measure this machine's host, in about ten seconds.
+
+    Parameters
+    ----------
+    frameworks : sequence of str
+        All that are installed if there are none given.
+    device : str, optional
+        ``cuda:N``, or ``cpu`` where the GPU is not to be used; without it a GPU where a framework sees one.
+    clock : callable
+
+    Raises
+    ------
+    BackendUnavailableError
+        If a framework of `frameworks`, or the device, is missing; or no framework is installed.
+    """
+    times: list[HostTime] = []
+    versions: dict[str, str] = {}
+    gpu, host_us, graph_us = None, None, None
+    for framework, backend in _backends(frameworks, device):
+        about = backend.environment()
+        versions[framework] = str(about.get("framework_version"))
+        name = canonical_gpu_name(str(about["gpu"]))
+        on_gpu = not name.startswith("cpu:")
+        if on_gpu:
+            gpu, launches = name, backend.launches()
+            host_us, graph_us = host_us or launches.host_us, graph_us or launches.graph_us
+            times += enqueue_times(
+                backend, _modes(framework, name), map(_zoo_subject, HOST_CNNS), True, clock
+            )
+            backend = load_backend(framework, "cpu")
+        times += enqueue_times(backend, [Mode(framework=framework)], [_dispatched()], False, clock)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return HostMeasurement(host_name(), tuple(times), gpu, host_us, graph_us, versions, now)
+
+
+def reference_times(backend: Backend, modes: Iterable[Mode], clock: Clock) -> list[HostTime]:
+    """Enqueue times of the reference CNN on a GPU, in the modes of a run."""
+    return enqueue_times(backend, modes, [_zoo_subject(REFERENCE_CNN)], True, clock)
+
+
+def enqueue_times(
+    backend: Backend, modes: Iterable[Mode], subjects: Iterable[Subject], on_gpu: bool, clock: Clock
+) -> list[HostTime]:
+    """Enqueue times of whole CNNs in eager modes, autotuning aside."""
+    some = list(subjects)
+    eager = dict.fromkeys(replace(mode, capture="eager", autotune=False) for mode in modes)
+    return [_enqueue_time(backend, mode, subject, on_gpu, clock) for mode in eager for subject in some]
+
+
+def _enqueue_time(backend: Backend, mode: Mode, subject: Subject, on_gpu: bool, clock: Clock) -> HostTime:
+    with closing(backend.prepare(Configuration(subject, mode, HOST_BATCH_SIZE))) as prepared:
+        prepared.run(_WARM_UP)
+        prepared.synchronise()
+        start, times = clock(), [prepared.host_time_ms(1) for _ in range(FEWEST)]
+        while clock() - start < _SECONDS and _spread(times) > _PRECISION:
+            times.append(prepared.host_time_ms(1))
+    return HostTime(
+        mode.framework,
+        "gpu" if on_gpu else "cpu",
+        mode.precision,
+        mode.memory_format,
+        subject.name,
+        subject.image_size,
+        float(f"{np.median(times):.6g}"),
+        round(_spread(times), 4),
+    )
+
+
+def _spread(times: Sequence[float]) -> float:
+    """Half width of the 95 % interval of the median of at least `FEWEST` times, as a fraction."""
+    precision = median_precision(times)
+    assert precision is not None  # noqa: S101 - for the type checker: there are enough times
+    return precision
+
+
+def _backends(frameworks: Sequence[str], device: str | None) -> Iterator[tuple[str, Backend]]:
+    """Each framework on the device; of those not asked for by name the installed ones."""
+    found = False
+    for framework in frameworks or BACKENDS:
+        try:
+            yield framework, _opened(framework, device)
+            found = True
+        except BackendUnavailableError:
+            if frameworks:
+                raise
+    if not found:
+        raise BackendUnavailableError(
+            f"none of {', '.join(BACKENDS)} is installed: pip install 'epochcast[torch]', then repeat."
+        )
+
+
+def _opened(framework: str, device: str | None) -> Backend:
+    if device is not None:
+        return load_backend(framework, device)
+    try:
+        return load_backend(framework, "cuda:0")
+    except BackendUnavailableError:
+        return load_backend(framework, "cpu")
+
+
+def _modes(framework: str, gpu: str) -> list[Mode]:
+    """Of `HOST_MODES` those that framework and GPU have."""
+    able = precisions_of(find_gpu(gpu))
+    modes = [replace(mode, framework=framework) for mode in HOST_MODES if mode.precision in able]
+    return measurable_modes(modes, "cuda:0", precision_asked=False, format_asked=False)
+
+
+def _zoo_subject(cnn: tuple[str, int]) -> Subject:
+    return target_subject(f"{cnn[0]}@{cnn[1]}")
+
+
+def _dispatched() -> Subject:
+    name, size = DISPATCHED
+    return Subject("proxy", name, size, proxy_table(name))

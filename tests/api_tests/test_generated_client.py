@@ -1,0 +1,124 @@
+"""A client that a generator makes of the OpenAPI document imports, is type-checked, and asks every route."""
+
+import importlib
+import inspect
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from services import ROOT, Service
+from waiting import PATIENCE_S
+
+from api.main import create_app
+from api.settings import Settings
+from api.store.engine import open_store
+from api.store.keys import add_key
+
+PACKAGE = "epochcast_client"
+NAMES = {"/v1/gpus/{name}": "T4", "/v1/cnns/{name}": "resnet18"}
+OWN_EXAMPLE = {"create_calibration": "own_rows"}
+
+
+@pytest.fixture(scope="module")
+def document():
+    return create_app(Settings(store="")).openapi()
+
+
+@pytest.fixture(scope="module")
+def generated(document, tmp_path_factory):
+    """The folder with the generated package, which can be imported."""
+    folder = tmp_path_factory.mktemp("generated")
+    (folder / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
+    tool = Path(sys.executable).with_name("openapi-python-client")
+    options = ["--path", "openapi.json", "--output-path", "made"]
+    environment = {**os.environ, "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [tool, "generate", *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    sys.path.insert(0, str(folder / "made"))
+    yield folder / "made"
+    sys.path.remove(str(folder / "made"))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/store.db"
+    engine = open_store(url)
+    key = add_key(engine, "generated")
+    engine.dispose()
+    found = Service(url)
+    yield found, key
+    found.kill()
+
+
+def test_it_is_type_checked(generated):
+    command = [sys.executable, "-m", "mypy", f"--cache-dir={ROOT / '.mypy_cache'}", "--config-file=", PACKAGE]
+    done = subprocess.run(command, cwd=generated, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_it_asks_every_route(generated, document, service):
+    package = importlib.import_module(PACKAGE)
+    running, key = service
+    client = package.AuthenticatedClient(base_url=running.url, token=key, timeout=PATIENCE_S)
+    statuses = {
+        operation["operationId"]: asked(client, path, operation)
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+    }
+    unanswered = {name: status for name, status in statuses.items() if status not in (200, 201)}
+    assert (unanswered, len(statuses)) == ({}, 18)
+
+
+def asked(client, path, operation):
+    """The status of one route's answer, asked with the example of the document."""
+    name = operation["operationId"]
+    module = importlib.import_module(f"{PACKAGE}.api.{operation['tags'][0]}.{name}")
+    given = {"name": NAMES[path]} if path in NAMES else {}
+    if name == "delete_upload":
+        given["upload"] = 1
+    if name == "create_cnn":
+        types = importlib.import_module(f"{PACKAGE}.types")
+        file = types.File(payload=io.BytesIO(smallest_onnx()), file_name="mine.onnx")
+        given["body"] = inspect.get_annotations(module.sync_detailed)["body"](onnx=file)
+    elif "requestBody" in operation:
+        content = operation["requestBody"]["content"]["application/json"]
+        example = content["examples"][OWN_EXAMPLE.get(name, next(iter(content["examples"])))]["value"]
+        model = getattr(
+            importlib.import_module(f"{PACKAGE}.models"), content["schema"]["$ref"].rpartition("/")[2]
+        )
+        given["body"] = model.from_dict(example)
+    answer = module.sync_detailed(client=client, **given)
+    assert answer.parsed is not None or name in ("get_health", "get_metrics"), name
+    return int(answer.status_code)
+
+
+def smallest_onnx():
+    helper = pytest.importorskip("onnx").helper
+    image = helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "g", [image], [helper.make_tensor_value_info("y", 1, None)]
+    )
+    return helper.make_model(graph).SerializeToString()
+
+
+def test_every_question_has_a_named_example_with_its_answer(document):
+    for path in ("predictions", "comparisons", "explanations"):
+        operation = document["paths"][f"/v1/{path}"]["post"]
+        asked_names = operation["requestBody"]["content"]["application/json"]["examples"]
+        answered = operation["responses"]["200"]["content"]["application/json"]["examples"]
+        assert next(iter(asked_names)) == next(iter(answered))
+
+
+def test_every_operation_is_named_and_has_a_tag_that_is_described(document):
+    tags = {tag["name"] for tag in document["tags"]}
+    operations = [each for operations in document["paths"].values() for each in operations.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(set(names)) == len(names)
+    assert {tag for each in operations for tag in each["tags"]} == tags
+    assert document["servers"][0]["url"] == "/"

@@ -1,0 +1,78 @@
+"""No admitted question works longer than about a second; every usual one is admitted."""
+
+import random
+
+import pytest
+
+from api.layer_tables import as_sent
+from api.work import check_work
+from predictor.catalogue.devices import all_gpus
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.errors import OutOfRangeError
+
+MODES = {
+    "precisions": ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
+    "memory_formats": ["nchw", "channels_last"],
+}
+SIZES = random.Random(1).sample(range(1, 60_000), 150)  # noqa: S311 - no secret
+
+
+def table_of(n):
+    """A chain of convolutions, no two alike."""
+    conv = {"type": "conv2d", "in_height": 8, "in_width": 8, "out_height": 8, "out_width": 8}
+    conv |= {"kernel_height": 3, "kernel_width": 3, "padding_height": 1, "padding_width": 1}
+    conv |= {"stride_height": 1, "stride_width": 1}
+    channels = [(3 + i, 4 + i) for i in range(n)]
+    layers = [
+        conv | {"in_channels": one, "out_channels": two, "parameters": one * two * 9} for one, two in channels
+    ]
+    return {"layer_table": {"name": f"chain of {n}", "image_size": 8, "layers": layers}}
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [
+        ("predictions", {"cnn": "densenet201", "gpus": ["all"], "batch_sizes": SIZES[:20]} | MODES),
+        ("predictions", table_of(4000) | {"gpus": ["all"], "batch_sizes": SIZES[:20]}),
+        ("predictions", table_of(4000) | {"gpus": ["H200"], "batch_sizes": [1]} | MODES),
+        ("comparisons", table_of(4000) | {"batch_sizes": SIZES, "samples": 1000}),
+        ("explanations", table_of(2000) | {"gpus": ["H200"], "batch_sizes": [1]}),
+        (
+            "calibrations",
+            table_of(4000)
+            | {"gpus": ["all"], "batch_sizes": SIZES[:20]}
+            | {"measurements": {"gpu": ["T4"], "cnn": ["resnet18"], "image_size": [224], "batch_size": [8],
+                                "precision": ["fp32"], "iteration_time_ms": [9.0]}},
+        ),
+    ],
+)  # fmt: skip
+def test_a_question_that_would_work_for_seconds_is_refused_with_how_to_ask(client, path, question):
+    answer = client.post(f"/v1/{path}", json=question)
+    assert answer.status_code == 422, answer.text
+    assert "Ask in several parts: fewer GPUs, precisions or batch sizes" in answer.json()["detail"]
+
+
+def admitted(model, name, **asked):
+    try:
+        check_work(zoo_cnn(name), model, **asked)
+    except OutOfRangeError:
+        return False
+    return True
+
+
+def test_every_cnn_of_the_zoo_is_answered_on_all_gpus_and_explained_on_eight(client):
+    model, gpus = client.app.state.serving.model.current, len(all_gpus())
+    on_all = {"gpus": gpus, "modes": 1, "sizes": 20, "rows": 20 * gpus}
+    explained = {"gpus": 8, "modes": 10, "sizes": 10, "repeats": 2}
+    refused = [
+        name for name in zoo_names() for asked in (on_all, explained) if not admitted(model, name, **asked)
+    ]
+    assert not refused
+
+
+def test_layers_of_one_shape_count_once(client):
+    deep = as_sent(zoo_cnn("resnet152"))
+    answer = client.post(
+        "/v1/predictions", json={"layer_table": deep, "gpus": ["all"], "batch_sizes": SIZES[:60]}
+    )
+    assert answer.status_code == 200, answer.text

@@ -1,0 +1,37 @@
+"""`epochcast host` prints what enqueuing costs, and writes the file that questions take."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from predictor.measurements.hosts import read_host
+from proxy_cnns import backends, host
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def fake(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
+    monkeypatch.setattr(host, "BACKENDS", {"pytorch": "fake_backend:FakeBackend"})
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+    monkeypatch.setattr(host, "_SECONDS", 0.0)
+
+
+def test_it_prints_each_mode_and_what_a_kernel_takes(epochcast):
+    run = epochcast("host")
+    assert run.code == 0
+    assert "amp_bf16" in run.out
+    assert "A kernel without work takes 5.00 us to enqueue." in run.out
+
+
+def test_it_writes_a_file_that_is_read_back(epochcast, tmp_path):
+    run = epochcast("host", "--device", "cpu", "--out", tmp_path / "host.json")
+    assert "There is no GPU" in run.out
+    assert len(read_host(tmp_path / "host.json").times) == 1
+
+
+def test_json_has_the_same_times(epochcast):
+    rows = json.loads(epochcast("host", "--format", "json").out)["rows"]
+    assert {row["host_time_ms"] for row in rows} == {0.2}

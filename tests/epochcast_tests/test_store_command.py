@@ -1,0 +1,52 @@
+"""`epochcast store` and keys that are replaced: what an operator types."""
+
+import pytest
+
+from api.store.engine import open_store
+from api.store.keys import add_key, find_key
+from api.store.measurements import find_rows, store_rows
+from api.store.uploads import rows_of, table_of_rows
+
+ROW = {"gpu": "T4", "cnn": "resnet50", "image_size": 224, "batch_size": 32, "precision": "fp32"}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store with a key and an upload, as the environment names it."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    monkeypatch.setenv("EPOCHCAST_STORE", url)
+    monkeypatch.chdir(tmp_path)
+    engine = open_store(url)
+    add_key(engine, "alice")
+    rows = rows_of(table_of_rows([ROW | {"iteration_time_ms": 9.0 + i} for i in range(3)]))[1]
+    store_rows(engine, rows, 1)
+    yield engine
+    engine.dispose()
+
+
+def test_a_store_is_backed_up_and_restored_elsewhere(epochcast, store, tmp_path):
+    told = "1 api keys, 1 uploads, 3 measurements, 0 repeats"
+    assert epochcast("store", "backup", "store.gz").err.strip() == f"backed up: {told}"
+    url = f"sqlite:///{tmp_path}/copy.db"
+    assert epochcast("store", "restore", "store.gz", "--store", url).err.strip() == f"restored: {told}"
+    copy = open_store(url)
+    assert find_rows(copy, {}).rows == find_rows(store, {}).rows
+    copy.dispose()
+
+
+def test_a_store_that_holds_something_is_not_restored_into(epochcast, store):
+    epochcast("store", "backup", "store.gz")
+    run = epochcast("store", "restore", "store.gz")
+    assert (run.code, "the store is not empty" in run.err) == (2, True)
+
+
+def test_an_upload_is_deleted(epochcast, store):
+    assert "3 rows deleted, 0 kept" in epochcast("store", "delete-upload", "1").err
+    assert find_rows(store, {}).rows == []
+    assert epochcast("store", "delete-upload", "1").code == 2
+
+
+def test_a_key_is_replaced(epochcast, store):
+    secret = epochcast("keys", "rotate", "alice", "--days", "30").out.strip()
+    assert find_key(store, secret).expires_at is not None
+    assert epochcast("keys", "rotate", "nobody").code == 2

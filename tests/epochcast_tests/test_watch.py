@@ -1,0 +1,160 @@
+"""A watched training: predicted beside actual, what is left, why they differ, and a measurement that anchors."""
+
+import itertools
+
+import pytest
+
+import epochcast
+from epochcast.torch_device import Seen
+from epochcast.watching import Watch
+from predictor.errors import SchemaError
+
+
+class Clock:
+    """A clock that the test moves."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def train(clock, told):
+    """Train ResNet-18 on a T4 with iterations and waits of these seconds; gives the watch."""
+
+    def run(n=40, iteration_s=0.25, wait_s=0.0, **more):
+        options = {"gpu": "T4", "n_batches": n, "report_after": 20, **more}
+        model = options.pop("model", "resnet18")
+        watching = Watch(model, tell=told.append, clock=clock, **options)
+        watching.seen = Seen(64, 3, 224, 224)
+        for _ in range(n):
+            watching.waits()
+            clock.now_s += wait_s
+            watching.starts()
+            clock.now_s += iteration_s
+            watching.ends()
+        watching.ends_epoch()
+        return watching
+
+    return run
+
+
+def predicted_ms():
+    return epochcast.predict("resnet18", "T4", 64)["iteration_time_ms"][0]
+
+
+def test_the_actual_time_is_told_beside_the_predicted(train, told):
+    watched = train().watched
+    assert watched.iteration_time_ms == pytest.approx(250.0)
+    assert watched.predicted_ms == pytest.approx(predicted_ms())
+    assert told[0].startswith("epochcast: 250 ms an iteration on T4, predicted ")
+
+
+def test_the_first_line_comes_after_some_iterations_and_one_ends_the_epoch(train, told):
+    train(n=40)
+    assert len(told) == 2
+
+
+def test_time_and_cost_that_are_left_follow_from_the_epochs(train, told):
+    watched = train(n=40, iteration_s=0.36, epochs=11, usd_per_hour=10.0).watched
+    assert watched.left_s == pytest.approx(400 * 0.36)
+    assert watched.left_usd == pytest.approx(0.4)
+    assert "2.40 min and US$ 0.400 left" in told[-1]
+
+
+def test_more_epochs_than_were_said_leave_nothing_to_say(train, told):
+    watching = train(n=40)
+    watching.waits()
+    watching.starts()
+    watching.ends()
+    watching.ends_epoch()
+    assert watching.watched.left_s is None
+    assert "left" not in told[-1]
+
+
+def test_without_a_price_that_of_the_cheapest_offer_counts(train):
+    assert train(epochs=2).watched.left_usd > 0
+    assert train(epochs=2, gpu="RTX 3090").watched.left_usd is None  # nobody rents it out
+
+
+def test_a_loop_that_waits_for_its_loader_is_told_so(train, told):
+    assert train(iteration_s=0.1, wait_s=0.1).watched.waiting_share == pytest.approx(0.5)
+    assert "50 % of it waits for the loader" in told[-1]
+
+
+def test_a_prediction_that_is_met_needs_no_reason(train, told):
+    train(iteration_s=predicted_ms() / 1000.0)
+    assert " x the prediction" not in told[-1]
+    train(iteration_s=predicted_ms() / 500.0)
+    assert "2.0 x the prediction" in told[-1]
+
+
+def test_the_measurement_that_is_left_anchors_the_next_prediction(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    train(iteration_s=0.5, out=out)
+    [row] = epochcast.predict("resnet18", "T4", 64, measurements=out).to_dict("records")
+    assert row["method"] == "anchored"
+    assert row["iteration_time_ms"] == pytest.approx(500.0, rel=0.02)
+
+
+def test_a_second_training_replaces_the_first_and_joins_others(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    for model, iteration_s in (("resnet18", 0.5), ("resnet34", 0.7), ("resnet18", 0.4)):
+        train(iteration_s=iteration_s, model=model, out=out)
+    table = epochcast.load_measurements(out)
+    assert dict(zip(table["cnn"], table["iteration_time_ms"].round(), strict=True)) == {
+        "resnet18": 400.0,
+        "resnet34": 700.0,
+    }
+
+
+def test_what_waits_for_its_loader_is_not_kept(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    train(iteration_s=0.1, wait_s=0.1, out=out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": None}, "no model is given"),
+        ({"gpu": None}, "no gpu is given"),
+        ({"gpu": "H2OO"}, "no GPU is called 'H2OO'"),
+        ({"model": "resnet51"}, "no CNN is called 'resnet51'"),
+    ],
+)
+def test_what_cannot_be_predicted_is_told_and_training_goes_on(train, change, why):
+    watched = train(**change).watched
+    assert watched.predicted_ms is None
+    assert why in watched.not_predicted
+    assert watched.iteration_time_ms == pytest.approx(250.0)
+
+
+def test_an_option_that_makes_no_sense_is_refused_before_training():
+    with pytest.raises(SchemaError, match="no option is called 'hosts'"):
+        epochcast.watch([], hosts="x")
+
+
+def test_a_loader_is_passed_through_in_every_epoch(capsys):
+    loader = epochcast.watch(range(12), report_after=1000)
+    assert [list(loader), len(loader)] == [list(range(12)), 12]
+    assert list(loader) == list(range(12))
+    assert capsys.readouterr().out.count("epochcast:") == 2
+
+
+def test_a_loop_that_is_left_early_can_go_on(capsys):
+    loader = epochcast.watch(range(100), report_after=1000)
+    assert list(itertools.islice(loader, 3)) == [0, 1, 2]
+    assert len(list(loader)) == 100

@@ -1,0 +1,151 @@
+"""Trainings of PyTorch, PyTorch Lightning and Hugging Face on this machine's CPU, watched."""
+
+import pytest
+
+import epochcast
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: nothing is trained")
+
+N, BATCH = 48, 4
+
+
+class Images(torch.utils.data.Dataset):
+    """Noise with labels."""
+
+    def __init__(self, as_dict=False):
+        self.as_dict = as_dict
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        image, label = torch.randn(3, 16, 16), index % 10
+        return {"pixel_values": image, "labels": label} if self.as_dict else (image, label)
+
+
+def small_cnn():
+    nn = torch.nn
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(784, 10))
+
+
+def train(model, loader, autocast=False):
+    """A plain loop."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images, labels in loader:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.fixture
+def batches():
+    return torch.utils.data.DataLoader(Images(), batch_size=BATCH)
+
+
+def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
+    model, out = small_cnn(), tmp_path / "mine.csv"
+    loader = epochcast.watch(batches, model, gpu="T4", epochs=2, out=out)
+    train(model, loader)
+    assert loader.watched.predicted_ms > 0
+    assert loader.watched.iterations == N // BATCH - 5
+    assert loader.watched.left_s > 0
+    if out.exists():  # else it waited for the loader
+        assert list(epochcast.load_measurements(out)["batch_size"]) == [BATCH]
+
+
+def test_the_modules_own_device_is_taken_and_a_cpu_needs_measurements(batches):
+    model = small_cnn()
+    loader = epochcast.watch(batches, model)
+    train(model, loader)
+    assert loader.watched.gpu.startswith("cpu:")
+    assert loader.watched.not_predicted
+
+
+def test_autocast_and_channels_last_are_seen_in_the_first_batch(batches):
+    model = small_cnn().to(memory_format=torch.channels_last)
+    loader = epochcast.watch(
+        [(images.to(memory_format=torch.channels_last), labels) for images, labels in batches],
+        model,
+        gpu="A10G",
+    )
+    train(model, loader, autocast=True)
+    seen = loader._watch.seen
+    assert (seen.batch_size, seen.height, seen.precision, seen.memory_format) == (
+        BATCH,
+        16,
+        "amp_bf16",
+        "channels_last",
+    )
+    expected = epochcast.predict(
+        small_cnn(), "A10G", BATCH, image_size=16, precision="amp_bf16", memory_format="channels_last"
+    )
+    assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
+
+
+@pytest.mark.parametrize("one_child", [True, False])
+def test_lightning_is_watched(batches, tmp_path, one_child, torchvision_models):
+    pl = pytest.importorskip("pytorch_lightning", reason="PyTorch Lightning is not installed")
+
+    class Classifier(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            if one_child:
+                self.cnn = small_cnn()
+            else:
+                self.body, self.head = small_cnn()[:-1], small_cnn()[-1]
+
+        def forward(self, images):
+            return self.cnn(images) if one_child else self.head(self.body(images))
+
+        def training_step(self, batch, _index):
+            return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    callback = epochcast.lightning_callback(gpu="T4", report_after=3)
+    trainer = pl.Trainer(
+        max_epochs=2,
+        callbacks=[callback],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(Classifier(), batches)
+    assert callback.watched.predicted_ms > 0
+    assert callback.watched.left_s == 0.0
+
+
+def test_hugging_faces_trainer_is_watched(tmp_path, torchvision_models, monkeypatch):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    pytest.importorskip("accelerate", reason="accelerate is not installed: Trainer needs it")
+    # In a checkout, transformers takes the folder `datasets` for Hugging Face's package of this name.
+    monkeypatch.setattr("transformers.trainer.is_datasets_available", lambda: False)
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic", num_labels=10
+    )
+    callback = epochcast.trainer_callback(gpu="T4", report_after=3)
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=BATCH,
+        gradient_accumulation_steps=2,
+        num_train_epochs=2,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    transformers.Trainer(
+        model=transformers.ResNetForImageClassification(config),
+        args=arguments,
+        train_dataset=Images(as_dict=True),
+        callbacks=[callback],
+    ).train()
+    assert callback.watched.predicted_ms > 0
+    assert callback.watched.left_s == 0.0
+    assert callback.watching.seen.batch_size == BATCH

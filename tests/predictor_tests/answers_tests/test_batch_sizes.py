@@ -1,0 +1,87 @@
+"""Batch sizes: which fit, which are compared, and what is answered without one."""
+
+import pytest
+
+import epochcast
+from predictor.answers.batch_sizes import (
+    USABLE_SHARE,
+    batch_sizes_to_try,
+    common_batch_size,
+    largest_batch_size,
+)
+from predictor.answers.predict import answer
+from predictor.answers.question import Question
+from predictor.catalogue.devices import all_gpus, find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.operators.memory import peak_memory_gib
+
+
+def test_the_largest_batch_size_fits_and_one_image_more_does_not():
+    table, mode = zoo_cnn("resnet50"), Mode()
+    for gpu in all_gpus():
+        size = largest_batch_size(table, gpu, mode)
+        limit = USABLE_SHARE * gpu.memory_gib
+        assert peak_memory_gib(table, size, mode) <= limit < peak_memory_gib(table, size + 1, mode)
+
+
+def test_a_cnn_that_holds_no_image_has_no_largest_batch_size():
+    assert largest_batch_size(zoo_cnn("resnet50", 4000), find_gpu("T4"), Mode()) is None
+
+
+def test_mixed_precision_holds_more_images():
+    table, gpu = zoo_cnn("resnet50"), find_gpu("A10G")
+    assert largest_batch_size(table, gpu, Mode(precision="amp_bf16")) > largest_batch_size(table, gpu, Mode())
+
+
+@pytest.mark.parametrize(
+    ("largest", "samples", "common"),
+    [
+        ([300, 5000], None, 256),
+        ([168, 5000], None, 128),
+        ([168, 20], None, 128),  # 20 images hold nobody back
+        ([20, 9], None, 16),  # but all hold few
+        ([None, 64], None, 64),
+        ([300, 300], 100, 64),
+    ],
+)
+def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_all(largest, samples, common):
+    assert common_batch_size(largest, samples) == common
+
+
+def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():
+    found = epochcast.largest_batch_size("ResNet-50", "T4", precision="amp_fp16")
+    assert found == largest_batch_size(zoo_cnn("resnet50"), find_gpu("T4"), Mode(precision="amp_fp16"))
+    with pytest.raises(SchemaError, match="one CNN on one GPU"):
+        epochcast.largest_batch_size(["resnet50", "vgg16"], "T4")
+    with pytest.raises(OutOfRangeError, match="not even with one image"):
+        epochcast.largest_batch_size("resnet50", "T4", image_size=4000)
+
+
+def test_powers_of_two_are_tried_up_to_what_fits_anywhere_and_the_samples():
+    assert batch_sizes_to_try([5, 17], None) == [1, 2, 4, 8, 16]
+    assert batch_sizes_to_try([10**5], None)[-1] == 4096
+    assert batch_sizes_to_try([10**5], 100)[-1] == 64
+
+
+def test_where_nothing_fits_the_next_step_is_named(fake_model):
+    question = Question("resnet50", "T4", model=fake_model, image_size=4000)
+    with pytest.raises(OutOfRangeError, match=r"not even with one image\. Ask for GPUs with more memory"):
+        answer(question)
+
+
+def test_without_batch_sizes_each_gpu_has_its_common_fastest_and_largest(fake_model):
+    rows = answer(Question("resnet50", ["T4", "H200"], samples=10**6, model=fake_model)).rows()
+    sizes = {gpu: [row.batch_size for row in rows if row.gpu == gpu] for gpu in ("Tesla T4", "NVIDIA H200")}
+    assert all(128 in each for each in sizes.values())
+    for row in rows:
+        assert row.batch_size <= row.largest_batch_size
+        assert row.largest_batch_size in sizes[row.gpu]
+    assert [row.best_batch for row in rows].count(True) == 2
+
+
+def test_several_cnns_have_batch_sizes_of_their_own(fake_model):
+    rows = answer(Question(["resnet50", "lenet5"], "T4", samples=10**6, model=fake_model)).rows()
+    largest = {row.cnn: row.largest_batch_size for row in rows}
+    assert largest["lenet5"] > largest["resnet50"]

@@ -1,0 +1,208 @@
+"""The verdict: what to rent, how likely it holds the wishes, what keeps better offers out, and what to change."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import predictor
+from predictor.answers.advice import REMEDIES, sharpened_by
+from predictor.answers.compare import compare
+from predictor.answers.fast_mode import fast_mode_of
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.devices import find_gpu
+from predictor.models.forecast import Reason
+
+GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
+
+
+@pytest.fixture
+def compared(fake_model, prices):
+    """compare of ResNet-18 on three GPUs: the T4 is cheapest, the instance of eight A100 fastest."""
+
+    def ask(gpus=GPUS, cnn="resnet18", batch_sizes=None, **options):
+        plan, others = Plan.of({"samples": 10**6, "offers": prices, "model": fake_model, **options})
+        return compare(Question.of(cnn, gpus, batch_sizes, others), plan)
+
+    return ask
+
+
+def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(compared):
+    found = compared()
+    verdict = found.verdict
+    assert verdict.best.offer == verdict.cheapest.offer == found.rows[0].offer == "cloud cheap-t4"
+    assert verdict.fastest.offer == "cloud eight-a100"
+    assert verdict.sentence.startswith("Rent cloud cheap-t4 (1 x Tesla T4): an epoch takes ")
+    assert "it is the cheapest and safest, the fastest is cloud eight-a100 (8 x A100-SXM4-40GB)" in (
+        verdict.sentence
+    )
+
+
+def test_the_sentence_has_the_interval_of_time_and_cost(compared):
+    found = compared(epochs=50)
+    row = found.rows[0]
+    for value in (row.total_time_h, row.total_low_h, row.total_high_h):
+        assert f"{value:.3g}" in found.verdict.sentence
+    assert row.total_low_usd < row.total_cost_usd < row.total_high_usd
+    assert f"({row.total_low_usd:.3g}-{row.total_high_usd:.3g})" in found.verdict.sentence
+
+
+def test_rows_that_hold_the_wishes_rank_above_those_that_do_not(compared):
+    cheapest = compared().rows[0]
+    rows = compared(deadline_h=0.9 * cheapest.total_time_h).rows
+    assert [row.within_deadline for row in rows] == sorted(
+        (row.within_deadline for row in rows), reverse=True
+    )
+    assert rows[-1].gpu == cheapest.gpu
+
+
+def test_the_deadline_that_rules_the_cheapest_out_is_binding(compared):
+    cheapest = compared().rows[0]
+    verdict = compared(deadline_h=0.9 * cheapest.total_time_h).verdict
+    assert (verdict.binding, verdict.without_binding.gpu) == (("deadline",), cheapest.gpu)
+    assert any(hint.startswith("The deadline rules out cloud cheap-t4") for hint in verdict.hints)
+
+
+def test_nothing_binds_where_the_best_row_is_the_best_of_all(compared):
+    verdict = compared(budget_usd=10**6).verdict
+    assert (verdict.binding, verdict.without_binding, verdict.holds_wishes) == ((), None, True)
+
+
+def test_where_no_offer_holds_the_wishes_the_nearest_is_named_with_what_it_misses(compared):
+    cost = compared().rows[0].total_cost_usd
+    verdict = compared(budget_usd=cost / 1.5).verdict
+    assert (verdict.holds_wishes, verdict.misses_by, verdict.binding) == (
+        False,
+        pytest.approx(0.5),
+        ("budget",),
+    )
+    assert "No offer stays within US$" in verdict.sentence
+    assert "comes nearest, 50 % over the budget" in verdict.sentence
+
+
+def test_the_chance_is_that_of_the_tighter_wish(compared):
+    row = compared().rows[0]
+    of_budget = compared(budget_usd=1.1 * row.total_cost_usd).rows[0].chance
+    of_deadline = compared(deadline_h=1.2 * row.total_time_h).rows[0].chance
+    both = compared(budget_usd=1.1 * row.total_cost_usd, deadline_h=1.2 * row.total_time_h).rows[0].chance
+    assert 0.5 < of_budget < of_deadline < 1.0
+    assert both == of_budget
+
+
+def test_without_wishes_there_is_no_chance_to_speak_of(compared):
+    found = compared()
+    assert (found.rows[0].chance, found.verdict.holds_wishes) == (None, None)
+    assert "likely" not in found.verdict.sentence
+
+
+def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
+    found = compared()
+    assert (found.rows[0].fast_precision, found.rows[0].fast_memory_format) == ("amp_fp16", "nchw")
+    assert found.verdict.fast_ratio == pytest.approx(found.rows[0].fast_ratio)
+    assert any("AMP in fp16 takes" in hint for hint in found.verdict.hints)
+
+
+def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
+    found = compared(precision="fp32")
+    assert {row.fast_ratio for row in found.rows} == {None}
+    assert found.verdict.fast_ratio is None
+
+
+def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
+    anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 250.0}
+    assert compared(anchors=[anchor]).rows[0].fast_ratio == pytest.approx(compared().rows[0].fast_ratio)
+
+
+def test_the_fastest_batch_size_is_named_apart(compared):
+    found = compared()
+    assert {row.batch_size for row in found.rows} == {256}
+    assert all(row.fastest_batch_size <= row.largest_batch_size for row in found.rows)
+
+
+def test_gpus_without_the_memory_are_not_rented(compared):
+    verdict = compared(["T4"], "resnet50", batch_sizes=1024).verdict
+    assert (verdict.best, verdict.binding) == (None, ("memory",))
+    assert "Batch 1,024 fits in the memory of none of these GPUs" in verdict.sentence
+
+
+def test_a_gpu_without_a_price_can_be_taken_but_not_rented(compared):
+    assert compared(["H200"]).verdict.sentence.startswith("Take H200: ")
+    assert compared(["H200", "T4"], rank_by="time").verdict.fastest.gpu == "Tesla T4"
+
+
+def test_trials_share_the_gpus_of_an_offer(compared):
+    rows = {row.gpu: row for row in compared(trials=9, epochs=2).rows}
+    one, eight = rows["Tesla T4"], rows["NVIDIA A100-SXM4-40GB"]
+    assert (one.gpus_used, eight.gpus_used) == (1, 8)
+    assert one.total_time_h == pytest.approx(9 * 2 * one.epoch_time_s / 3600)
+    assert eight.total_time_h == pytest.approx(2 * 2 * eight.epoch_time_s / 3600)
+
+
+def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):
+    [row] = compared(["A100-SXM4-40GB"]).rows
+    assert (row.gpus_used, row.local_batch_size, row.batch_size) == (8, 32, 256)
+    assert row.total_time_h < row.one_gpu_time_h < 8 * row.total_time_h
+    assert row.one_gpu_cost_usd == pytest.approx(24.0 * row.one_gpu_time_h)
+
+
+def test_the_verdict_says_what_one_of_several_gpus_would_do(compared):
+    [hint] = [each for each in compared(["A100-SXM4-40GB"]).verdict.hints if "train together" in each]
+    assert "8 GPUs train together there on 32 images each" in hint
+    assert "one of them takes" in hint
+
+
+def test_gpus_that_cannot_share_the_mini_batch_evenly_are_not_all_used(compared):
+    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[100]).rows] == [4]
+    assert [row.gpus_used for row in compared(["A100-SXM4-40GB"], batch_sizes=[101]).rows] == [1]
+
+
+def test_a_number_of_gpus_that_is_asked_for_is_kept(compared):
+    [row] = compared(["A100-SXM4-40GB"], n_gpus=4).rows
+    assert (row.gpus_used, row.batch_size, row.one_gpu_time_h) == (4, 256, None)
+
+
+def test_gpus_that_nothing_known_joins_work_one_by_one(compared, monkeypatch):
+    from predictor.answers import compare as module
+    from predictor.errors import SchemaError
+
+    def unknown(*_):
+        raise SchemaError("it is not known what joins them")
+
+    monkeypatch.setattr(module, "usual_link", unknown)
+    found = compared(["A100-SXM4-40GB"])
+    assert found.rows[0].gpus_used == 1
+    assert "7 idle" in found.verdict.sentence
+
+
+def test_an_answer_that_extrapolates_says_what_would_sharpen_it(compared):
+    found = compared(["A100-SXM4-40GB"])
+    assert "measure 3 minutes on this GPU" in found.rows[0].sharpen
+    assert found.verdict.hints[-1].startswith("To be surer: measure 3 minutes on this GPU")
+
+
+def test_the_remedy_is_that_of_the_reason_that_widens_most():
+    slight, severe = Reason("batch", "x", 1.1), Reason("gpu", "y", 2.0)
+    assert sharpened_by((slight, severe)) == REMEDIES["gpu"]
+    assert sharpened_by((Reason("cnn", "z"),)) is None
+
+
+def test_every_kind_of_reason_has_an_entry():
+    sources = "\n".join(path.read_text() for path in Path(predictor.__file__).parent.rglob("*.py"))
+    kinds = set(re.findall(r"\bReason\(\s*\"(\w+)\"", sources))
+    assert kinds
+    assert kinds - set(REMEDIES) == set()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mode"),
+    [
+        ("K80", None),
+        ("GTX 1080 Ti", None),
+        ("GTX 1660 Ti", None),  # of Turing, without tensor cores
+        ("V100-SXM2-16GB", ("amp_fp16", "nchw")),
+        ("H200", ("amp_bf16", "channels_last")),
+    ],
+)
+def test_the_fastest_common_mode_follows_from_the_tensor_cores(gpu, mode):
+    assert fast_mode_of(find_gpu(gpu), "pytorch") == mode
+    assert fast_mode_of(find_gpu(gpu), "chainer") is None

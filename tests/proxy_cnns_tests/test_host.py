@@ -1,0 +1,97 @@
+"""The host is measured in the modes that framework and GPU have, and notes what each run's host was like."""
+
+import csv
+import json
+
+import fake_backend
+import pytest
+from small_subjects import OPERATORS, configurations_of
+
+from predictor.catalogue.modes import Mode
+from predictor.errors import BackendUnavailableError
+from predictor.measurements.hosts import DISPATCHED, HOST_CNNS
+from proxy_cnns import backends, host
+from proxy_cnns.device import Monitor
+from proxy_cnns.host import HOST_MODES, measure_host, reference_times
+from proxy_cnns.rows_file import sidecar_path
+from proxy_cnns.runs import Request, profile
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setattr(host, "BACKENDS", {"pytorch": "fake_backend:FakeBackend"})
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+
+
+def test_on_a_gpu_every_mode_of_every_cnn_is_enqueued_and_one_cnn_runs_on_the_cpu(fake):
+    measured = measure_host(clock=fake_backend.Clock())
+    on_gpu = measured.times_of("pytorch")
+    assert {(each.precision, each.memory_format) for each in on_gpu} == {
+        (mode.precision, mode.memory_format) for mode in HOST_MODES
+    }
+    assert {each.subject for each in on_gpu} == set(HOST_CNNS)
+    assert [each.subject for each in measured.times_of("pytorch", "cpu")] == [DISPATCHED]
+    assert (measured.gpu, measured.kernel_us, measured.graph_kernel_us) == ("NVIDIA H200", 5.0, 1.5)
+
+
+def test_on_a_cpu_only_what_the_framework_takes_is_known(fake):
+    measured = measure_host(device="cpu", clock=fake_backend.Clock())
+    assert [each.device for each in measured.times] == ["cpu"]
+    assert (measured.gpu, measured.kernel_us) == (None, None)
+
+
+def test_a_framework_that_is_asked_for_and_missing_is_refused(monkeypatch):
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:Missing")
+    with pytest.raises(BackendUnavailableError, match="pip install"):
+        measure_host(["pytorch"])
+
+
+def test_without_any_framework_the_next_step_is_said(monkeypatch):
+    missing = dict.fromkeys(backends.BACKENDS, "fake_backend:Missing")
+    monkeypatch.setattr(host, "BACKENDS", missing)
+    for name, path in missing.items():
+        monkeypatch.setitem(backends.BACKENDS, name, path)
+    with pytest.raises(BackendUnavailableError, match="none of pytorch, chainer is installed"):
+        measure_host()
+
+
+def test_captured_and_autotuned_modes_are_enqueued_as_eager_ones():
+    backend = fake_backend.FakeBackend("cuda:0")
+    modes = [Mode(precision="tf32", capture="graph"), Mode(precision="tf32", autotune=True)]
+    assert len(reference_times(backend, modes, backend.clock)) == 1
+
+
+@pytest.fixture
+def run_on_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+
+    def run():
+        out, found = tmp_path / "run.csv", configurations_of(OPERATORS, (4,))
+        backend = "fake_backend:FakeBackend"
+        profile(Request("fake", found, "pytorch", ("cuda:0",), out, allow_noise=True, backend=backend))
+        return out
+
+    return run
+
+
+def test_every_row_measured_on_a_gpu_says_what_its_run_s_host_takes(run_on_gpu):
+    with run_on_gpu().open() as file:
+        rows = list(csv.DictReader(file))
+    assert {(row["host_cnn_ms"], row["host_kernel_us"], row["graph_kernel_us"]) for row in rows} == {
+        ("0.2", "5.0", "1.5")
+    }
+
+
+def test_the_sidecar_keeps_each_mode_s_host_time_and_each_reading_of_kernels_without_work(run_on_gpu):
+    events = json.loads(sidecar_path(run_on_gpu()).read_text())["events"]
+    assert [event["host"]["precision"] for event in events if "host" in event] == ["tf32"]
+    assert [event["graph_kernel_us"] for event in events if "device" in event] == [1.5, 1.5]
+
+
+def test_a_host_that_cannot_be_timed_leaves_the_column_empty_and_says_why(run_on_gpu, orders):
+    orders(cannot=["resnet18"])
+    out = run_on_gpu()
+    with out.open() as file:
+        assert all("host_cnn_ms" not in row for row in csv.DictReader(file))
+    events = json.loads(sidecar_path(out).read_text())["events"]
+    assert "cannot be built" in next(event["host"]["failed"] for event in events if "host" in event)
