@@ -1,6 +1,7 @@
 """The ladder: measured here, carried over from another card or mode, interpolated; the better base is chosen."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import OutOfRangeError
+from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement, HostTime
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.layer_times.ladder import cards_of_the_chip, held_out_error, with_bases
@@ -105,14 +106,24 @@ def test_measurements_here_correct_what_is_carried_over(h200):
     assert np.median(np.abs(found / [slower[o] for o in asked] - 1)) < 0.02
 
 
-def test_the_base_that_predicts_held_out_operators_better_is_chosen(h200, made_up_gpu):
-    own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::2], SIZES))
+def test_a_like_mode_is_the_base_where_it_predicts_held_out_operators_better(made_up_gpu):
+    bf16, fp16 = (H200._replace(precision=name) for name in ("amp_bf16", "amp_fp16"))
+    alike = OperatorLibrary.of_rows(bf16, made_up_gpu.operator_rows(RESNET, SIZES))
+    own = OperatorLibrary.of_rows(fp16, made_up_gpu.operator_rows(RESNET[::2], SIZES))
     rng = np.random.default_rng(0)
-    erratic = _library(H200, RESNET, lambda _: float(np.exp(rng.normal(0.0, 2.0))))
-    for base, chosen in ((h200, True), (erratic, False)):
-        found = with_bases({H100: own}, {H200: base}.get, lambda each: each)[H100]
+    erratic = _library(bf16, RESNET, lambda _: float(np.exp(rng.normal(0.0, 2.0))))
+    for base, chosen in ((alike, True), (erratic, False)):
+        found = with_bases({fp16: own}, {bf16: base}.get, lambda each: each)[fp16]
         assert (found.base is not None) == chosen
-    assert held_out_error(own) < held_out_error(replace(own, base=CarriedOver(erratic, H100)))
+    assert held_out_error(own) < held_out_error(replace(own, base=CarriedOver(erratic, fp16)))
+
+
+def test_own_measurements_correct_those_that_are_known_of_the_mode(h200, made_up_gpu):
+    own = OperatorLibrary.of_rows(H200, made_up_gpu.operator_rows(RESNET[:20], SIZES))
+    found = with_bases({H200: own}, {H200: h200}.get, lambda each: each)[H200]
+    assert found.base.source is h200
+    with pytest.raises(SchemaError, match="Fit the two tables together"):
+        LayerModel(found, SummingLaw()).save(Path())
 
 
 def test_a_library_is_no_base_of_a_richer_one(h200, made_up_gpu):
