@@ -56,6 +56,8 @@ def _take(page: Any, address: str, top: str, path: Path) -> None:
     page.goto(address)
     page.wait_for_selector("#results:not(.empty, .busy) #cost-chart svg")
     page.wait_for_selector("#why[aria-busy=false] #why-chart svg")
+    if path.stem == "web-phone-form":
+        page.click("#fold")
     page.evaluate("top => document.querySelector(top).closest('.card, .top').scrollIntoView()", top)
     page.wait_for_timeout(300)  # charts follow the window's size a moment later
     page.screenshot(path=path)
