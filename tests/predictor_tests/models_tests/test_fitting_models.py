@@ -57,7 +57,7 @@ def test_iterations_of_several_gpus_and_their_sums_are_left_out(model):
     teams = made_up().assign(n_gpus=4, iteration_time_ms=1e3)
     sums = made_up().assign(n_gpus=4, kind="all_reduce", cnn="all_reduce_1000", image_size=1)
     mixed = pd.concat([made_up(), teams, sums], ignore_index=True)
-    assert fit_measurements(mixed).terms == model.terms
+    assert fit_measurements(mixed).roofline.terms == model.roofline.terms
 
 
 def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():
