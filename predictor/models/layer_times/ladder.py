@@ -21,6 +21,9 @@ from predictor.models.layer_times.transfer import CarriedOver
 __all__ = ["cards_of_the_chip", "held_out_error", "with_bases"]
 
 _HALF_PRECISIONS = ("amp_bf16", "amp_fp16")  # the same kernels but for the type of their numbers
+_SAMPLE = 1000
+"""Operators above which a library knows its shapes better than kernels of another precision or memory format do."""
+
 _N_GROUPS = 3
 _FEW = 12  # operators below which no held-out error can be estimated
 
@@ -47,7 +50,7 @@ def with_bases(
     for mode in sorted(libraries, key=lambda each: (-libraries[each].n_measured, each)):
         library = replace(libraries[mode], base=None, forests={}, expected=None)
         same = [known(mode), *(found.get(card) or known(card) for card in cards_of_the_chip(mode))]
-        like = [found.get(other) or known(other) for other in _like_modes(mode)]
+        like = [found.get(other) or known(other) for other in _like_modes(mode, len(library))]
         cards, others = (
             [
                 replace(library, base=CarriedOver(source, mode))
@@ -56,11 +59,12 @@ def with_bases(
             ]
             for sources in (same, like)
         )
-        if cards and not mode.autotune:
+        if mode.autotune and others:
+            found[mode] = others[0]
+        elif cards:
             found[mode] = max(cards, key=_likeness)
-            continue
-        grown = grow(library)
-        found[mode] = min([grown, *others, *cards], key=held_out_error) if others or cards else grown
+        else:
+            found[mode] = min([grow(library), *others], key=held_out_error) if others else grow(library)
     return found
 
 
@@ -106,13 +110,15 @@ def _cards(name: str) -> tuple[str, ...]:
     return tuple(each.name for each in all_gpus() if each.chip == chip and each.name != name)
 
 
-def _like_modes(mode: DeviceMode) -> Iterator[DeviceMode]:
+def _like_modes(mode: DeviceMode, n_operators: int) -> Iterator[DeviceMode]:
     """Modes of the same card whose operators may be a base; of autotuned convolutions, those that are not."""
     if mode.autotune:
         yield mode._replace(autotune=False)
         return
     if mode.precision in _HALF_PRECISIONS:
         yield from (mode._replace(precision=other) for other in _HALF_PRECISIONS if other != mode.precision)
+    if n_operators > _SAMPLE:
+        return
     if mode.memory_format != "nchw":
         yield mode._replace(memory_format="nchw")
     if mode.precision != "tf32":
