@@ -32,7 +32,7 @@ def refusal(client, status=422, **changes):
         ({"batch_sizes": []}, "batch_sizes", "at least 1 item"),
         ({"batch_sizes": ["32"]}, "batch_sizes[0]", "valid integer; given: '32'"),
         ({"batch_sizes": [32.5]}, "batch_sizes[0]", "valid integer"),
-        ({"batch_sizes": ...}, "batch_sizes", "required"),
+        ({"gpus": ...}, "gpus", "required"),
         ({"image_size": 16385}, "image_size", "16384"),
         ({"samples": 10**12, "data_set": None}, "samples", "less than or equal to 100000000000"),
         ({"samples": 10**400, "data_set": None}, "samples", "less than or equal"),
