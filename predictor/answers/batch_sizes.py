@@ -67,8 +67,10 @@ def largest_batch_sizes(
     question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 ) -> list[int | None]:
     """`largest_batch_size` on each GPU, times the GPUs that train together."""
-    of_one = (largest_batch_size(table, gpu, mode) for gpu, mode in devices)
-    return [None if size is None else size * question.n_gpus for size in of_one]
+    alike = {(gpu.memory_gib, mode): gpu for gpu, mode in devices}  # the GPU's memory decides alone
+    of_one = {key: largest_batch_size(table, gpu, key[1]) for key, gpu in alike.items()}
+    sizes = (of_one[gpu.memory_gib, mode] for gpu, mode in devices)
+    return [None if size is None else size * question.n_gpus for size in sizes]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:

@@ -121,10 +121,11 @@ class LayerModels:
 
     def find(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode: measured, or else carried over from another card of its chip."""
-        found = self.measured(mode)
+        names = self._names()
+        found = self._measured(mode, names)
         if found is not None:
             return found
-        sources = [self.measured(other) for other in cards_of_the_chip(mode)]
+        sources = [self._measured(other, names) for other in cards_of_the_chip(mode)]
         source = max(filter(None, sources), key=lambda each: _likeness(each.library, mode), default=None)
         if source is None:
             return None
@@ -132,13 +133,20 @@ class LayerModels:
 
     def measured(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode; None if none of its operators was measured."""
+        return self._measured(mode, self._names())
+
+    def _measured(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
         if mode in self.given:
             return self.given[mode]
-        if self.folder is None or _file_name(mode) not in _names_in(
-            str(self.folder), _modified_ns(self.folder)
-        ):
+        if self.folder is None or _file_name(mode) not in names:
             return None
         return _load(self.folder / _file_name(mode))
+
+    def _names(self) -> frozenset[str]:
+        """Names of the files in the folder."""
+        if self.folder is None:
+            return frozenset()
+        return _names_in(str(self.folder), _modified_ns(self.folder))
 
     def measured_library(self, mode: DeviceMode) -> OperatorLibrary | None:
         """The operators measured on this GPU in this mode; None where there are none."""
@@ -215,6 +223,7 @@ def _folder_of(model_file: Path) -> Path:
     return model_file.with_name(f"{model_file.stem}_operators")
 
 
+@lru_cache(maxsize=4096)
 def _file_name(mode: DeviceMode) -> str:
     words = [*mode[:4], *(["autotune"] if mode.autotune else [])]
     return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
