@@ -17,7 +17,6 @@ from predictor.cnns.proxies import PROXY_TIME_PREFIX
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.evaluation.scenarios import SCENARIOS, Scenario, find_scenario, holds_published_rows
 from predictor.evaluation.splits import Fold, Positions
-from predictor.measurements.features import KERNEL_TIME_PREFIX
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,14 +282,13 @@ def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> 
 
 
 def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
-    """Leave out the answer, but not what else was measured: kernel times are labels to learn from."""
+    """Leave out the answer, but not what else was measured, from which a predictor may learn."""
     return rows.drop(columns=_hidden(rows, scenario, _ANSWERS))
 
 
 def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
     """Leave out all that was measured of the rows, so that no predictor can read the answer."""
-    profiled = [str(column) for column in rows if str(column).startswith(KERNEL_TIME_PREFIX)]
-    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *profiled)))
+    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE)))
 
 
 def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:

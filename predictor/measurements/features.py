@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FEATURES",
     "GPU_COLUMNS",
-    "KERNEL_TIME_PREFIX",
     "PROXY_TIME_PREFIX",
     "feature_table",
     "proxy_counts",
@@ -50,9 +49,6 @@ GPU_COLUMNS = (
     "l2_mib",
 )
 """Fields of `Gpu` that the table carries, each as `gpu_<field>`; NaN where no vendor gives the value."""
-
-KERNEL_TIME_PREFIX = "kernel_time_ms_"
-"""Begins columns that hold a profiler's time of all kernels of a class, in ms per iteration."""
 
 _TEXT = ("name", "architecture", "generation", "memory_type")
 _REQUIRED = ("gpu", "cnn", "image_size", "batch_size")

@@ -31,7 +31,6 @@ from predictor.measurements.published.data_set import (
     Provenance,
     published_file,
 )
-from predictor.measurements.published.profet import import_operator_profiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +44,8 @@ __all__ = [
     "ImportReport",
     "Provenance",
     "import_measurements",
-    "import_operator_profiles",
     "load_published",
     "published_features",
-    "published_kernel_times",
     "published_layer_tables",
 ]
 
@@ -150,18 +147,6 @@ def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> Laye
     return tables
 
 
-def published_kernel_times(
-    folder: str | os.PathLike[str] | None, sources: Sequence[str]
-) -> pd.DataFrame | None:
-    """A profiler's kernel times of these data sets, by GPU, CNN, image and batch size; None if none has any."""
-    import pandas as pd
-
-    root = published_data_root(folder)
-    readers = [DATA_SETS[name].kernel_times for name in sources]
-    found = [read(root) for read in readers if read is not None]
-    return pd.concat(found, ignore_index=True) if found else None
-
-
 def published_features(
     folder: str | os.PathLike[str] | None = None,
     sources: Sequence[str] = SCENARIO_SOURCES,
@@ -184,7 +169,7 @@ def published_features(
     -------
     DataFrame
         As of `feature_table`. Rejected rows are left out, and so are CNNs whose layers are unpublished (four rows of
-        PROFET's, most of timm's). Rows that were profiled have `kernel_time_ms_<class>`.
+        PROFET's, most of timm's).
 
     Raises
     ------
@@ -196,11 +181,7 @@ def published_features(
     kept = _with_fewer_operators(measurements, operators_per_gpu, seed)
     features = feature_table(kept, lambda cnn, image_size: tables.get((cnn, image_size)))
     structured = (features["kind"] == "operator") | features["layer_table"].notna()
-    features = features[structured].reset_index(drop=True)
-    profiled = published_kernel_times(folder, sources)
-    if profiled is None:
-        return features
-    return features.merge(profiled, how="left", on=["gpu", "cnn", "image_size", "batch_size"])
+    return features[structured].reset_index(drop=True)
 
 
 def _with_fewer_operators(measurements: pd.DataFrame, n: int, seed: int) -> pd.DataFrame:

@@ -111,8 +111,6 @@ class DataSet:
         What a user of the data should know, from the rows that are kept.
     layer_tables : callable, optional
         Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
-    kernel_times : callable, optional
-        A profiler's times of its rows, by kernel class, from that folder.
     fitted, evaluated : bool
         Whether the default model is fitted on it, and whether scenarios are defined on it.
     """
@@ -129,7 +127,6 @@ class DataSet:
     arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     computed: Callable[[pd.DataFrame], dict[str, Any]] = _nothing
     layer_tables: Callable[[Path], LayerTables] | None = None
-    kernel_times: Callable[[Path], pd.DataFrame] | None = None
     fitted: bool = False
     evaluated: bool = False
 

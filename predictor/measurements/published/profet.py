@@ -1,30 +1,26 @@
 """PROFET: training of 12 Keras CNNs on four cloud GPUs, the widest published grid of image and batch sizes.
 
-Beside the times there are operator profiles and layer tables. What the layer tables leave out (pool sizes, activations
+Beside the times there are layer tables. What the layer tables leave out (pool sizes, activations
 inside a Keras layer) is taken from the scripts that built the CNNs, PROFET's data_generation/workload/model_info.py and
 keras.applications, pools only where the table's shapes agree.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.measurements.features import KERNEL_TIME_PREFIX
 from predictor.measurements.published.convolutions import smallest_padding
 from predictor.measurements.published.data_set import (
     DataSet,
     LayerTables,
     Provenance,
     find_published,
-    published_file,
     read_published,
 )
-from predictor.measurements.table import canonical_gpu_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DATA_SET",
     "VALIDATION_SAMPLES",
-    "import_operator_profiles",
-    "kernel_times",
     "profet_layer_tables",
 ]
 
-_PROFILES, _LAYERS = "profet_op_profile.csv.gz", "profet_cnn_layers.csv.gz"
+_LAYERS = "profet_cnn_layers.csv.gz"
 _KEYS = ["gpu", "instance", "framework", "precision", "cnn", "image_size", "samples_per_epoch", "batch_size"]
 
 VALIDATION_SAMPLES = {50_000: 10_000, 5_000: 1_000, 2_000: 500}
@@ -88,84 +82,6 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     if sizes.min() < sizes.max():
         notes.append(f"configurations have {sizes.min()} to {sizes.max()} repeats")
     return notes
-
-
-_PROFILE_KEYS = ["gpu", "cnn", "image_size", "batch_size"]
-# TensorFlow's operators by the class of kernels (predictor.operators.kernels) whose time they are.
-_CLASS_OF_OPERATOR = {
-    "Conv2D": "conv_forward",
-    "_FusedConv2D": "conv_forward",
-    "Conv2DBackpropInput": "conv_backward_input",
-    "Conv2DBackpropFilter": "conv_backward_weight",
-    "DepthwiseConv2dNative": "depthwise_forward",
-    "DepthwiseConv2dNativeBackpropInput": "depthwise_backward_input",
-    "DepthwiseConv2dNativeBackpropFilter": "depthwise_backward_weight",
-    "MatMul": "matmul",
-    "BiasAdd": "bias",
-    "BiasAddGrad": "bias",
-    "FusedBatchNormV3": "batch_norm",
-    "FusedBatchNormGradV3": "batch_norm",
-    "Relu": "activation",
-    "ReluGrad": "activation",
-    "Relu6": "activation",
-    "Relu6Grad": "activation",
-    "MaxPool": "max_pool",
-    "MaxPoolGrad": "max_pool",
-    "AddV2": "add",
-    "AddN": "fan_out",
-    "ConcatV2": "concat",
-    "Slice": "concat",
-    "ResourceApplyGradientDescent": "optimizer",
-}
-
-
-def import_operator_profiles(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Milliseconds per step by operator type, device and host.
-
-    Parameters
-    ----------
-    path : path
-        The published table, or the folder that holds it.
-
-    Returns
-    -------
-    DataFrame
-        gpu, cnn (`profet/...`), image_size, batch_size, operator (TensorFlow's name; IDLE is waiting),
-        device_time_ms, host_time_ms; an operator that ran on neither has no row, and a side on which the
-        profiler never saw it is missing.
-    """
-    table = read_published(
-        published_file(Path(path), _PROFILES), (*_PROFILE_KEYS, "step_ms", "device_total_ms")
-    )
-    device, host = _long(table, "Device_"), _long(table, "Host_")
-    long = device.merge(host, on=[*_PROFILE_KEYS, "operator"], how="outer", sort=True)
-    times = long[["device_time_ms", "host_time_ms"]]
-    long = long[(times.fillna(0.0) > 0).any(axis="columns")].reset_index(drop=True)
-    long["gpu"] = long["gpu"].map({name: canonical_gpu_name(name) for name in long["gpu"].unique()})
-    long["cnn"] = "profet/" + long["cnn"]
-    return long
-
-
-def kernel_times(folder: Path) -> pd.DataFrame:
-    """Device time by class of kernels: one row per `gpu, cnn, image_size, batch_size`, one column per class.
-
-    Columns are named `kernel_time_ms_<class>`; operators that belong to no class (softmax, casts, idling) are left
-    out, and a class that the profile does not have is NaN.
-    """
-    import pandas as pd
-
-    profiles = import_operator_profiles(folder)
-    classed = profiles.assign(kernel_class=profiles["operator"].map(_CLASS_OF_OPERATOR)).dropna(
-        subset="kernel_class"
-    )
-    summed = pd.pivot_table(classed, "device_time_ms", _PROFILE_KEYS, "kernel_class", aggfunc="sum")
-    return summed.add_prefix(KERNEL_TIME_PREFIX).rename_axis(columns=None).reset_index()
-
-
-def _long(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
-    columns = {name: name.removeprefix(prefix) for name in table.columns if name.startswith(prefix)}
-    wide = table[[*_PROFILE_KEYS, *columns]].rename(columns=columns)
-    return wide.melt(id_vars=_PROFILE_KEYS, var_name="operator", value_name=f"{prefix.lower()}time_ms")
 
 
 _LAYER_COLUMNS = (
@@ -329,7 +245,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     layer_tables=profet_layer_tables,
-    kernel_times=kernel_times,
     fitted=True,
     evaluated=True,
     provenance=Provenance(

@@ -13,11 +13,10 @@ from predictor.measurements.published import SCENARIO_SOURCES, published_feature
 
 
 def pretend(monkeypatch, features: pd.DataFrame, load_published) -> None:
-    """Replace what reads files: no CNN of the made-up world was profiled."""
+    """Replace what reads files."""
     tables = {(row.cnn, row.image_size): zoo_cnn("lenet5") for row in features.itertuples()}
     monkeypatch.setattr(importers, "load_published", load_published)
     monkeypatch.setattr(importers, "published_layer_tables", lambda _folder: tables)
-    monkeypatch.setattr(importers, "published_kernel_times", lambda *_: None)
 
 
 @pytest.fixture
@@ -66,16 +65,6 @@ def test_a_cnn_whose_layers_nobody_published_is_left_out(features, monkeypatch):
         lambda *_: features.drop(columns="layer_table"),
     )
     assert set(published_features("anywhere")["cnn"]) == set(features["cnn"]) - {features["cnn"].iloc[0]}
-
-
-def test_rows_carry_the_kernel_times_of_their_profile(features, monkeypatch):
-    pretend(monkeypatch, features, lambda *_: features.drop(columns="layer_table"))
-    row = features.iloc[0]
-    times = pd.DataFrame(
-        {c: [row[c]] for c in ("gpu", "cnn", "image_size", "batch_size")} | {"kernel_time_ms_bias": [1.5]}
-    )
-    monkeypatch.setattr(importers, "published_kernel_times", lambda *_: times)
-    assert published_features("anywhere")["kernel_time_ms_bias"].dropna().tolist() == [1.5]
 
 
 def test_a_missing_folder_is_refused(tmp_path):

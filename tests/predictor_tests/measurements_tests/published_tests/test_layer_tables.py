@@ -10,7 +10,7 @@ import pytest
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.published import import_operator_profiles, published_layer_tables
+from predictor.measurements.published import published_layer_tables
 from predictor.measurements.published.convolutions import smallest_padding
 from predictor.measurements.published.lambda_tf import TF_CNNS, tf_cnn
 from predictor.measurements.published.timm import TIMM_CNNS
@@ -169,17 +169,3 @@ class TestNamesOfTheZoo:
     def test_an_empty_folder_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match="holds no published table"):
             published_layer_tables(tmp_path)
-
-
-class TestOperatorProfiles:
-    def test_become_one_row_for_each_operator_that_ran(self, tmp_path: Path) -> None:
-        row = {
-            "gpu": "Tesla K80", "cnn": "LeNet5", "image_size": 32, "batch_size": 16, "step_ms": 5.0,
-            "device_total_ms": 3.0, "Device_Conv2D": 2.0, "Device_Relu": 0.0, "Host_IDLE": 4.0,
-            "Device_IDLE": 1.0,
-        }  # fmt: skip
-        pd.DataFrame([row]).to_csv(tmp_path / "profet_op_profile.csv.gz", index=False)
-        profile = import_operator_profiles(tmp_path).set_index("operator")
-        assert sorted(profile.index) == ["Conv2D", "IDLE"]
-        assert profile.loc["IDLE", ["device_time_ms", "host_time_ms"]].tolist() == [1.0, 4.0]
-        assert profile.loc["Conv2D", "cnn"] == "profet/LeNet5"

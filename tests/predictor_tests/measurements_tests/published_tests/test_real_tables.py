@@ -8,7 +8,6 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.published import (
     DATA_SETS,
     import_measurements,
-    import_operator_profiles,
     published_layer_tables,
 )
 from predictor.measurements.published.timm import TIMM_CNNS
@@ -84,14 +83,6 @@ def test_timm_parameters_agree_with_the_zoo_within_one_percent(real_tables: Path
             assert zoo_cnn(ours).parameters / 1e6 == pytest.approx(published[f"timm/{theirs}"], rel=0.01), (
                 theirs
             )
-
-
-def test_operator_profiles_add_up_to_the_device_total(real_tables: Path) -> None:
-    profiles = import_operator_profiles(real_tables)
-    keys = ["gpu", "cnn", "image_size", "batch_size"]
-    assert len(profiles[keys].drop_duplicates()) == 1_004
-    first = profiles[profiles["operator"] != "IDLE"].groupby(keys)["device_time_ms"].sum()
-    assert first.loc[("Tesla M60", "profet/AlexNet", 32, 16)] == pytest.approx(68.7087, rel=1e-3)
 
 
 def test_every_importers_table_is_there(real_tables: Path) -> None:
