@@ -7,13 +7,13 @@ GPU, so the same CNNs in the same mode on two machines differ by the hosts alone
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from math import exp, isfinite, log, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS
+from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS, Mode
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.files import data_root, replace_file
 
@@ -51,6 +51,7 @@ HOST_BATCH_SIZE = 8
 DISPATCHED = ("2_8_8", 2)
 """Proxy CNN whose iteration a CPU spends in the framework rather than in its 32 numbers an image."""
 
+_TRUST = 0.8
 _LARGEST_BATCH = 64
 """Rows above it are not compared: their GPU falls behind, and a full queue makes the host wait."""
 
@@ -107,6 +108,36 @@ class HostMeasurement:
     def times_of(self, framework: str, device: str = "gpu") -> list[HostTime]:
         """Times of one framework on one kind of device."""
         return [each for each in self.times if (each.framework, each.device) == (framework, device)]
+
+    def slowness(self, mode: Mode, predicted_ms: Callable[[str, int], float]) -> float:
+        """How many times longer this machine takes to enqueue an iteration than another one.
+
+        Parameters
+        ----------
+        mode : Mode
+        predicted_ms : callable
+            Host time of a CNN of the zoo at an image size on the other machine, in ms.
+
+        Raises
+        ------
+        OutOfRangeError
+            If this machine was not measured with the framework and a GPU.
+
+        Notes
+        -----
+        Mean over its small CNNs of ln(measured / predicted), those of the mode if there are any, shrunk to four fifths:
+        hosts differ by a factor of 1.9 (one standard deviation), and small CNNs tell it within 1.35.
+        """
+        known = self.times_of(mode.framework)
+        if not known:
+            raise OutOfRangeError(
+                f"the host {self.host!r} was not measured with {mode.framework} and a GPU. "
+                f"Measure it with `epochcast host --framework {mode.framework} --out host.json`."
+            )
+        asked = (mode.precision, mode.memory_format)
+        own = [each for each in known if (each.precision, each.memory_format) == asked] or known
+        ratios = [log(each.host_time_ms / predicted_ms(*each.subject)) for each in own]
+        return exp(_TRUST * sum(ratios) / len(ratios))
 
 
 @dataclass(frozen=True, slots=True)

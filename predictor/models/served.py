@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
-from predictor.models.layer_times.served import forecast_by_layers, host_factor, too_little_measured
+from predictor.models.layer_times.served import forecast_by_layers, small_host_ms, too_little_measured
 from predictor.models.registry import METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
@@ -140,19 +140,20 @@ class Model:
             elif answer is not None:
                 doubts[place] = answer
         left = [place for place in range(len(devices)) if place not in found]
-        if left and isinstance(host, HostMeasurement):
-            raise OutOfRangeError(
-                f"the file of the host {host.host!r} scales host times that were measured with operators, and "
-                f"{devices[left[0]][0].name} is answered from its specifications. Leave the host out, or name one."
-            )
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
-        specified = self._by_specifications(
-            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [],
-            None if isinstance(host, HostMeasurement) else host,
+        knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
+        specified = knowing._by_specifications(
+            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [], name,
             [doubts.get(place) for place in left],
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
+        """The model with the host among its machines, and the host's name."""
+        if not isinstance(host, HostMeasurement):
+            return self, host
+        return replace(self, roofline=self.roofline.with_host(host, mode)), host.host
 
     def _not_autotuned(self, gpu: Gpu) -> OutOfRangeError:
         """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
@@ -184,7 +185,7 @@ class Model:
             if doubt is not None:
                 return doubt
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(sums) * host_factor(layers, host, mode)
+            own_ms = layers.law.host_ms(sums) * host.slowness(mode, partial(small_host_ms, layers))
             return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
         return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other)

@@ -15,7 +15,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
-from predictor.measurements.hosts import HOST_BATCH_SIZE, HostMeasurement
+from predictor.measurements.hosts import HOST_BATCH_SIZE
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
@@ -24,13 +24,12 @@ from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 
-__all__ = ["forecast_by_layers", "host_factor", "too_little_measured"]
+__all__ = ["forecast_by_layers", "small_host_ms", "too_little_measured"]
 
 Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
-_TRUST_IN_HOST = 0.8
 _MOST_STRANGE = 0.15
 """Share of the time in operators unlike any measured, above which the roofline model is used."""
 
@@ -123,34 +122,10 @@ def forecast_by_layers(
     )
 
 
-def host_factor(model: LayerModel, host: HostMeasurement, mode: Mode) -> float:
-    """How many times longer a measured host takes to enqueue an iteration than the library's host.
-
-    Raises
-    ------
-    OutOfRangeError
-        If the host was not measured with the framework and a GPU.
-
-    Notes
-    -----
-    Mean over the host's small CNNs of ln(measured / predicted host time), those of the asked mode if there are any,
-    shrunk to four fifths: hosts differ by a factor of 1.9 (one standard deviation), and small CNNs tell it within 1.35.
-    """
-    known = host.times_of(mode.framework)
-    own = [
-        each for each in known if (each.precision, each.memory_format) == (mode.precision, mode.memory_format)
-    ]
-    if not known:
-        raise OutOfRangeError(
-            f"the host {host.host!r} was not measured with {mode.framework} and a GPU. "
-            f"Measure it with `epochcast host --framework {mode.framework} --out host.json`."
-        )
+def small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
+    """Host time of a small CNN of the zoo on the library's host, in ms."""
     batch = np.array([float(HOST_BATCH_SIZE)])
-    ratios = [
-        each.host_time_ms / model.law.host_ms(layer_sums(model.library, zoo_cnn(*each.subject), batch))
-        for each in own or known
-    ]
-    return math.exp(_TRUST_IN_HOST * float(np.mean(np.log(ratios))))
+    return model.law.host_ms(layer_sums(model.library, zoo_cnn(cnn, image_size), batch))
 
 
 def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None) -> _Parts:

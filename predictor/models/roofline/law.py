@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates, all_gpus, rates_of
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, nearest
+from predictor.measurements.hosts import HostMeasurement
 from predictor.models.intervals import Calibration
 from predictor.models.roofline.features import (
     FAMILY_OF,
@@ -29,7 +32,7 @@ from predictor.models.roofline.terms import (
     join_host,
     terms_under,
 )
-from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 
 __all__ = ["IterationTimes", "RooflineLaw"]
 
@@ -131,6 +134,16 @@ class RooflineLaw:
                 f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
             )
         return found[host]
+
+    def with_host(self, host: HostMeasurement, mode: Mode) -> RooflineLaw:
+        """The law with one more machine, measured by `epochcast host`; errors as of `HostMeasurement.slowness`."""
+        fixed, per_kernel = np.exp(self._host_of(mode.framework))
+
+        def predicted_ms(cnn: str, image_size: int) -> float:
+            return float(fixed + per_kernel * kernels_of(zoo_cnn(cnn, image_size)).count.sum())
+
+        offset = math.log(host.slowness(mode, predicted_ms))
+        return replace(self, host_offset={**self.host_offset, f"measured: {host.host}": offset})
 
     def hosts(self) -> dict[str, str]:
         """Machine of each host's name; machines that bear their GPU's name, for want of a host's, are left out."""

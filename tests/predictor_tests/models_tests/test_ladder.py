@@ -207,6 +207,21 @@ def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(h200):
     assert slow.host == "a slow desk"
 
 
+def test_a_measured_host_scales_host_times_from_specifications_too():
+    model, asked = (
+        Model.load(),
+        (zoo_cnn("resnet50"), find_gpu("A100-SXM4-40GB"), Mode(precision="tf32"), [8]),
+    )
+    small = model.forecast(zoo_cnn("resnet18", 32), *asked[1:]).host_time_ms[0]
+    twice = HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, 2.0 * float(small))
+    usual, slow = (
+        model.forecast(*asked, host=host) for host in (None, HostMeasurement("a slow desk", (twice,)))
+    )
+    assert slow.host_time_ms / usual.host_time_ms == pytest.approx(2.0**0.8)
+    assert slow.gpu_time_ms == pytest.approx(usual.gpu_time_ms)
+    assert slow.host == "a slow desk"
+
+
 def test_a_host_measured_with_another_framework_is_refused(h200):
     model = replace(Model.load(), layers=LayerModels().with_more([LayerModel(h200, SummingLaw())]))
     chainer = HostTime("chainer", "gpu", "fp32", "nchw", "resnet18", 32, 5.0)
