@@ -33,6 +33,8 @@ _DPI = 96
 _PANEL_INCHES = (3.4, 2.6)
 _MOST_COLUMNS = 3
 
+_LABEL_ROOM = 0.16  # of the axis, left of the points, for their labels
+
 
 def epoch_times(answer: "pd.DataFrame") -> Any:
     """Epoch time against batch size, a panel for each GPU, with 90 % intervals.
@@ -119,6 +121,8 @@ def cost_against_time(
     _scatter(axes, front, _BLUE, "Pareto front")
     _label(axes, front)
     axes.set(xscale="log", yscale="log", xlabel="time of the whole training (h)", ylabel="its cost (US$)")
+    left, right = axes.get_xlim()
+    axes.set_xlim(left * (left / right) ** _LABEL_ROOM, right)
     _plain_ticks(axes.xaxis, axes.yaxis)
     _shade(axes, budget_usd, deadline_h)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
