@@ -20,12 +20,12 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 # An environment without pip, made where it will lie, so that the image holds no more than it runs.
 FROM python:${PYTHON}-slim AS packages
 COPY --from=wheel /wheels /wheels
-COPY requirements.lock ./
+COPY requirements.lock /wheels/
 # Every package at the version and with the hash of the lock file (docs/containers.md), then our own wheel.
 # hadolint ignore=DL3013
 RUN python -m venv --without-pip /opt/epochcast \
     && set -- /wheels/*.whl \
-    && pip --python /opt/epochcast/bin/python install --no-cache-dir --require-hashes -r requirements.lock \
+    && pip --python /opt/epochcast/bin/python install --no-cache-dir --require-hashes -r /wheels/requirements.lock \
     && pip --python /opt/epochcast/bin/python install --no-cache-dir --no-deps "$1"
 
 FROM python:${PYTHON}-slim AS profile
