@@ -7,18 +7,18 @@ GPU, so the same CNNs in the same mode on two machines differ by the hosts alone
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from math import exp, isfinite, log, sqrt
+from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS, Mode
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.files import data_root, replace_file
+from predictor.files import replace_file
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 __all__ = [
     "DISPATCHED",
@@ -26,13 +26,9 @@ __all__ = [
     "HOST_CNNS",
     "HOST_FORMAT_VERSION",
     "REFERENCE_CNN",
-    "HostFactor",
     "HostMeasurement",
     "HostTime",
-    "host_factor",
-    "host_of_rows",
     "read_host",
-    "shipped_hosts",
     "write_host",
 ]
 
@@ -140,122 +136,6 @@ class HostMeasurement:
         return exp(_TRUST * sum(ratios) / len(ratios))
 
 
-@dataclass(frozen=True, slots=True)
-class HostFactor:
-    """How many times longer enqueuing takes on one machine than on another.
-
-    `ln_spread` is the standard deviation of ln of the ratios behind it (of modes and CNNs), 0 for a single one;
-    `basis` says what was compared: ``mode`` (the asked mode), ``framework`` (its other modes) or ``cpu`` (iterations
-    on the CPU, where one of the machines was measured without a GPU).
-    """
-
-    factor: float
-    ln_spread: float
-    n: int
-    basis: str
-
-
-def host_factor(
-    here: HostMeasurement, there: HostMeasurement, framework: str, precision: str, memory_format: str
-) -> HostFactor:
-    """Ratio of the enqueue times of two machines, `here` over `there`: multiply host times of `there` by it.
-
-    Parameters
-    ----------
-    here : HostMeasurement
-        The machine that is asked about.
-    there : HostMeasurement
-        The machine whose host times are known.
-    framework, precision, memory_format : str
-        Mode of the question.
-
-    Returns
-    -------
-    HostFactor
-        The geometric mean over CNNs that both have: in the asked mode; else in the framework's other modes; else on
-        the CPU.
-
-    Raises
-    ------
-    OutOfRangeError
-        If the two have no CNN in common in this framework.
-    """
-    on_gpu = _ratios(here, there, framework, "gpu")
-    own = [ratio for (mode, _), ratio in on_gpu.items() if mode == (precision, memory_format)]
-    on_cpu = list(_ratios(here, there, framework, "cpu").values())
-    for basis, ratios in (("mode", own), ("framework", list(on_gpu.values())), ("cpu", on_cpu)):
-        if ratios:
-            mean = sum(map(log, ratios)) / len(ratios)
-            spread = sqrt(sum((log(each) - mean) ** 2 for each in ratios) / max(1, len(ratios) - 1))
-            return HostFactor(exp(mean), spread, len(ratios), basis)
-    raise OutOfRangeError(
-        f"the measurements of hosts {here.host!r} and {there.host!r} have no {framework} iteration in common. "
-        f"Measure the host again: epochcast host --framework {framework} --out host.json"
-    )
-
-
-def _ratios(
-    here: HostMeasurement, there: HostMeasurement, framework: str, device: str
-) -> dict[tuple[tuple[str, str], tuple[str, int]], float]:
-    """Ratios by mode and CNN."""
-    known = {_key(each): each.host_time_ms for each in there.times_of(framework, device)}
-    own = {_key(each): each.host_time_ms for each in here.times_of(framework, device)}
-    return {key: own[key] / known[key] for key in own if key in known}
-
-
-def _key(time: HostTime) -> tuple[tuple[str, str], tuple[str, int]]:
-    return (time.precision, time.memory_format), time.subject
-
-
-def host_of_rows(table: pd.DataFrame, host: str) -> HostMeasurement:
-    """The enqueue times of a machine by the whole CNNs of a measurement table that were timed there.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A checked measurement table.
-    host : str
-        Name in its column `host`.
-
-    Returns
-    -------
-    HostMeasurement
-        Medians of `host_time_ms` over eager iterations of `HOST_CNNS` of at most 64 images, by mode, and of the
-        column `host_cnn_ms`.
-
-    Raises
-    ------
-    OutOfRangeError
-        If there are none.
-    """
-    rows = table[(table["host"] == host) & (table["device_kind"].fillna("gpu") != "cpu")]
-    found: dict[tuple[str, str, str, str, str, int], list[float]] = {}
-    for row in rows.to_dict("records"):
-        mode = (str(row["framework"]), "gpu", str(row["precision"]), str(row["memory_format"] or "nchw"))
-        cnn, image_size = str(row["cnn"]), int(row["image_size"])
-        if _shows_host(row) and (cnn, image_size) in HOST_CNNS:
-            found.setdefault((*mode, cnn, image_size), []).append(row["host_time_ms"])
-        if isfinite(row.get("host_cnn_ms") or float("nan")):
-            found.setdefault((*mode, *REFERENCE_CNN), []).append(row["host_cnn_ms"])
-    if not found:
-        raise OutOfRangeError(
-            f"the table has no eager iteration of {', '.join(cnn for cnn, _ in HOST_CNNS)} on host {host!r}."
-        )
-    times = tuple(HostTime(*key, _median(values)) for key, values in sorted(found.items()))
-    return HostMeasurement(host, times)
-
-
-def _shows_host(row: Mapping[Any, Any]) -> bool:
-    eager = (row.get("capture") or "eager") == "eager" and row.get("kind") == "target"
-    known = isfinite(row.get("host_time_ms") or float("nan"))
-    return bool(eager and known and int(row["batch_size"]) <= _LARGEST_BATCH)
-
-
-def _median(values: Iterable[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
 def read_host(path: Path) -> HostMeasurement:
     """Read the JSON file that `epochcast host` wrote.
 
@@ -279,11 +159,6 @@ def read_host(path: Path) -> HostMeasurement:
 
 
 _ABOUT = [each.name for each in fields(HostMeasurement) if each.name != "times"]
-
-
-def shipped_hosts() -> dict[str, HostMeasurement]:
-    """Machines that come with epochcast, by the name of their file in `datasets/hosts`."""
-    return {path.stem: read_host(path) for path in sorted((data_root() / "hosts").glob("*.json"))}
 
 
 def write_host(measured: HostMeasurement, path: Path) -> None:
