@@ -38,9 +38,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder) / "rows.csv", Path(folder) / "predictions.csv"
         write_questions(asked)
-        cold_s = timed(lambda: predict_rows(asked, answered, model))
+        cold_s = timed(lambda: predict_rows(asked, answered, model=model))
         warm_s = statistics.median(
-            timed(lambda: predict_rows(asked, answered, model)) for _ in range(REPEATS)
+            timed(lambda: predict_rows(asked, answered, model=model)) for _ in range(REPEATS)
         )
         bare_s = statistics.median(timed(lambda: copy(asked, answered)) for _ in range(REPEATS))
     product_s = numpy_product_s()
