@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
-from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.operators.memory import peak_memory_gib
+from predictor.operators.memory import largest_batch_within
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -53,14 +52,7 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     """
     if gpu.memory_gib is None:
         return None
-    limit = USABLE_SHARE * gpu.memory_gib
-    fits, too_many = 0, MAX_BATCH_SIZE + 1
-    while too_many - fits > 1:
-        middle = (fits + too_many) // 2
-        fits, too_many = (
-            (middle, too_many) if peak_memory_gib(table, middle, mode) <= limit else (fits, middle)
-        )
-    return fits or None
+    return largest_batch_within(table, USABLE_SHARE * gpu.memory_gib, mode) or None
 
 
 def largest_batch_sizes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +44,18 @@ def with_shares(
     -----
     The share is that of their roofline times: an operator of type ``other`` reads and writes its maps once.
     """
-    if is_cpu(gpu.name) or all(layer.type != _OTHER for layer in table):
+    if is_cpu(gpu.name) or not _has_others(table):
         return list(reasons)
     shares = unmeasured_share(
         table, np.array(batch_sizes, dtype=float), rates_of(gpu, mode.precision), _KNOWN
     )
     return [_with_share(each, table, float(share)) for each, share in zip(reasons, shares, strict=True)]
+
+
+@lru_cache(maxsize=256)
+def _has_others(table: LayerTable) -> bool:
+    """Cached: a question asks for each of its GPUs."""
+    return any(layer.type == _OTHER for layer in table)
 
 
 def _with_share(reasons: Reasons, table: LayerTable, share: float) -> Reasons:

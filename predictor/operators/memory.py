@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.modes import Mode
+from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
@@ -30,6 +31,7 @@ __all__ = [
     "CONTEXT_GIB",
     "MEASURED_FRAMEWORKS",
     "MemoryEstimate",
+    "largest_batch_within",
     "memory_estimate_validated",
     "peak_memories_gib",
     "peak_memory",
@@ -122,6 +124,17 @@ def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode 
     always = law.weights + law.optimizer_state + _CUBLAS_BYTES
     peaks: list[float] = ((steps.max(axis=1) + always) / _GIB + CONTEXT_GIB).tolist()
     return peaks
+
+
+def largest_batch_within(table: LayerTable, limit_gib: float, mode: Mode | None = None) -> int:
+    """Largest batch size, at most 65,536, whose estimated peak is at most `limit_gib`; 0 where one image exceeds it."""
+    law = _law(table, mode or Mode())
+    always = law.weights + law.optimizer_state + _CUBLAS_BYTES + CONTEXT_GIB * _GIB
+    left, per_image = limit_gib * _GIB - always - law.fixed, law.per_image
+    if (left < 0).any():
+        return 0
+    grows = per_image > 0
+    return int(min(MAX_BATCH_SIZE, np.min(left[grows] / per_image[grows])))
 
 
 def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:

@@ -331,9 +331,9 @@ def device_cache_bytes(gpu: str) -> float | None:
     return max(sizes) * 2**20 if sizes else None
 
 
-def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, rates: Rates) -> Array:
+def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes: int) -> Array:
     """Least bytes read and written by operators, forward and backward; shape (n_operators, n_batches)."""
-    return _moved(_operator_work(operators), batch_sizes, rates)
+    return _moved(_operator_work(operators), batch_sizes, element_bytes)
 
 
 def _operator_work(operators: Sequence[Operator]) -> Array:
@@ -341,11 +341,11 @@ def _operator_work(operators: Sequence[Operator]) -> Array:
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
 
 
-def _moved(work: Array, batch_sizes: Array, rates: Rates) -> Array:
+def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:
     elements, fixed, fixed_bytes, wide = (column[:, None] for column in work.T[1:5])
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
-    widening = np.where(rates.element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - rates.element_bytes)
-    moved: Array = (elements * batches + fixed) * rates.element_bytes + fixed_bytes + widening * batches
+    widening = np.where(element_bytes < _FP32_BYTES, wide, 0.0) * (_FP32_BYTES - element_bytes)
+    moved: Array = (elements * batches + fixed) * element_bytes + fixed_bytes + widening * batches
     return moved
 
 
@@ -360,7 +360,7 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
-    moved = _moved(work, batch_sizes, rates)
+    moved = _moved(work, batch_sizes, rates.element_bytes)
     compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least

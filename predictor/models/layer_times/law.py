@@ -63,9 +63,9 @@ class OperatorTotals:
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
     linear interpolation. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their
     number. `shares` maps every support but `MEASURED` to the share of the time, (n_batches,), of operators that have
-    it; `named` lists the operators with `BEYOND`, `FARAWAY` or `UNKNOWN`. `gradient_host_ms` and `n_gradients` are the
-    parts of `host_ms` and `n_operators` that sum gradients in the backward pass. `support_ms`, of shape (supports,
-    len(CLASSES), n_batches), splits the time of each class by support.
+    it; `named` names two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and
+    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass. `support_ms`, of
+    shape (supports, len(CLASSES), n_batches), splits the time of each class by support.
     """
 
     sized_ms: Array
@@ -265,13 +265,19 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
     )
 
 
-def _size_shares(library: OperatorSource, operators: Sequence[Operator], batch_sizes: Array) -> Array:
+def _size_shares(library: OperatorSource, operators: tuple[Operator, ...], batch_sizes: Array) -> Array:
     """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
-    cache, rates = (
-        device_cache_bytes(library.mode.gpu),
-        device_rates(library.mode.gpu, library.mode.precision),
-    )
-    moved = moved_bytes(operators, batch_sizes, rates)
+    rates = device_rates(library.mode.gpu, library.mode.precision)
+    cache = device_cache_bytes(library.mode.gpu)
+    return _shares_by_size(operators, tuple(batch_sizes.tolist()), rates.element_bytes, cache)
+
+
+@lru_cache(maxsize=32)
+def _shares_by_size(
+    operators: tuple[Operator, ...], batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
+) -> Array:
+    """Cached: the cards of a chip ask for the same."""
+    moved = moved_bytes(operators, np.array(batch_sizes), element_bytes)
     doublings = np.log2(np.maximum(moved, 1.0) / cache) if cache else np.full(moved.shape, SIZES[-1])
     step = SIZES[1] - SIZES[0]
     near: Array = 1.0 - np.abs(np.clip(doublings, SIZES[0], SIZES[-1])[:, :, None] - np.array(SIZES)) / step
@@ -289,16 +295,17 @@ def _reason(kind: int, names: Sequence[str]) -> Reason:
     word = _UNSURE[kind]
     if word == "operator":
         return Reason(word, f"{', '.join(names)} never measured on this GPU in this mode")
-    some = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
+    some = ", ".join(names[:2]) + (f" and {names[2]}" if len(names) > 2 else "")
     if word == "shape":
         return Reason(word, f"no measured operator has a shape near that of {some}")
     return Reason(word, f"{some} beyond the measured batch sizes")
 
 
 def _named(kind: int, operators: Sequence[Operator]) -> tuple[str, ...]:
-    """Operators of an unknown type by that type, others by name."""
+    """Operators of an unknown type by that type, others by the names of two and the number of more."""
     if kind == UNKNOWN:
         return tuple(
             sorted({each.type if each.kind is None else f"{each.type}-{each.kind}" for each in operators})
         )
-    return tuple(each.name for each in operators)
+    more = (f"{len(operators) - 2} more",) if len(operators) > 2 else ()
+    return (*(each.name for each in operators[:2]), *more)

@@ -107,7 +107,9 @@ class CarriedOver:
 
     def _card_ratio(self, operators: Sequence[Operator], batch_sizes: Array, source_ms: Array) -> Array:
         here, there = find_gpu(self.mode.gpu), find_gpu(self.source.mode.gpu)
-        moved = moved_bytes(operators, batch_sizes, device_rates(there.name, self.mode.precision))
+        moved = moved_bytes(
+            operators, batch_sizes, device_rates(there.name, self.mode.precision).element_bytes
+        )
         reached = there.memory_bandwidth_gb_per_s * 1e6 * _SUSTAINED  # bytes per ms
         with np.errstate(divide="ignore"):
             bound = np.minimum(1.0, moved / (reached * np.maximum(source_ms, 1e-12))) / (

@@ -51,7 +51,7 @@ def _memory_ms(operator, batch_size=128.0):
     """Time of an operator that moves its bytes at the rate which large kernels reach on an H200."""
     from predictor.operators.work import device_rates, moved_bytes
 
-    moved = moved_bytes([operator], np.array([batch_size]), device_rates(H200.gpu, "tf32"))
+    moved = moved_bytes([operator], np.array([batch_size]), device_rates(H200.gpu, "tf32").element_bytes)
     return float(moved[0, 0]) / (0.92 * 4800e6)
 
 
