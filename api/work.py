@@ -5,8 +5,8 @@ Nothing that is admitted works longer than about a second, so that the next clie
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
+from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
-from predictor.operators.operators import operators_of
 
 __all__ = ["MOST_WORK", "SEARCHED", "check_work"]
 
@@ -46,7 +46,7 @@ def check_work(
     Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
     layers that were not measured are searched for among those that were.
     """
-    layers = len(operators_of(table))
+    layers = len(counted_operators(table)[0])
     measured = min(gpus, _measured_gpus(model))
     work = layers * modes * repeats * (gpus * sizes + measured * _MEASURED) + rows * _ROW
     if work > MOST_WORK:

@@ -36,10 +36,13 @@ INSTRUMENT = "epochcast"
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print(f"h200 | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    tables: dict[tuple[str, ...], pd.DataFrame] = {}
     try:
         for name in options.scenario or OF_LAYERS:
             gpus = tuple(dict.fromkeys(("h200", *SCENARIOS[name].sources)))
-            features = own_features(options.measurements, options.precision, gpus)
+            if gpus not in tables:
+                tables[gpus] = own_features(options.measurements, options.precision, gpus)
+            features = tables[gpus]
             started = time.perf_counter()
             result = evaluate(features, [name], options.predictor, n_jobs=options.jobs)
             print(scenario_text(result, name), end="\n\n")

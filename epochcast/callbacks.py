@@ -10,6 +10,38 @@ from predictor.errors import BackendUnavailableError
 __all__ = ["lightning_callback", "trainer_callback"]
 
 
+class _Watching:
+    """What both frameworks' callbacks do once a training has begun; nothing before."""
+
+    watching: Watch | None = None
+
+    @property
+    def watched(self) -> Watched | None:
+        """The last line as data; None before the first."""
+        return None if self.watching is None else self.watching.watched
+
+    def _waits(self) -> None:
+        """The next batch is asked for."""
+        if self.watching is not None:
+            self.watching.waits()
+
+    def _starts(self, *batch: Any) -> None:
+        """A batch is there."""
+        if self.watching is not None:
+            self.watching.starts(*batch)
+
+    def _ends(self) -> None:
+        """An iteration is over, and the next batch is asked for."""
+        if self.watching is not None:
+            self.watching.ends()
+            self.watching.waits()
+
+    def _ends_epoch(self) -> None:
+        """An epoch is over."""
+        if self.watching is not None:
+            self.watching.ends_epoch()
+
+
 def lightning_callback(
     model: object = None,
     *,
@@ -45,15 +77,8 @@ def lightning_callback(
     """
     base = _base("Callback", "PyTorch Lightning", "lightning.pytorch", "pytorch_lightning")
 
-    class EpochcastCallback(base):  # type: ignore[misc, valid-type]
+    class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
         """Watches `fit`."""
-
-        watching: Watch | None = None
-
-        @property
-        def watched(self) -> Watched | None:
-            """The last line as data; None before the first."""
-            return None if self.watching is None else self.watching.watched
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             """Find the CNN and the training's length."""
@@ -72,24 +97,19 @@ def lightning_callback(
 
         def on_train_epoch_start(self, *_: Any) -> None:
             """The first batch of the epoch is asked for."""
-            if self.watching is not None:
-                self.watching.waits()
+            self._waits()
 
         def on_train_batch_start(self, _trainer: Any, _module: Any, batch: Any, _index: int) -> None:
             """A batch is there."""
-            if self.watching is not None:
-                self.watching.starts(batch)
+            self._starts(batch)
 
         def on_train_batch_end(self, *_: Any) -> None:
             """An iteration is over, and the next batch is asked for."""
-            if self.watching is not None:
-                self.watching.ends()
-                self.watching.waits()
+            self._ends()
 
         def on_train_epoch_end(self, *_: Any) -> None:
             """An epoch is over."""
-            if self.watching is not None:
-                self.watching.ends_epoch()
+            self._ends_epoch()
 
     return EpochcastCallback()
 
@@ -129,15 +149,8 @@ def trainer_callback(
     """
     base = _base("TrainerCallback", "transformers", "transformers")
 
-    class EpochcastCallback(base):  # type: ignore[misc, valid-type]
+    class EpochcastCallback(_Watching, base):  # type: ignore[misc, valid-type]
         """Watches `train`."""
-
-        watching: Watch | None = None
-
-        @property
-        def watched(self) -> Watched | None:
-            """The last line as data; None before the first."""
-            return None if self.watching is None else self.watching.watched
 
         def on_train_begin(self, args: Any, state: Any, _control: Any, **given: Any) -> None:
             """Find the CNN and the training's length."""
@@ -156,13 +169,11 @@ def trainer_callback(
 
         def on_epoch_begin(self, *_: Any, **__: Any) -> None:
             """The first batch of the epoch is asked for."""
-            if self.watching is not None:
-                self.watching.waits()
+            self._waits()
 
         def on_step_begin(self, *_: Any, **__: Any) -> None:
             """A batch is there."""
-            if self.watching is not None:
-                self.watching.starts()
+            self._starts()
 
         def on_substep_end(self, *_: Any, **__: Any) -> None:
             """A micro-batch is over."""
@@ -172,15 +183,9 @@ def trainer_callback(
             """An iteration is over, and the next batch is asked for."""
             self._ends()
 
-        def _ends(self) -> None:
-            if self.watching is not None:
-                self.watching.ends()
-                self.watching.waits()
-
         def on_epoch_end(self, *_: Any, **__: Any) -> None:
             """An epoch is over."""
-            if self.watching is not None:
-                self.watching.ends_epoch()
+            self._ends_epoch()
 
     return EpochcastCallback()
 

@@ -13,8 +13,8 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.recorder import UNKNOWN_COST
 from predictor.models.forecast import WIDENS, Reason
+from predictor.models.layer_times.law import counted_operators
 from predictor.operator_types import OPERATOR_TYPES
-from predictor.operators.operators import operators_of
 from predictor.operators.work import roofline_ms, unmeasured_share
 
 __all__ = ["TRAFFIC", "split_traffic", "with_shares"]
@@ -74,17 +74,16 @@ def split_traffic(
 
     The class that they are counted in is split in proportion to its operators' roofline times.
     """
-    in_class = [
-        (each, count)
-        for each, count in operators_of(table).items()
-        if OPERATOR_TYPES[each.type].operator_class == _CLASS_OF_OTHER
+    operators, counts = counted_operators(table)
+    at = [
+        i for i, each in enumerate(operators) if OPERATOR_TYPES[each.type].operator_class == _CLASS_OF_OTHER
     ]
-    unknown = np.array([each.type == _OTHER for each, _ in in_class], dtype=bool)
+    in_class = [operators[i] for i in at]
+    unknown = np.array([each.type == _OTHER for each in in_class], dtype=bool)
     if is_cpu(gpu.name) or not unknown.any() or _CLASS_OF_OTHER not in class_ms:
         return class_ms
     rates = rates_of(gpu, mode.precision)
-    counts = np.array([count for _, count in in_class], dtype=float)[:, None]
-    least = counts * roofline_ms([each for each, _ in in_class], np.asarray(batch_sizes, dtype=float), rates)
+    least = counts[at, None] * roofline_ms(in_class, np.asarray(batch_sizes, dtype=float), rates)
     share = least[unknown].sum(axis=0) / least.sum(axis=0)
     left = class_ms[_CLASS_OF_OTHER] * (1.0 - share)
     rest = {name: ms for name, ms in class_ms.items() if name != _CLASS_OF_OTHER}

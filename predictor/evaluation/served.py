@@ -8,6 +8,7 @@ import numpy as np
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
+from predictor.models.fit import HELD_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +28,7 @@ _SERIES = [*MODE, "cnn", "image_size"]
 
 def held_out_tables(folder: Path) -> list[Path]:
     """Tables of whole CNNs in `folder` that no fit reads."""
-    return sorted(folder.glob("*_held_out_targets.csv.gz"))
+    return sorted(folder.glob(f"*{HELD_OUT}"))
 
 
 def judge_served(paths: Sequence[Path], model: Model) -> pd.DataFrame:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from predictor.models.roofline.model import Roofline
 
 __all__ = [
+    "HELD_OUT",
     "accuracy_of",
     "default_features",
     "fit_default",
@@ -35,6 +36,10 @@ __all__ = [
     "fit_measurements",
     "ranges_of",
 ]
+
+
+HELD_OUT = "_held_out_targets.csv.gz"
+"""Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
 
 
 def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
@@ -133,33 +138,38 @@ def fit_default(
     from predictor.measurements.published import DATA_SETS, FITTED
 
     sources = FITTED if sources is None else sources
-    own = _own_measurements()
+    own = joined = _own_measurements()
     if uploaded is not None:
         uploaded = check_measurements(uploaded, "the table of measurements")
-        own = pd.concat([own, uploaded], ignore_index=True)
+        joined = pd.concat([own, uploaded], ignore_index=True)
     provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
-    model = _fit(default_features(published, sources, uploaded), provenance)
-    return replace(model, layers=LayerModels().with_more(fit_layer_models(own)))
+    model = _fit(_features(own, published, sources, uploaded), provenance)
+    return replace(model, layers=LayerModels().with_more(fit_layer_models(joined)))
 
 
-def default_features(
-    published: str | PathLike[str] | None = None,
-    sources: Sequence[str] | None = None,
-    uploaded: pd.DataFrame | None = None,
+def default_features(published: str | PathLike[str] | None = None) -> pd.DataFrame:
+    """Feature table that the default's law of specifications is fitted on; `published` as of `fit_default`."""
+    from predictor.measurements.published import FITTED
+
+    return _features(_own_measurements(), published, FITTED, None)
+
+
+def _features(
+    own: pd.DataFrame,
+    published: str | PathLike[str] | None,
+    sources: Sequence[str],
+    uploaded: pd.DataFrame | None,
 ) -> pd.DataFrame:
-    """Feature table that the default's law of specifications is fitted on; parameters as of `fit_default`."""
+    """Feature table of published, own and uploaded measurements for the law of specifications."""
     import pandas as pd
 
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published import FITTED, published_features
+    from predictor.measurements.published import published_features
 
-    others = _of_no_instrument(_own_measurements())
+    others = _of_no_instrument(own)
     if uploaded is not None:
         others = pd.concat([others, uploaded], ignore_index=True)
-    parts = [
-        published_features(published, FITTED if sources is None else sources),
-        feature_table(_without_layers(others)),
-    ]
+    parts = [published_features(published, sources), feature_table(_without_layers(others))]
     return pd.concat(parts, ignore_index=True)
 
 
@@ -225,7 +235,7 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
 def _own_measurements() -> pd.DataFrame:
     """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo.
 
-    Files named ``*_held_out_targets`` are a test set: the model is judged on them and not fitted on them.
+    Files whose names end in `HELD_OUT` are a test set: the model is judged on them and not fitted on them.
     """
     import pandas as pd
 
@@ -234,7 +244,7 @@ def _own_measurements() -> pd.DataFrame:
 
     folder = data_root() / "measurements"
     found = [path for kind in ("targets", "operators") for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
-    found = [path for path in found if not path.name.endswith("_held_out_targets.csv.gz")]
+    found = [path for path in found if not path.name.endswith(HELD_OUT)]
     if not any(path.name.endswith("_targets.csv.gz") for path in found):
         raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")
     return pd.concat([read_measurements(path) for path in found], ignore_index=True)

@@ -30,6 +30,17 @@ def onnx_of(image=(1, 3, 8, 8)):
     return helper.make_model(graph).SerializeToString()
 
 
+def activations(n):
+    """A file of so many activations, one after the other."""
+    helper = onnx.helper
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(n)]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info(f"v{n}", 1, None)],
+    )  # fmt: skip
+    return helper.make_model(graph).SerializeToString()
+
+
 def read(client, content, image_size=None, name="my net.onnx"):
     data = {} if image_size is None else {"image_size": str(image_size)}
     return client.post("/v1/cnns", data=data, files={"onnx": (name, content)})
@@ -139,23 +150,11 @@ def test_functions_that_unfold_to_very_many_operators_are_refused_unread(client,
 
 
 def test_a_file_of_very_many_operators_is_told_so_and_not_that_it_is_damaged(client):
-    helper = onnx.helper
-    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(20_001)]
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("v0", 1, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("v20001", 1, None)],
-    )  # fmt: skip
-    answer = read(client, helper.make_model(graph).SerializeToString())
+    answer = read(client, activations(20_001))
     assert "more than 20,000 operators" in answer.json()["detail"]
 
 
 def test_a_table_of_more_layers_than_are_taken_is_told_so(client):
-    helper = onnx.helper
-    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"]) for i in range(10_001)]
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("v0", 1, (1, 3, 8, 8))],
-        [helper.make_tensor_value_info("v10001", 1, None)],
-    )  # fmt: skip
-    answer = read(client, helper.make_model(graph).SerializeToString())
+    answer = read(client, activations(10_001))
     assert answer.status_code == 422
     assert "damaged" not in answer.json()["detail"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from predictor.measurements.published.data_set import DataSet, Provenance, layer_tables_of
-from predictor.measurements.published.timm import timm_layers
+from predictor.measurements.published import timm
+from predictor.measurements.published.data_set import DataSet, layer_tables_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,13 +50,10 @@ DATA_SET = DataSet(
     arranged=_eager,
     computed=_columns,
     oddities=_oddities,
-    layer_tables=layer_tables_of(_TABLE, "timm", timm_layers),
+    layer_tables=layer_tables_of(_TABLE, "timm", timm.timm_layers),
     fitted=True,
-    provenance=Provenance(
-        project="PyTorch Image Models (timm)",
-        repository="https://github.com/huggingface/pytorch-image-models",
-        licence="Apache-2.0",
-        citation="R. Wightman, PyTorch Image Models, doi:10.5281/zenodo.4414861",
+    provenance=replace(
+        timm.DATA_SET.provenance,
         measured="forward throughput of about 1,000 CNNs and transformers on GeForce RTX 3090, 4090, 5090 and RTX PRO "
         "6000 Blackwell Max-Q, PyTorch 1.13 to 2.9, automatic mixed precision, NCHW and channels-last",
     ),

@@ -61,26 +61,29 @@ class OperatorTotals:
     """Summed times of one CNN's operators, in ms; arrays over batch sizes.
 
     `sized_ms` has shape (len(CLASSES), len(SIZES), n_batches): an operator between two sizes is split between them by
-    linear interpolation. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their
-    number. `shares` maps every support but `MEASURED` to the share of the time, (n_batches,), of operators that have
-    it; `named` names two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and
-    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass. `support_ms`, of
-    shape (supports, len(CLASSES), n_batches), splits the time of each class by support.
+    linear interpolation. `support_ms`, of shape (supports, len(CLASSES), n_batches), splits the time of each class by
+    support. `host_ms` is the host time of all operators (NaN if the library has none), `n_operators` their number;
+    `named` names two operators with `BEYOND` or `FARAWAY`, and types with `UNKNOWN`. `gradient_host_ms` and
+    `n_gradients` are the parts of `host_ms` and `n_operators` that sum gradients in the backward pass.
     """
 
     sized_ms: Array
+    support_ms: Array
     host_ms: float
     n_operators: float
-    shares: dict[int, Array]
     named: dict[int, tuple[str, ...]]
     gradient_host_ms: float = 0.0
     n_gradients: float = 0.0
-    support_ms: Array | None = None
+
+    @property
+    def shares(self) -> dict[int, Array]:
+        """Share of the time, (n_batches,), of operators with each support but `MEASURED`."""
+        of_support = self.support_ms.sum(axis=1)
+        total = of_support.sum(axis=0)
+        return {kind: of_support[kind] / total for kind in (CARRIED, NEAR, *_UNSURE)}
 
     def rung_shares(self) -> dict[str, Array]:
         """Share of each class's time on each rung, (len(CLASSES), n_batches); 0 for a class without operators."""
-        if self.support_ms is None:
-            return {}
         total = np.maximum(self.support_ms.sum(axis=0), np.finfo(float).tiny)
         found = {rung: np.zeros(total.shape) for rung in dict.fromkeys(RUNG_OF.values())}
         for kind, rung in RUNG_OF.items():
@@ -108,7 +111,8 @@ class OperatorTotals:
 
     def strange(self) -> Array:
         """Share of the time, (n_batches,), in shapes far from all measured; operators beyond batch sizes count half."""
-        found: Array = self.shares[FARAWAY] + self.shares[BEYOND] / 2
+        shares = self.shares
+        found: Array = shares[FARAWAY] + shares[BEYOND] / 2
         return found
 
     def host_parts(self, *, apart: bool) -> tuple[float, float, float]:
@@ -123,10 +127,10 @@ class OperatorTotals:
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
-        n = self.sized_ms.shape[2]
+        shares = self.shares
         return tuple(
-            tuple(_reason(kind, self.named[kind]) for kind in _UNSURE if self.shares[kind][i] > 0)
-            for i in range(n)
+            tuple(_reason(kind, self.named[kind]) for kind in _UNSURE if shares[kind][i] > 0)
+            for i in range(self.sized_ms.shape[2])
         )
 
 
@@ -244,15 +248,14 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
     class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators])
     sized = np.zeros((len(CLASSES), weighted.shape[1], len(SIZES)))
     np.add.at(sized, class_of, weighted[:, :, None] * _size_shares(library, operators, batch_sizes))
-    total = weighted.sum(axis=0)
     support = np.zeros((len(RUNG_OF), len(CLASSES), weighted.shape[1]))
     np.add.at(support, (times.sureness, class_of[:, None], np.arange(weighted.shape[1])), weighted)
     gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
     return OperatorTotals(
         sized.transpose(0, 2, 1),
+        support,
         float(counts @ times.host_ms),
         float(counts.sum()),
-        {kind: support[kind].sum(axis=0) / total for kind in (CARRIED, NEAR, *_UNSURE)},
         {
             kind: _named(
                 kind, [operators[int(i)] for i in np.flatnonzero((times.sureness == kind).any(axis=1))]
@@ -261,7 +264,6 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
         },
         float(counts[gradients] @ times.host_ms[gradients]),
         float(counts[gradients].sum()),
-        support,
     )
 
 

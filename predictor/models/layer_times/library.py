@@ -213,15 +213,18 @@ class OperatorLibrary:
         if new.size:
             found = self._interpolated([operators[int(i)] for i in new], batches)
             log_ratio[new], host[new], sureness[new] = found
-        gpu_ms = self.base_ms(operators, batches) * np.exp(log_ratio)
-        if self.base is not None:
-            carried = self.base.times(operators, batches).sureness
-            sureness = np.where(sureness == MEASURED, MEASURED, np.minimum(sureness, carried)).astype(np.int8)
+        if self.base is None:
+            base_ms = roofline_ms(operators, batches, self._rates())
+        else:
+            base = self.base.times(operators, batches)
+            base_ms, carried = base.gpu_ms, np.minimum(sureness, base.sureness)
+            sureness = np.where(sureness == MEASURED, MEASURED, carried).astype(np.int8)
+        gpu_ms = base_ms * np.exp(log_ratio)
         views = [i for i, operator in enumerate(operators) if is_view(operator, self.mode.framework)]
         gpu_ms[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
         return OperatorTimes(gpu_ms, host, sureness)
 
-    def base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
+    def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
         """Times that measurements are compared with, of shape (n_operators, n_batches)."""
         if self.base is None:
             return roofline_ms(operators, batch_sizes, self._rates())
@@ -279,7 +282,7 @@ class OperatorLibrary:
         new = rows[~there[rows]]
         if new.size:
             chosen = [self.operators[int(i)] for i in new]
-            least[new] = np.log(self.base_ms(chosen, self.batch_sizes))
+            least[new] = np.log(self._base_ms(chosen, self.batch_sizes))
             there[new] = True  # set last, since another thread may be reading
         found: Array = self.log_ms[rows] - least[rows]
         return found

@@ -17,7 +17,7 @@ from predictor.models.residuals import Locations, gp_posterior
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, Strengths
 from predictor.models.roofline.law import RooflineLaw
-from predictor.models.roofline.rows import pass_rows_of, rows_of, single_passes, whole_iterations
+from predictor.models.roofline.rows import Rows, pass_rows_of, rows_of, single_passes, whole_iterations
 from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Anchored", "Roofline"]
@@ -81,7 +81,7 @@ class Roofline(FeatureTablePredictor):
             found.host,
             found.host_offset,
             found.feed,
-            _fed(whole),
+            _fed(objective.whole.rows),
             self._calibrated(objective, whole),
         )
         self._keep(whole, objective.whole.time_ms, objective.times(x)[0])
@@ -206,9 +206,8 @@ def _weights(frame: pd.DataFrame) -> Floats:
     return np.minimum(1.0, np.sqrt(_FULL_WEIGHT / n))
 
 
-def _fed(frame: pd.DataFrame) -> tuple[str, ...]:
+def _fed(rows: Rows) -> tuple[str, ...]:
     """Frameworks most of whose measured iterations copy their images."""
-    rows = rows_of(frame)
     copies: dict[str, list[bool]] = {}
     for context, copied, waits in zip(rows.contexts, rows.copies, rows.waits, strict=True):
         copies.setdefault(context.framework, []).append(bool(copied and not waits))

@@ -8,17 +8,19 @@ import pytest
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.layer_times.law import CLASSES, SIZES, OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
-from predictor.models.layer_times.times import BEYOND, FARAWAY, NEAR, UNKNOWN, DeviceMode
+from predictor.models.layer_times.times import BEYOND, FARAWAY, MEASURED, NEAR, RUNG_OF, UNKNOWN, DeviceMode
 from predictor.models.residuals import layer_variances
 from predictor.operators.operators import operators_of
 
 
 def sums(**shares):
     kinds = {"near": NEAR, "beyond": BEYOND, "far": FARAWAY, "unknown": UNKNOWN}
-    told = {kind: np.array([shares.get(name, 0.0)]) for name, kind in kinds.items()}
-    names = {kind: ("permute",) if told[kind][0] else () for kind in kinds.values()}
+    support = np.zeros((len(RUNG_OF), len(CLASSES), 1))
+    for name, share in ({"measured": 1.0 - sum(shares.values())} | shares).items():
+        support[({"measured": MEASURED} | kinds)[name], 0] = share
+    names = {kind: ("permute",) if support[kind].any() else () for kind in kinds.values()}
     sized = np.full((len(CLASSES), len(SIZES), 1), 1.0 / len(SIZES))
-    return OperatorTotals(sized, 1.0, 10.0, told, names, 0.1, 4.0)
+    return OperatorTotals(sized, support, 1.0, 10.0, names, 0.1, 4.0)
 
 
 LAW = SummingLaw(spread=0.03, spread_near=0.12, spread_strange=0.5)
