@@ -11,7 +11,9 @@ export const WORDS = {
   framework: ["pytorch", "tensorflow", "chainer"],
   capture: ["eager", "graph", "static_graph"],
   optimizer: ["sgd", "momentum", "adam"],
-  method: ["auto", "layer-times", "roofline"], // the fourth needs a measurement of the CNN
+  method: [ // without those that need measurements of the CNN
+    "auto", "gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative", "layer-times", "roofline", "flops-ratio",
+  ],
 };
 
 /** What a first visit asks. Fields of a link that are not given are these. */

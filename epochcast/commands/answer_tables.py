@@ -12,6 +12,7 @@ __all__ = [
     "guessed_note",
     "host_bound_note",
     "legend",
+    "method_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 _HOST_BOUND, _GUESSED = "H", "~"
+_OF_METHOD = "method: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -71,7 +73,7 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
 
     def marks(record: Record) -> str:
         guessed = (
-            [_GUESSED] * bool(record["extrapolates"])
+            [_GUESSED] * bool(_guesses(record))
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
@@ -82,15 +84,28 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
 
 def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer."""
-    guessed = [record for record in records if record["extrapolates"]]
+    guessed = [record for record in records if _guesses(record)]
     if not guessed:
         return []
     kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in record["extrapolates"]
+        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in _guesses(record)
     )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
     return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
+
+
+def method_note(records: Iterable[Record]) -> list[str]:
+    """The errors of the methods that were named, beside the default's."""
+    told = (
+        reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
+    )
+    return [f"{reason.removeprefix(_OF_METHOD)}." for reason in dict.fromkeys(told)]
+
+
+def _guesses(record: Record) -> list[str]:
+    """Reasons why a row extrapolates; a named method's error is told apart."""
+    return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:

@@ -14,6 +14,7 @@ from epochcast.commands.answer_tables import (
     guessed_note,
     host_bound_note,
     legend,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -177,6 +178,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_mark_notes(found),
+        *method_note(found),
         *guessed_note(found),
         *host_bound_note(found),
         *_cost_notes(found),

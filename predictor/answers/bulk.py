@@ -232,7 +232,7 @@ def _answered(
     of_data_set = question.epoch_samples() or 0
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
     at = np.searchsorted(question.batch_sizes, rows[:, 0])
-    times = np.array([columns[name] for name in _NUMBERS])[:, at]
+    times = np.array([columns[name] for name in _NUMBERS], dtype=float)[:, at]
     mode = question.mode_on(question.devices()[0][0])
     epochs = [
         epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
@@ -244,11 +244,16 @@ def _answered(
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*map(repr, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
+        own: (*map(_cell, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
         for own, time, epoch, samples, fit, i in zip(
             numbers, times.T.tolist(), of_epoch, rows[:, 1].tolist(), memory, at.tolist(), strict=True
         )
     }
+
+
+def _cell(value: float) -> str:
+    """A number as text; nothing for what the method does not tell."""
+    return repr(value) if value == value else ""
 
 
 def _cells(of_epoch: Sequence[float], samples: int) -> list[str]:

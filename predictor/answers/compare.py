@@ -166,7 +166,7 @@ class _Asked:
     ) -> dict[str, dict[int, dict[str, Any]]]:
         """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
         found: dict[str, dict[int, dict[str, Any]]] = {}
-        if question.n_gpus > 1 or self.plan.trials > 1:
+        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
             return found
         gpus: dict[tuple[int, int], list[Gpu]] = {}
         for gpu, row in alone.items():
@@ -192,7 +192,7 @@ class _Asked:
 
     def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
         """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
-        if self.question.precision is not None:
+        if self.question.precision is not None or self.question.is_whole:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in map(device_of, found):

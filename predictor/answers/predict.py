@@ -89,10 +89,10 @@ class PredictionRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
     epoch_time_s: float | None
     epoch_low_s: float | None
     epoch_high_s: float | None
@@ -230,7 +230,7 @@ def _columns(
         "precision": of_gpus([mode.precision for _, mode in devices]),
         "memory_format": [question.memory_format] * n,
         "framework": [question.framework] * n,
-        **{name: values.ravel().tolist() for name, values in times.items()},
+        **{name: _known(values) for name, values in times.items()},
         **_epochs(question, known.model, devices[0][1], sizes, times, rented, fits),
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
@@ -254,6 +254,12 @@ def _columns(
         "extrapolates": [tuple(map(str, each)) for each in why],
         "sharpen": [sharpened_by(each) for each in why],
     }
+
+
+def _known(values: _Floats) -> list[float | None]:
+    """As a list; None where a method does not tell the GPU's time from the host's."""
+    found: list[float | None] = [*values.ravel().tolist()]
+    return [None if each != each else each for each in found] if np.isnan(values).any() else found
 
 
 def _check_times(

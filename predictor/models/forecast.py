@@ -25,7 +25,7 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, cnn), `text` explains it, and `widens` is the factor on the half width of the
+    batch, anchor, layers, cnn, method), `text` explains it, and `widens` is the factor on the half width of the
     roofline model's interval.
     """
 
@@ -58,7 +58,8 @@ class IterationForecast:
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
     GPU time; `class_ms` splits the GPU time by class of kernels or operators, `rung_ms` by what it rests on (measured,
     carried over, interpolated, extrapolated, specifications) and class. `extrapolates` gives the reasons for
-    caution at each batch size.
+    caution at each batch size. A method that does not tell the GPU's time from the host's has NaN there, and its
+    `class_ms` holds the summands of the iteration time.
     """
 
     iteration_time_ms: Array
@@ -74,3 +75,8 @@ class IterationForecast:
     host: str
     class_ms: dict[str, Array] = field(default_factory=dict)
     rung_ms: dict[str, dict[str, Array]] = field(default_factory=dict)
+
+    @property
+    def splits(self) -> bool:
+        """Whether it tells the GPU's time from the host's."""
+        return not bool((self.gpu_time_ms != self.gpu_time_ms).any())
