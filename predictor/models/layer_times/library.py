@@ -39,7 +39,7 @@ from predictor.models.layer_times.times import (
     OperatorTimes,
 )
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.operators.operators import Operator, is_view, operator_from_row
+from predictor.operators.operators import Operator, Operators, is_view, operator_from_row
 from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
 
 __all__ = ["OPERATOR_KEYS", "OperatorLibrary"]
@@ -146,7 +146,7 @@ class OperatorLibrary:
     def __len__(self) -> int:
         return len(self.operators)
 
-    @property
+    @cached_property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
         return int(np.isfinite(self.log_ms).sum())
@@ -198,9 +198,10 @@ class OperatorLibrary:
         sizes is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
-        return _times(self, tuple(operators), tuple(batches.tolist()))
+        asked = operators if isinstance(operators, Operators) else Operators(operators)
+        return _times(self, asked, tuple(batches.tolist()))
 
-    def _times(self, operators: tuple[Operator, ...], batches: Array) -> OperatorTimes:
+    def _times(self, operators: Operators, batches: Array) -> OperatorTimes:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
         asked = _asked(self, operators)
@@ -400,7 +401,7 @@ class _Asked:
     forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
     """
 
-    operators: tuple[Operator, ...]
+    operators: Operators
     known: NDArray[np.intp]
     new: NDArray[np.intp]
     rows: NDArray[np.intp]
@@ -412,7 +413,7 @@ class _Asked:
 
 
 @lru_cache(maxsize=64)
-def _asked(library: OperatorLibrary, operators: tuple[Operator, ...]) -> _Asked:
+def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
     """Cached: a CNN is asked for at one batch size after another."""
     exact = np.array([library._place.get(operator, -1) for operator in operators], dtype=np.intp)
     known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
@@ -432,9 +433,7 @@ def _asked(library: OperatorLibrary, operators: tuple[Operator, ...]) -> _Asked:
 
 
 @lru_cache(maxsize=32)
-def _times(
-    library: OperatorLibrary, operators: tuple[Operator, ...], batch_sizes: tuple[float, ...]
-) -> OperatorTimes:
+def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[float, ...]) -> OperatorTimes:
     """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
     found = library._times(operators, np.array(batch_sizes))
     for each in (found.gpu_ms, found.host_ms, found.sureness):
