@@ -127,7 +127,7 @@ class OperatorTotals:
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
-        told = {kind: _reason(kind, names) for kind, names in self.named.items()}
+        told = {kind: _reason(kind, self.named[kind]) for kind in _UNSURE if self.named.get(kind)}
         every = [
             tuple(kind for kind in told if self.shares[kind][i] > 0) for i in range(self.sized_ms.shape[2])
         ]
