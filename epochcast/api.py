@@ -236,7 +236,7 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     Parameters
     ----------
     path : path
-        A CSV with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
+        A ``.csv``, ``.csv.gz`` or ``.parquet`` file with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
     source : str, optional
         Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
 
@@ -348,7 +348,7 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     Parameters
     ----------
     out : path
-        The table, ``.csv`` or ``.csv.gz``; rows that it has already are not measured again.
+        The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
     preset : str
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
     **options
