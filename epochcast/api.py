@@ -236,7 +236,7 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     Parameters
     ----------
     path : path
-        A ``.csv``, ``.csv.gz`` or ``.parquet`` file with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
+        A CSV or Parquet file with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
     source : str, optional
         Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
 
