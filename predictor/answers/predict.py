@@ -360,6 +360,8 @@ def _named_sizes(rows: Sequence[dict[str, Any]], common: int, tried: Sequence[in
     fastest = (
         fastest_row([row for row in rows if row["batch_size"] in tried])["batch_size"] if holds_one else 0
     )
+    if common > (rows[0]["largest_batch_size"] or common):
+        common = fastest  # which most of the GPUs hold, and this one does not
     named = [row for row in rows if row["batch_size"] in (common, fastest, row["largest_batch_size"])]
     return [row | {"best_batch": row["batch_size"] == fastest} for row in named]
 
