@@ -56,6 +56,7 @@ ADDED_COLUMNS = (
 )
 
 _NUMBERS = ADDED_COLUMNS[:6]
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -234,9 +235,10 @@ def _answered(
     at = np.searchsorted(question.batch_sizes, rows[:, 0])
     times = np.array([columns[name] for name in _NUMBERS])[:, at]
     mode = question.mode_on(question.devices()[0][0])
+    loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
     epochs = [
-        epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
-        for time in times[[0, 4, 5]]
+        epoch_times_s(time, *rows.T, shared.model, mode, loaded, question.workers == 0)
+        for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
     of_epoch = np.array([*epochs, cost]).T.tolist()
