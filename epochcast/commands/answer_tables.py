@@ -15,7 +15,9 @@ __all__ = [
     "gpu_name",
     "guessed_note",
     "host_bound_note",
+    "is_loading_bound",
     "legend",
+    "loading_bound_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -26,7 +28,7 @@ __all__ = [
     "write_answer",
 ]
 
-_HOST_BOUND, _GUESSED = "H", "~"
+_HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -89,7 +91,7 @@ def legend(letters: dict[str, str]) -> list[str]:
 
 
 def notes_column(letters: dict[str, str] | None = None) -> Column:
-    """What marks a row, `~` or the letters of its reasons, and `H`; a narrow terminal keeps this column."""
+    """What marks a row, `~` or the letters of its reasons, `H` and `L`; a narrow terminal keeps this column."""
 
     def marks(record: Record) -> str:
         guessed = (
@@ -97,7 +99,8 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
-        return ",".join([*guessed, *([_HOST_BOUND] * _is_host_bound(record))])
+        waits = _LOADING_BOUND if is_loading_bound(record) else _HOST_BOUND * _is_host_bound(record)
+        return ",".join([*guessed, *([waits] if waits else [])])
 
     return Column("notes", marks, left=True)
 
@@ -117,7 +120,7 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
     """Explain `H` where a row has it."""
-    if not any(map(_is_host_bound, records)):
+    if not any(_is_host_bound(record) and not is_loading_bound(record) for record in records):
         return []
     return [
         f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
@@ -125,11 +128,41 @@ def host_bound_note(records: Iterable[Record]) -> list[str]:
     ]
 
 
+def loading_bound_note(records: Iterable[Record]) -> list[str]:
+    """Explain `L` where a row has it."""
+    bound = [record for record in records if is_loading_bound(record)]
+    if not bound:
+        return []
+    if all(record["bottleneck"] == "reading" for record in bound):
+        return [
+            f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
+        ]
+    return [
+        f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
+        "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
+        "input."
+    ]
+
+
+def is_loading_bound(record: Record) -> bool:
+    """Whether an iteration waits for images."""
+    return record.get("bottleneck") in ("loading", "reading")
+
+
 def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     """What the times hold, in one line."""
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
-    said = f"Times are those of training alone, without loading of images ({', '.join(words)}), with 90 % intervals"
+    counted = [record["loading_time_ms"] is not None for record in records]
+    loading = (
+        "with"
+        if all(counted)
+        else "with, where the vCPUs of the offer are known,"
+        if any(counted)
+        else "without"
+    )
+    alone = "" if any(counted) else " alone"
+    said = f"Times are those of training{alone}, {loading} loading of images ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

@@ -56,6 +56,7 @@ _NUMBERS = ADDED_COLUMNS[:6]
 _TYPES = dict.fromkeys(ADDED_COLUMNS[:11], "float64") | {"fits_in_memory": "bool"}
 """Columns that are no text where the answers are Parquet."""
 
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -234,12 +235,16 @@ def _answered(
     columns = answer(question).columns
     of_data_set = question.epoch_samples() or 0
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
-    at = np.searchsorted(question.batch_sizes, rows[:, 0])
+    batch_sizes, samples_each, validation = rows.T
+    at = np.searchsorted(question.batch_sizes, batch_sizes)
     times = np.array([columns[name] for name in _NUMBERS])[:, at]
     mode = question.mode_on(question.devices()[0][0])
+    loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
     epochs = [
-        epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
-        for time in times[[0, 4, 5]]
+        epoch_times_s(
+            time, batch_sizes, samples_each, validation, shared.model, mode, loaded, question.workers == 0
+        )
+        for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
     of_epoch = np.array([*epochs, cost]).T.tolist()
@@ -249,7 +254,7 @@ def _answered(
     return {
         own: (*map(repr, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
         for own, time, epoch, samples, fit, i in zip(
-            numbers, times.T.tolist(), of_epoch, rows[:, 1].tolist(), memory, at.tolist(), strict=True
+            numbers, times.T.tolist(), of_epoch, samples_each.tolist(), memory, at.tolist(), strict=True
         )
     }
 
