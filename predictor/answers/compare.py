@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.energy import ENERGIES
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import COLUMNS, answer, fastest_row
@@ -242,6 +243,7 @@ class _Asked:
         usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
         fast_h = None if fast is None else _total_h(plan, at_once, fast.on(offer)["epoch_time_s"])
         alone = found.compared[min(found.compared)]
+        trainings = plan.trials * plan.epochs
         one_h = None if row is alone else _total_h(plan, at_once, alone["epoch_time_s"])
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
@@ -279,6 +281,9 @@ class _Asked:
             fast_ratio=None if fast_h is None else fast_h / time_h["time"],
             fast_time_h=fast_h,
             fast_cost_usd=_times(fast_h, per_hour),
+            total_watt_hours=_times(trainings, row["watt_hours"]),
+            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
+            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
         )
 
 
@@ -286,11 +291,11 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
-_ENDS = ("epoch_low_s", "epoch_time_s", "epoch_high_s")
+_SCALED = ("epoch_low_s", "epoch_time_s", "epoch_high_s", *ENERGIES)
 
 
 def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    return row | {end: factor * row[end] for end in _ENDS}
+    return row | {name: _times(factor, row[name]) for name in _SCALED}
 
 
 def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
@@ -302,8 +307,8 @@ def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
     return True
 
 
-def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
-    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:

@@ -26,6 +26,9 @@ class ComparisonRow:
     `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the smallest within 5 % of the
     best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU,
     `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the precision.
+
+    `power_w` is the mean power of one GPU, `watt_hours` the energy of an epoch on all that work, `total_watt_hours`
+    that of all epochs and trials, without host and set-up; `energy_basis` says what they rest on.
     """
 
     rank: int | None
@@ -85,6 +88,14 @@ class ComparisonRow:
     fast_ratio: float | None
     fast_time_h: float | None
     fast_cost_usd: float | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    total_watt_hours: float | None
+    total_watt_hours_low: float | None
+    total_watt_hours_high: float | None
+    energy_basis: str
     peak_memory_gib: float
     fits_in_memory: bool
     memory_estimate_validated: bool
