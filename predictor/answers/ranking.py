@@ -23,9 +23,11 @@ class ComparisonRow:
     training); `one_gpu_time_h` and `one_gpu_cost_usd` are what one of them would do, None if one works.
     `scaling_efficiency` is the throughput over that of so many single GPUs, `added_ms` what an iteration takes longer.
 
-    `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the smallest within 5 % of the
-    best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU,
-    `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the precision.
+    `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
+    at a smaller `batch_size`. `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the
+    smallest within 5 % of the best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in
+    common use on this GPU, `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the
+    precision.
 
     `power_w` is the mean power of one GPU, `watt_hours` the energy of an epoch on all that work, `total_watt_hours`
     that of all epochs and trials, without host and set-up; `energy_basis` says what they rest on.
@@ -80,6 +82,7 @@ class ComparisonRow:
     misses_by: float | None
     speedup: float | None
     cost_ratio: float | None
+    common_batch_size: int | None
     largest_batch_size: int | None
     fastest_batch_size: int
     fastest_epoch_time_s: float
