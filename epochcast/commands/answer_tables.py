@@ -1,5 +1,6 @@
 """How answers read on a terminal: the title, columns and notes that predict, compare and explain share."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import typer
 
 from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
 
 __all__ = [
     "columns_of",
+    "energy_note",
     "gpu_name",
     "guessed_note",
     "host_bound_note",
@@ -69,6 +72,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         "gpu": Column("GPU", lambda r: gpu_name(r["gpu"]), left=True),
         "epoch_time_s": Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
         "cost_usd": Column("US$/epoch", _cost, rank=1),
+        "watt_hours": Column("energy/epoch", lambda r: energy(r["watt_hours"]), rank=2),
         "precision": _if_it_varies(records, "precision", rank=0),
         "method": _if_it_varies(records, "method", rank=2),
     }
@@ -116,6 +120,26 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
     return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
+
+
+def energy_note(records: Sequence[Record]) -> list[str]:
+    """What the energy of an epoch rests on; nothing without epochs."""
+    if all(record["watt_hours"] is None for record in records):
+        return []
+    from predictor.models.power import LAW
+
+    bases: dict[str, dict[str, None]] = {}
+    for record in records:
+        kind = record["energy_basis"].partition(" ")[0].rstrip(":")
+        bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
+    words = {
+        "power": "from power measured on {}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
+        "unknown": "unknown for {}",
+    }
+    named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
+    parts = [words[kind].format(gpus) for kind, gpus in named.items()]
+    return [f"Energy: that of the GPUs alone, without host and cooling; {'; '.join(parts)}."]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:

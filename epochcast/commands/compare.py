@@ -9,6 +9,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     guessed_note,
     host_bound_note,
     is_loading_bound,
@@ -26,7 +27,7 @@ from epochcast.commands.answer_tables import (
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
-from predictor.answers.quantities import percent
+from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
@@ -110,7 +111,11 @@ def _title(records: Sequence[Record], plan: Plan) -> str:
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
     by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
-    details = [Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5), shared["method"]]
+    details = [
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        shared["method"],
+    ]
     one_batch = len({record["batch_size"] for record in records}) == 1
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
@@ -245,5 +250,6 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         *legend(letters),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *energy_note(found),
         scope,
     ]

@@ -10,6 +10,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     gpu_name,
     guessed_note,
     host_bound_note,
@@ -143,7 +144,7 @@ def _columns(records: Sequence[Record], letters: dict[str, str] | None, question
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
-        *([shared["method"]] if letters is not None else []),
+        *([shared["watt_hours"], shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]
 
@@ -190,6 +191,7 @@ def _every_note(
         *loading_bound_note(found),
         *_mark_notes(found),
         *_cost_notes(found),
+        *energy_note(found),
         *_default_note(found, question),
         scope,
     ]

@@ -15,6 +15,7 @@ from predictor.answers.batch_sizes import (
     compared_batch_size,
     largest_batch_sizes,
 )
+from predictor.answers.energy import ENERGIES, energy_while_waiting
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
@@ -293,6 +294,7 @@ class _Asked:
             None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone["epoch_time_s"])
         )
         fastest = fed(found.fastest)
+        trainings = plan.trials * plan.epochs
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
             rank=None,
@@ -333,6 +335,9 @@ class _Asked:
             fast_bottleneck=None if in_fast is None else in_fast["bottleneck"],
             vcpus=None if offer is None else offer.vcpus,
             data_exceeds=data_exceeds(self.asked, offer),
+            total_watt_hours=_times(trainings, row["watt_hours"]),
+            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
+            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
         )
 
     def _fed(self, offer: Offer | None, trainings: int) -> _Fed:
@@ -365,7 +370,7 @@ class _Asked:
         joined = loading.joined_ms(*(np.array([row[name]]) for name in _OF_ITERATION))
         for name, epoch, ms, load_ms in zip(_OF_ITERATION, _OF_EPOCH, joined, loading.ends_ms, strict=True):
             changed |= {name: float(ms[0]), epoch: self._epoch_s(row, ms, load_ms, feed.between)}
-        return changed
+        return changed | energy_while_waiting(row, changed)
 
     def _epoch_s(self, row: dict[str, Any], time_ms: Any, loading_ms: Any, between: bool) -> float:
         question = self.question
@@ -382,10 +387,11 @@ _PREDICTED = [
 ]
 _OF_ITERATION = ("iteration_time_ms", "low_ms", "high_ms")
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+_SCALED = (*_OF_ITERATION, *_OF_EPOCH, *ENERGIES)
 
 
 def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    return row | {name: factor * row[name] for name in (*_OF_ITERATION, *_OF_EPOCH)}
+    return row | {name: _times(factor, row[name]) for name in _SCALED}
 
 
 def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
@@ -397,8 +403,8 @@ def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
     return True
 
 
-def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
-    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:

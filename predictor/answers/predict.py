@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import bottlenecks, feed_of_rental, loading_in_words
 from predictor.answers.question import Question
@@ -78,7 +79,9 @@ class PredictionRow:
     `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
     `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
-    the memory free; None where not even one image fits. `sharpen` says what would narrow the interval of a row that
+    the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
+    of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
+    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
     extrapolates.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
@@ -114,6 +117,11 @@ class PredictionRow:
     epoch_high_s: float | None
     throughput_samples_per_s: float
     cost_usd: float | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    energy_basis: str
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -240,6 +248,7 @@ def _columns(
         memory
         <= np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu, _ in devices])[:, None]
     )
+    epochs = _epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits)
     n = len(devices) * len(sizes)
     reasons = {id(each): each for each in why}  # batch sizes share their tuples
     told = {key: tuple(map(str, each)) for key, each in reasons.items()}
@@ -258,7 +267,8 @@ def _columns(
         "framework": [question.framework] * n,
         **{name: values.ravel().tolist() for name, values in times.items()},
         **loading,
-        **_epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits),
+        **epochs,
+        **energy_columns(table, devices, question.local_batch_sizes, times, epochs, question.n_gpus),
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
         "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),

@@ -33,6 +33,9 @@ class ComparisonRow:
     not counted; `iteration_time_ms` and what follows from it hold the slower of it and `training_time_ms`. `bottleneck`
     and `workers_needed` are as of predictions. `data_exceeds` names which of the offer's ``memory`` and local
     ``disk`` the stored data set exceeds.
+
+    `power_w` is the mean power of one GPU, `watt_hours` the energy of an epoch on all that work, `total_watt_hours`
+    that of all epochs and trials, without host and set-up; `energy_basis` says what they rest on.
     """
 
     rank: int | None
@@ -100,6 +103,14 @@ class ComparisonRow:
     fast_time_h: float | None
     fast_cost_usd: float | None
     fast_bottleneck: str | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    total_watt_hours: float | None
+    total_watt_hours_low: float | None
+    total_watt_hours_high: float | None
+    energy_basis: str
     peak_memory_gib: float
     fits_in_memory: bool
     memory_estimate_validated: bool
