@@ -70,7 +70,7 @@ def predict(
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
-        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on all GPUs, the
+        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on most GPUs, the
         fastest batch size, which `best_batch` marks, and the largest that fits.
     **options
         Those of `predictor.answers.question.Question`.
@@ -116,7 +116,8 @@ def compare(
         As for `predict`. Without `gpu`: every GPU with an offer.
         `data_set` or `samples` is needed.
     batch_size : int, str, or a list of them, optional
-        Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on all.
+        Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on most of
+        them, those that do not hold it at the largest power of two that they hold.
     **options
         Those of `predictor.answers.question.Question` and `Plan`.
 
@@ -240,7 +241,7 @@ def load_measurements(path: str | PathLike[str], source: str | None = None) -> "
     Parameters
     ----------
     path : path
-        A CSV with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
+        A CSV or Parquet file with at least ``gpu, cnn, image_size, batch_size, precision, iteration_time_ms``.
     source : str, optional
         Name of an importer of published data (`epochcast data import --help`), if `path` is in its form.
 
@@ -379,7 +380,7 @@ def profile(
     Parameters
     ----------
     out : path
-        The table, ``.csv`` or ``.csv.gz``; rows that it has already are not measured again.
+        The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
     preset : str
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
     framework : str

@@ -2,9 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from epochcast.tables import Column, Format, Record, duration, number, print_records
+import typer
+
+from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from predictor.table_files import STANDARD
 
 __all__ = [
     "columns_of",
@@ -19,6 +23,7 @@ __all__ = [
     "reason_letters",
     "scope_line",
     "title",
+    "write_answer",
 ]
 
 _HOST_BOUND, _GUESSED = "H", "~"
@@ -29,6 +34,23 @@ def print_answer(records: Sequence[Record], output: Format, scope: str, **about:
     if output is not Format.table:
         print_records(records, output, records[0], **about, covers=scope)
     return output is not Format.table
+
+
+def write_answer(records: Sequence[Record], out: Path | None) -> bool:
+    """Write an answer with every field to the file of --out; whether it went to standard output, and nothing else may.
+
+    Raises
+    ------
+    SchemaError, BackendUnavailableError
+        As `epochcast.tables.write_records`.
+    """
+    if out is None:
+        return False
+    write_records(records, out, records[0])
+    if str(out) == STANDARD:
+        return True
+    typer.echo(f"Wrote {out}.", err=True)
+    return False
 
 
 def title(records: Sequence[Record], *more: str | None) -> str:

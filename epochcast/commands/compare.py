@@ -19,6 +19,7 @@ from epochcast.commands.answer_tables import (
     reason_letters,
     scope_line,
     title,
+    write_answer,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.options import options_of
@@ -34,6 +35,7 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
 @o.with_options(Question, Plan)
+@o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
     gpu: Annotated[
@@ -45,9 +47,9 @@ def compare_command(
     batch_size: o.BatchSizes = None,
     server: o.Server = None,
     plot: o.Plot = None,
+    out: o.Out = None,
     verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
-    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -59,7 +61,9 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
-    _show(found, Format.json if as_json else output, plan, question, verbose)
+    if write_answer([asdict(row) for row in found.rows], out):
+        return
+    _show(found, output, plan, question, verbose)
 
 
 def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
@@ -152,7 +156,9 @@ def _but(record: Record) -> str:
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
         return f"out of memory (holds {most})" if most else "out of memory"
-    words = ["over budget"] if record["within_budget"] is False else []
+    common = record["common_batch_size"]
+    words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
+    words += ["over budget"] if record["within_budget"] is False else []
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 

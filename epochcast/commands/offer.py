@@ -19,6 +19,7 @@ def _group() -> None:
 
 
 @app.command("list")
+@o.with_json
 def list_command(
     gpu: Annotated[str | None, typer.Option("--gpu", "-g", help="Only offers of this GPU.")] = None,
     historic: Annotated[bool, typer.Option("--historic", help="Show the historic offers, too.")] = False,

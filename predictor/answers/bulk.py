@@ -1,18 +1,15 @@
-"""Many predictions from one CSV file to another: a bad row gets its error text, the others their numbers.
+"""Many predictions from one table to another: a bad row gets its error text, the others their numbers.
 
 Rows that differ only in batch size and samples are predicted together: 100,000 rows take about a second.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +24,7 @@ from predictor.checks import MAX_BATCH_SIZE, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
-from predictor.files import replace_file
+from predictor.table_files import TableReader, open_table, writing_table
 
 if TYPE_CHECKING:
     from predictor.models.served import Model
@@ -56,6 +53,9 @@ ADDED_COLUMNS = (
 )
 
 _NUMBERS = ADDED_COLUMNS[:6]
+_TYPES = dict.fromkeys(ADDED_COLUMNS[:11], "float64") | {"fits_in_memory": "bool"}
+"""Columns that are no text where the answers are Parquet."""
+
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -69,16 +69,17 @@ def optional_columns() -> tuple[str, ...]:
     return (*options, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
 
 
-def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **defaults: Any) -> int:
-    """Answer every row of a CSV and write it, with the answers added, to another.
+def predict_rows(in_table: str | PathLike[str], out_table: str | PathLike[str], **defaults: Any) -> int:
+    """Answer every row of a table and write it, with the answers added, to another.
 
     Parameters
     ----------
-    in_csv : path
-        Columns `REQUIRED_COLUMNS` and any of `optional_columns`; others are kept. An empty cell is the default.
-    out_csv : path
-        The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format and
-        capture, reasons are joined by ``;``.
+    in_table : path
+        CSV or Parquet by its suffix, ``-`` for standard input (`predictor.table_files`). Columns `REQUIRED_COLUMNS` and
+        any of `optional_columns`; others are kept. An empty cell is the default.
+    out_table : path
+        Likewise. The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory
+        format and capture, reasons are joined by ``;``.
     **defaults
         Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
         data set replaces the default samples.
@@ -94,11 +95,13 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
         If the file is empty, lacks a required column or already has an added one, or a default makes no sense.
     """
     shared = _Shared(_checked_defaults(defaults))
-    header, rows = _read_rows(Path(in_csv))
+    with open_table(in_table) as table:
+        _check_header(in_table, table.header)
+        rows = list(table.rows)
     answers: list[tuple[object, ...]] = [()] * len(rows)
-    for members in _grouped(header, rows, answers):
+    for members in _grouped(table.header, rows, answers):
         _answer_group(members, answers, shared)
-    _write_rows(Path(out_csv), header, rows, answers)
+    _write_rows(out_table, table, rows, answers)
     return sum(1 for each in answers if each[-1])
 
 
@@ -283,23 +286,9 @@ def _with_table(question: Question, shared: _Shared) -> Question:
     return replace(question, cnn=shared.table(cnn, question.image_size_of(cnn)), image_size=None)
 
 
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows as text; SchemaError if the file is no such table."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [line for line in csv.reader(file) if line]
-    except OSError as error:
-        raise SchemaError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from None
-    if not lines:
+def _check_header(path: str | PathLike[str], header: Sequence[str]) -> None:
+    if not header:
         raise SchemaError(f"{path} is empty. It needs the columns {', '.join(REQUIRED_COLUMNS)}.")
-    header = [name.strip() for name in lines[0]]
-    _check_header(path, header)
-    return header, lines[1:]
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
     missing = [name for name in REQUIRED_COLUMNS if name not in header]
     if missing:
         raise SchemaError(
@@ -321,15 +310,13 @@ def _failed(message: str) -> tuple[object, ...]:
 
 
 def _write_rows(
-    path: Path, header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]
+    path: str | PathLike[str], table: TableReader, rows: list[list[str]], answers: list[tuple[object, ...]]
 ) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*header, *ADDED_COLUMNS])
-    width = len(header)
-    writer.writerows((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
+    width, types = len(table.header), {**table.types, **_TYPES}
+    added = ((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
     try:
-        replace_file(path, text.getvalue())
+        with writing_table(path, [*table.header, *ADDED_COLUMNS], types) as writer:
+            writer.write(added)
     except BrokenPipeError:
         raise  # the reader has gone
     except OSError as error:
