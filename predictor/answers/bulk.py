@@ -237,7 +237,9 @@ def _answered(
     mode = question.mode_on(question.devices()[0][0])
     loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
     epochs = [
-        epoch_times_s(time, *rows.T, shared.model, mode, loaded, question.workers == 0)
+        epoch_times_s(
+            time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode, loaded, question.workers == 0
+        )
         for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
