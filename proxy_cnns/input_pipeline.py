@@ -62,7 +62,8 @@ def measure_input(
     workers : sequence of int
         Numbers of worker processes; by default `usual_workers`.
     loader : str, optional
-        ``torchvision``, ``pillow`` or ``dali``; by default the first that can be imported of the first two.
+        ``torchvision``, ``pillow`` or ``dali`` (workers are then its threads, and 0 is left out); by default the first
+        that can be imported of the first two.
     seconds : float
     clock, cpu_clock : callable
 
@@ -76,7 +77,7 @@ def measure_input(
     numbers = sorted({*(workers or usual_workers())})
     if 1 not in numbers or numbers[0] < 0:
         raise SchemaError(
-            f"workers {numbers}: 1 must be among them, and none below 0: all others are compared with it."
+            f"workers {numbers}: 1 must be among them, which others are compared with; none below 0."
         )
     with ExitStack() as stack:
         if folder is None:
@@ -85,11 +86,7 @@ def measure_input(
             paths = images_of(folder, _MOST_IMAGES)
         if loader == "dali":
             stages: tuple[float | None, ...] = (None, None, None)
-            rates = [
-                WorkerRate(n, rate_of(dali_batches(paths, image_size, n, _BATCH), seconds, clock))
-                for n in numbers
-                if n
-            ]
+            rates = [_dali_rate(paths, image_size, n, seconds, clock) for n in numbers if n > 0]
         else:
             pipeline = usual_pipeline(image_size) if loader is None else pipeline_of(loader, image_size)
             stages = _stages_us(pipeline, paths, cpu_clock)
@@ -198,6 +195,10 @@ def _rate(
         return WorkerRate(workers, rate_of(batches, seconds, clock, _WARM_BATCHES * max(1, workers)))
 
 
+def _dali_rate(paths: list[Path], image_size: int, threads: int, seconds: float, clock: Clock) -> WorkerRate:
+    return WorkerRate(threads, rate_of(dali_batches(paths, image_size, threads, _BATCH), seconds, clock))
+
+
 def _batches(pipeline: Pipeline, paths: Sequence[Path], workers: int, stack: ExitStack) -> Iterator[int]:
     """Images of each batch: by this process, by PyTorch's workers where it is installed, else by a pool's."""
     if workers == 0:
@@ -208,7 +209,7 @@ def _batches(pipeline: Pipeline, paths: Sequence[Path], workers: int, stack: Exi
         pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
         return _pool_batches(pool, pipeline, paths, workers)
     images = _Images(pipeline, list(paths))
-    loader = DataLoader(images, _BATCH, num_workers=workers, persistent_workers=True)  # type: ignore[arg-type, var-annotated]
+    loader = DataLoader(images, _BATCH, num_workers=workers, persistent_workers=True)
     return (len(batch) for batch in loader)
 
 
@@ -252,4 +253,5 @@ def _loaded(pipeline: Pipeline, paths: Sequence[Path]) -> int:
 
 def _megapixels(path: Path) -> float:
     with pillow().open(path) as image:
-        return image.width * image.height / 1e6
+        width, height = image.size
+    return float(width * height) / 1e6

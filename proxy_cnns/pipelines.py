@@ -53,8 +53,9 @@ def pipeline_of(name: str, image_size: int) -> Pipeline:
         If what it needs is not installed.
     """
     if name not in PIPELINES:
+        known = ", ".join(("dali", *PIPELINES))
         raise SchemaError(
-            f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: dali, {_known()}."
+            f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: {known}."
         )
     pillow()
     return Pipeline(name, image_size, PIPELINES[name](image_size))
@@ -118,7 +119,8 @@ def _torchvision(image_size: int) -> Callable[[Any], Any]:
         RuntimeError,
     ) as error:  # a torchvision of another build of PyTorch raises RuntimeError
         raise BackendUnavailableError(
-            f"torchvision cannot be imported ({error}): pip install torch torchvision, of one build; or --loader pillow."
+            f"torchvision cannot be imported ({error}). Install torch and torchvision of one build, or pass --loader "
+            "pillow."
         ) from error
     steps = [
         transforms.RandomResizedCrop(image_size),
@@ -142,12 +144,13 @@ class _PillowAndNumpy:
         pixels = np.asarray(resized, dtype=np.float32) / 255.0
         if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
             pixels = pixels[:, ::-1]
-        normalised = (pixels - np.float32(MEAN)) / np.float32(DEVIATION)
+        mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
+        normalised = (pixels - mean) / deviation
         return np.ascontiguousarray(normalised.transpose(2, 0, 1))
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
-    """Left, upper, right and lower edge of a crop of random area and shape; the whole image after ten that do not fit."""
+    """Edges of a crop of random area and shape: left, upper, right, lower; after ten that do not fit all of the image."""
     for _ in range(_TRIES):
         area = width * height * random.uniform(*_AREA)  # noqa: S311
         ratio = np.exp(random.uniform(*np.log(_RATIO)))  # noqa: S311
@@ -163,7 +166,3 @@ PIPELINES: dict[str, Callable[[int], Callable[[Any], Any]]] = {
     "pillow": _PillowAndNumpy,
 }
 """Loaders that work image by image, by name: what each makes of an image size."""
-
-
-def _known() -> str:
-    return ", ".join(PIPELINES)

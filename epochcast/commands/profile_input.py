@@ -97,11 +97,12 @@ def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
         notes.append(
             f"Copies from pinned memory to the GPU: {measured.copy_gb_per_s:g} GB/s, {images:,.0f} images/s in fp32."
         )
-    most = max(measured.rates, key=lambda rate: rate.samples_per_s)
+    most = measured.rates[-1]
     if most.workers > 1 and most.samples_per_s < 1.1 * measured.samples_per_worker_second:
         notes.append("Workers hardly help: other work runs on this machine. Measure again when it is idle.")
     if out is not None:
-        notes.append(
-            f"Written to {out}. Next: epochcast predict resnet50 --gpu T4 --workers 4 --input {shlex.quote(str(out))}"
-        )
+        notes += [
+            f"Written to {out}.",
+            f"Next: epochcast predict resnet50 --gpu T4 --workers 4 --input {shlex.quote(str(out))}",
+        ]
     return notes
