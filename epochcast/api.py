@@ -41,8 +41,21 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
-"""Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
+NOT_EXPLAINED = (
+    "validation_samples",
+    "offers",
+    "spot",
+    "n_gpus",
+    "nodes",
+    "link",
+    "sync_batch_norm",
+    "workers",
+    "loader",
+    "samples_per_worker_second",
+    "data_source",
+    "input",
+)
+"""Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
 
 _NOT_OF_MEMORY = (
     *("samples", "validation_samples", "host", "offers", "spot"),
