@@ -17,6 +17,7 @@ NEEDS_MORE = (
     "measurements.csv",
     "model.json",
     " host ",
+    "profile input",
     " keys ",
     " store ",
     " serve ",
