@@ -150,6 +150,8 @@ export default {
   epoch_time: "Epoch",
   throughput: "Images/s",
   cost_epoch: "US$/epoch",
+  energy_epoch: "Energy/epoch",
+  energy_total: "Energy",
   memory: "Memory",
   fits: "fits",
   fits_not: "too large",

@@ -150,6 +150,8 @@ export default {
   epoch_time: "エポック",
   throughput: "画像/秒",
   cost_epoch: "US$/エポック",
+  energy_epoch: "電力量/エポック",
+  energy_total: "電力量",
   memory: "メモリ",
   fits: "収まる",
   fits_not: "超過",

@@ -9,6 +9,7 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     guessed_note,
     host_bound_note,
     is_loading_bound,
@@ -21,11 +22,12 @@ from epochcast.commands.answer_tables import (
     reason_letters,
     scope_line,
     title,
+    write_answer,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
-from predictor.answers.quantities import percent
+from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
 @o.with_options(Question, Plan)
+@o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
     gpu: Annotated[
@@ -48,9 +51,9 @@ def compare_command(
     batch_size: o.BatchSizes = None,
     server: o.Server = None,
     plot: o.Plot = None,
+    out: o.Out = None,
     verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
-    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -62,7 +65,9 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
-    _show(found, Format.json if as_json else output, plan, question, verbose)
+    if write_answer([asdict(row) for row in found.rows], out):
+        return
+    _show(found, output, plan, question, verbose)
 
 
 def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
@@ -106,7 +111,11 @@ def _title(records: Sequence[Record], plan: Plan) -> str:
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
     by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
-    details = [Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5), shared["method"]]
+    details = [
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        shared["method"],
+    ]
     one_batch = len({record["batch_size"] for record in records}) == 1
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
@@ -163,7 +172,9 @@ def _but(record: Record) -> str:
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
         return f"out of memory (holds {most})" if most else "out of memory"
-    words = ["over budget"] if record["within_budget"] is False else []
+    common = record["common_batch_size"]
+    words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
+    words += ["over budget"] if record["within_budget"] is False else []
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
@@ -239,5 +250,6 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         *legend(letters),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *energy_note(found),
         scope,
     ]

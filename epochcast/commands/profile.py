@@ -35,6 +35,7 @@ _WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
 @app.callback()
+@o.with_json
 def profile_command(
     context: typer.Context,
     preset: Annotated[
@@ -107,7 +108,7 @@ def profile_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Measurement table to write, .csv or .csv.gz; an unfinished one is continued.",
+            help="Measurement table to write, .csv, .csv.gz or .parquet; an unfinished one is continued.",
             show_default=False,
         ),
     ] = None,
@@ -207,6 +208,7 @@ def profile_command(
 
 
 @app.command("doctor")
+@o.with_json
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
     """List what this machine has for measuring, what is missing, and how to install it."""
     from proxy_cnns.doctor import Finding, examine

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["input_command"]
 
 
+@o.with_json
 def input_command(
     folder: Annotated[
         Path | None,

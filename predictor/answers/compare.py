@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.batch_sizes import (
+    batch_sizes_to_try,
+    common_batch_size,
+    compared_batch_size,
+    largest_batch_sizes,
+)
+from predictor.answers.energy import ENERGIES, energy_while_waiting
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
@@ -67,7 +73,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     ----------
     question : Question
         One CNN. Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on
-        all that hold 32 images; with several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
+        most of them, and those that hold fewer, but 32 images, at the largest power of two that they hold; with
+        several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
         GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an
         offer of several GPUs is judged by as many of them as train fastest together on the same mini-batch.
     plan : Plan, optional
@@ -138,6 +145,8 @@ class _Asked:
     common: int | None
     tried: list[int]
     scope: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Where a common size is compared, that of each GPU in the mode asked for."""
     feeds: dict[float | None, Feed | None] = field(default_factory=dict)
 
     @classmethod
@@ -186,10 +195,12 @@ class _Asked:
         return scope_of(self.asked, self.model, columns, loading)
 
     def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The row at the common batch size; else the best, where none fits the one that needs least memory."""
+        """The row at the GPU's compared batch size; else the best, where none fits the one that needs least memory."""
         if self.common is None:
             return next((row for row in rows if row["best_batch"]), rows[0])
-        return next(row for row in rows if row["batch_size"] == self.common)
+        own = compared_batch_size(self.common, rows[0]["largest_batch_size"], self.question.n_gpus)
+        size = self.sizes.setdefault(rows[0]["gpu"], own)
+        return next(row for row in rows if row["batch_size"] == size)
 
     def _fastest(self, rows: Sequence[dict[str, Any]], compared: dict[str, Any]) -> dict[str, Any]:
         searched = self.common is not None and compared["largest_batch_size"]
@@ -241,8 +252,8 @@ class _Asked:
         return fast if not self.question.anchors else self._anchored(fast, found)
 
     def _unanchored(self, question: Question) -> dict[str, _Found]:
-        """Answers at the compared size alone, without the given anchors, which are of another mode."""
-        tried = self.tried if self.common is None else [self.common]
+        """Answers at the compared sizes alone, without the given anchors, which are of another mode."""
+        tried = self.tried if self.common is None else sorted(set(self.sizes.values()))
         return replace(self, tried=tried).found(replace(question, anchors=()))
 
     def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
@@ -283,6 +294,7 @@ class _Asked:
             None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone["epoch_time_s"])
         )
         fastest = fed(found.fastest)
+        trainings = plan.trials * plan.epochs
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
             rank=None,
@@ -312,6 +324,7 @@ class _Asked:
             misses_by=misses_by(plan, time_h["time"], usd["time"]),
             speedup=None,
             cost_ratio=None,
+            common_batch_size=self.common,
             fastest_batch_size=fastest["batch_size"],
             fastest_epoch_time_s=fastest["epoch_time_s"],
             fast_precision=None if fast is None else fast.fastest["precision"],
@@ -322,6 +335,9 @@ class _Asked:
             fast_bottleneck=None if in_fast is None else in_fast["bottleneck"],
             vcpus=None if offer is None else offer.vcpus,
             data_exceeds=data_exceeds(self.asked, offer),
+            total_watt_hours=_times(trainings, row["watt_hours"]),
+            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
+            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
         )
 
     def _fed(self, offer: Offer | None, trainings: int) -> _Fed:
@@ -354,7 +370,7 @@ class _Asked:
         joined = loading.joined_ms(*(np.array([row[name]]) for name in _OF_ITERATION))
         for name, epoch, ms, load_ms in zip(_OF_ITERATION, _OF_EPOCH, joined, loading.ends_ms, strict=True):
             changed |= {name: float(ms[0]), epoch: self._epoch_s(row, ms, load_ms, feed.between)}
-        return changed
+        return changed | energy_while_waiting(row, changed)
 
     def _epoch_s(self, row: dict[str, Any], time_ms: Any, loading_ms: Any, between: bool) -> float:
         question = self.question
@@ -371,10 +387,11 @@ _PREDICTED = [
 ]
 _OF_ITERATION = ("iteration_time_ms", "low_ms", "high_ms")
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+_SCALED = (*_OF_ITERATION, *_OF_EPOCH, *ENERGIES)
 
 
 def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    return row | {name: factor * row[name] for name in (*_OF_ITERATION, *_OF_EPOCH)}
+    return row | {name: _times(factor, row[name]) for name in _SCALED}
 
 
 def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
@@ -386,8 +403,8 @@ def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
     return True
 
 
-def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
-    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:

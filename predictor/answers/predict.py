@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import bottlenecks, feed_of_rental, loading_in_words
 from predictor.answers.question import Question
@@ -77,7 +79,9 @@ class PredictionRow:
     `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
     `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
-    the memory free; None where not even one image fits. `sharpen` says what would narrow the interval of a row that
+    the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
+    of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
+    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
     extrapolates.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
@@ -113,6 +117,11 @@ class PredictionRow:
     epoch_high_s: float | None
     throughput_samples_per_s: float
     cost_usd: float | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    energy_basis: str
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -224,12 +233,12 @@ def _columns(
     ]
     unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
     why = [
-        (*of_batch, *more)
+        of_batch + more
         for each, more, (gpu, mode) in zip(forecasts, unused, devices, strict=True)
         for of_batch in with_shares(each.extrapolates, table, gpu, mode, question.local_batch_sizes)
     ]
     sizes = np.array(question.batch_sizes)
-    times = {name: np.stack([getattr(each, name) for each in forecasts]) for name in TIMES}
+    times = {name: _rows([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
     efficiency = _efficiency(times["iteration_time_ms"], alone)
     rented = [rental.offer for rental in rentals]
@@ -239,10 +248,14 @@ def _columns(
         memory
         <= np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu, _ in devices])[:, None]
     )
-    per_gpu, n = len(sizes), len(devices) * len(sizes)
+    epochs = _epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits)
+    n = len(devices) * len(sizes)
+    reasons = {id(each): each for each in why}  # batch sizes share their tuples
+    told = {key: tuple(map(str, each)) for key, each in reasons.items()}
+    remedies = {key: sharpened_by(each) for key, each in reasons.items()}
 
     def of_gpus(values: Sequence[Any]) -> list[Any]:
-        return [value for value in values for _ in range(per_gpu)]
+        return list(chain.from_iterable(repeat(value, len(sizes)) for value in values))
 
     return {
         "cnn": [table.cnn] * n,
@@ -254,7 +267,8 @@ def _columns(
         "framework": [question.framework] * n,
         **{name: values.ravel().tolist() for name, values in times.items()},
         **loading,
-        **_epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits),
+        **epochs,
+        **energy_columns(table, devices, question.local_batch_sizes, times, epochs, question.n_gpus),
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
         "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),
@@ -273,14 +287,19 @@ def _columns(
         "method": of_gpus([each.method for each in forecasts]),
         "trained_on": of_gpus([each.trained_on for each in forecasts]),
         "largest_batch_size": of_gpus(largest_batch_sizes(question, table, devices)),
-        "extrapolates": [tuple(map(str, each)) for each in why],
-        "sharpen": [sharpened_by(each) for each in why],
+        "extrapolates": [told[id(each)] for each in why],
+        "sharpen": [remedies[id(each)] for each in why],
     }
+
+
+def _rows(arrays: Sequence[_Floats]) -> _Floats:
+    """Arrays of one length as rows; faster than `np.stack`."""
+    return np.concatenate(arrays).reshape(len(arrays), -1)
 
 
 def _efficiency(time_ms: _Floats, alone: Sequence[IterationForecast]) -> dict[str, list[Any]]:
     """What training together adds to an iteration, loading aside, and the throughput over that of single GPUs."""
-    one_ms = np.stack([each.iteration_time_ms for each in alone])
+    one_ms = _rows([each.iteration_time_ms for each in alone])
     return {
         "added_ms": (time_ms - one_ms).ravel().tolist(),
         "scaling_efficiency": (one_ms / time_ms).ravel().tolist(),
@@ -435,6 +454,8 @@ def _named_sizes(rows: Sequence[dict[str, Any]], common: int, tried: Sequence[in
     fastest = (
         fastest_row([row for row in rows if row["batch_size"] in tried])["batch_size"] if holds_one else 0
     )
+    if common > (rows[0]["largest_batch_size"] or common):
+        common = fastest  # which most of the GPUs hold, and this one does not
     named = [row for row in rows if row["batch_size"] in (common, fastest, row["largest_batch_size"])]
     return [row | {"best_batch": row["batch_size"] == fastest} for row in named]
 

@@ -41,7 +41,7 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -322,13 +322,14 @@ class Question:
     def image_size_of(self, cnn: object) -> int | None:
         """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.
 
-        A layer table and a file have a size of their own; a CNN of the zoo takes the data set's images as they are,
-        but its own usual size where the data set's images vary (ImageNet); a module is given the data set's size.
+        A layer table, a file and most Keras models have a size of their own; a CNN of the zoo takes the data set's
+        images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
+        data set's size.
         """
         found = self.training_set()
         if self.image_size is not None or found is None:
             return self.image_size
-        if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx")):
+        if has_own_image_size(cnn):
             return None
         return None if found.resized and isinstance(cnn, str) else found.image_size
 
