@@ -43,8 +43,8 @@ _SEARCHED = ("common", "fastest", "largest")  # rows of a GPU if no batch size i
 async def predictions(request: Request) -> Response:
     """Time of an iteration and an epoch, cost and memory of one CNN on every GPU at every batch size.
 
-    The CNN is a name of the zoo, a layer table, or an ONNX file (base64, or as a file in a form). Every combination of
-    precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
+    The CNN is a name of the zoo, or a layer table. Every combination of precision, memory format, GPU and batch size is
+    a row; a GPU that lacks one of several precisions is left out there.
     """
     answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)

@@ -18,7 +18,9 @@ __all__ = [
     "gpu_name",
     "guessed_note",
     "host_bound_note",
+    "is_loading_bound",
     "legend",
+    "loading_bound_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -29,7 +31,8 @@ __all__ = [
     "write_answer",
 ]
 
-_HOST_BOUND, _GUESSED = "H", "~"
+_HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
+_OF_CNN = "cnn: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -93,7 +96,7 @@ def legend(letters: dict[str, str]) -> list[str]:
 
 
 def notes_column(letters: dict[str, str] | None = None) -> Column:
-    """What marks a row, `~` or the letters of its reasons, and `H`; a narrow terminal keeps this column."""
+    """What marks a row, `~` or the letters of its reasons, `H` and `L`; a narrow terminal keeps this column."""
 
     def marks(record: Record) -> str:
         guessed = (
@@ -101,13 +104,17 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
-        return ",".join([*guessed, *([_HOST_BOUND] * _is_host_bound(record))])
+        waits = _LOADING_BOUND if is_loading_bound(record) else _HOST_BOUND * _is_host_bound(record)
+        return ",".join([*guessed, *([waits] if waits else [])])
 
     return Column("notes", marks, left=True)
 
 
 def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
-    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer."""
+    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
+
+    What is wrong with a CNN's own layers is told whole, since it says what to change.
+    """
     guessed = [record for record in records if record["extrapolates"]]
     if not guessed:
         return []
@@ -116,7 +123,16 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
-    return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
+    whole = dict.fromkeys(
+        reason.removeprefix(_OF_CNN)
+        for record in guessed
+        for reason in record["extrapolates"]
+        if reason.startswith(_OF_CNN)
+    )
+    return [
+        f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",
+        *(f"Beware: {reason}." for reason in whole),
+    ]
 
 
 def energy_note(records: Sequence[Record]) -> list[str]:
@@ -141,7 +157,7 @@ def energy_note(records: Sequence[Record]) -> list[str]:
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
     """Explain `H` where a row has it."""
-    if not any(map(_is_host_bound, records)):
+    if not any(_is_host_bound(record) and not is_loading_bound(record) for record in records):
         return []
     return [
         f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
@@ -149,11 +165,41 @@ def host_bound_note(records: Iterable[Record]) -> list[str]:
     ]
 
 
+def loading_bound_note(records: Iterable[Record]) -> list[str]:
+    """Explain `L` where a row has it."""
+    bound = [record for record in records if is_loading_bound(record)]
+    if not bound:
+        return []
+    if all(record["bottleneck"] == "reading" for record in bound):
+        return [
+            f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
+        ]
+    return [
+        f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
+        "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
+        "input."
+    ]
+
+
+def is_loading_bound(record: Record) -> bool:
+    """Whether an iteration waits for images."""
+    return record.get("bottleneck") in ("loading", "reading")
+
+
 def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     """What the times hold, in one line."""
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
-    said = f"Times are those of training alone, without loading of images ({', '.join(words)}), with 90 % intervals"
+    counted = [record["loading_time_ms"] is not None for record in records]
+    loading = (
+        "with"
+        if all(counted)
+        else "with, where the vCPUs of the offer are known,"
+        if any(counted)
+        else "without"
+    )
+    alone = "" if any(counted) else " alone"
+    said = f"Times are those of training{alone}, {loading} loading of images ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

@@ -56,9 +56,11 @@ ADDED_COLUMNS = (
 )
 
 _NUMBERS = ADDED_COLUMNS[:6]
-_TYPES = dict.fromkeys(ADDED_COLUMNS[:11], "float64") | {"fits_in_memory": "bool"}
+_FLOATS = ADDED_COLUMNS[: ADDED_COLUMNS.index("fits_in_memory")]
+_TYPES = dict.fromkeys(_FLOATS, "float64") | {"fits_in_memory": "bool"}
 """Columns that are no text where the answers are Parquet."""
 
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -237,13 +239,16 @@ def _answered(
     columns = answer(question).columns
     of_data_set = question.epoch_samples() or 0
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
-    at = np.searchsorted(question.batch_sizes, rows[:, 0])
+    batch_sizes, samples_each, validation = rows.T
+    at = np.searchsorted(question.batch_sizes, batch_sizes)
     times = np.array([columns[name] for name in _NUMBERS])[:, at]
     [(gpu, mode)] = question.devices()
-    asked = np.where(rows[:, 1] > 0, 1.0, np.nan)  # without samples there is no epoch
+    loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
+    asked = np.where(samples_each > 0, 1.0, np.nan)  # without samples there is no epoch
+    more = (samples_each, validation, shared.model, mode)
     epochs = [
-        asked * epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
-        for time in times[[0, 4, 5]]
+        asked * epoch_times_s(time, batch_sizes, *more, loaded, question.workers == 0)
+        for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
     power_w = np.array(columns["power_w"], dtype=float)[at]

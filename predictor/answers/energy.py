@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Gpu
+from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.power import LAW, MEASURED_GPUS, power_limit_w, product_times_ms
 
-__all__ = ["ENERGIES", "energy_basis", "energy_columns", "watt_hours"]
+__all__ = ["ENERGIES", "energy_basis", "energy_columns", "energy_while_waiting", "watt_hours"]
 
 ENERGIES = ("watt_hours", "watt_hours_low", "watt_hours_high")
 """Columns of an epoch's energy: the estimate and the ends of its 90 % interval."""
@@ -102,6 +102,35 @@ def watt_hours(
     high = joules * np.exp(np.hypot(np.log(high_s / time_s), spread))
     most = n_gpus * np.array([_limit_w(gpu) for gpu in gpus])[:, None] * high_s
     return dict(zip(ENERGIES, (joules / 3600.0, low / 3600.0, np.minimum(high, most) / 3600.0), strict=True))
+
+
+def energy_while_waiting(row: Mapping[str, Any], waiting: Mapping[str, Any]) -> dict[str, float]:
+    """Power and energy of an answer whose iterations and epochs take longer, because the GPUs wait for images.
+
+    Parameters
+    ----------
+    row, waiting : mapping
+        `iteration_time_ms`, `epoch_time_s`, `epoch_low_s` and `epoch_high_s` without and with waiting; `row` holds the
+        GPU, its power and `gpus_used`, too.
+
+    Returns
+    -------
+    dict
+        `power_w` and `ENERGIES`; empty where the power is unknown.
+
+    Notes
+    -----
+    A GPU that waits draws its idle power, so what an iteration takes above that stays.
+    """
+    if row["power_w"] is None:
+        return {}
+    gpu = device_of(row["gpu"])
+    idle_w = LAW.idle * _limit_w(gpu)
+    share = row["iteration_time_ms"] / waiting["iteration_time_ms"]
+    power_w = idle_w + (row["power_w"] - idle_w) * share
+    time_s, low_s, high_s = (np.array([[waiting[name]]]) for name in _EPOCH)
+    energy = watt_hours([gpu], np.array([[power_w]]), time_s, low_s, high_s, row["gpus_used"])
+    return {"power_w": power_w, **{name: float(values[0, 0]) for name, values in energy.items()}}
 
 
 def _limit_w(gpu: Gpu) -> float:

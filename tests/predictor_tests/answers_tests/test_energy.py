@@ -13,8 +13,8 @@ from predictor.answers.question import Plan, Question
 from predictor.models.power import LAW
 
 
-def row_of(gpu="NVIDIA H200", batch_size=128, **options):
-    (row,) = predict("resnet50", gpu, batch_size, **{"data_set": "imagenet", **options})
+def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
+    (row,) = predict(cnn, gpu, batch_size, **{"data_set": "imagenet", **options})
     return row
 
 
@@ -62,6 +62,17 @@ def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
     alone = row_of()
     assert often.total_watt_hours == pytest.approx(30 * alone.watt_hours)
     assert once.total_watt_hours_low < once.total_watt_hours < once.total_watt_hours_high
+
+
+def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
+    question = Question("resnet18", "H100 SXM", 512, data_set="imagenet", precision="amp_bf16", n_gpus=8)
+    offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
+    alone = row_of(
+        "H100 SXM", 512, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
+    )
+    assert offered.power_w < alone.power_w
+    idle_wh = 8 * LAW.idle * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
+    assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)
 
 
 def test_rows_of_a_file_have_the_energy_of_single_answers(tmp_path):
