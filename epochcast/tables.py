@@ -14,9 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.quantities import duration, number, span
+from predictor.errors import SchemaError
+from predictor.table_files import STANDARD, SUFFIXES, writing_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +35,7 @@ __all__ = [
     "print_records",
     "print_table",
     "span",
+    "write_records",
 ]
 
 Record = Mapping[str, Any]
@@ -65,6 +69,23 @@ def print_records(records: Sequence[Record], how: Format, fields: Iterable[str],
     writer = csv.DictWriter(sys.stdout, fieldnames=list(fields), extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in record.items()} for record in records)
+
+
+def write_records(records: Sequence[Record], path: Path, fields: Iterable[str]) -> None:
+    """Write records with every field to a table by its suffix (`predictor.table_files`); ``-`` is standard output.
+
+    Raises
+    ------
+    SchemaError
+        For another suffix.
+    BackendUnavailableError
+        For Parquet without pyarrow.
+    """
+    if str(path) != STANDARD and not path.name.casefold().endswith(SUFFIXES):
+        raise SchemaError(f"--out {path}: its suffix must be one of {', '.join(SUFFIXES)}.")
+    columns = {name: _type([record[name] for record in records]) for name in fields}
+    with writing_table(path, list(columns), columns) as writer:
+        writer.write([_text(record[name]) for name in columns] for record in records)
 
 
 def print_table(
@@ -120,6 +141,18 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, date):
         return value.isoformat()
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _type(values: Iterable[Any]) -> str:
+    """Type of a column in Parquet: that of its values, text for all but numbers and flags."""
+    found = {type(value) for value in values if value is not None}
+    if found <= {int, float} and found:
+        return "float64" if float in found else "int64"
+    return "bool" if found == {bool} else "string"
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(_cell(value))
 
 
 def _cell(value: Any) -> Any:

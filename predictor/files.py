@@ -6,8 +6,11 @@ import errno
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
+from typing import BinaryIO
 
 from predictor.errors import DataError
 
@@ -17,6 +20,7 @@ __all__ = [
     "is_written_through",
     "published_data_root",
     "replace_file",
+    "replacing",
 ]
 
 
@@ -66,7 +70,20 @@ def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
 
 
 def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
-    """Write `content`, text as UTF-8, to a file beside `path`, sync it to disk, and rename it to `path`.
+    """Replace a file by `content`, text as UTF-8.
+
+    Raises
+    ------
+    OSError
+        As `replacing`.
+    """
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file beside `path`; when the block ends, sync it to disk and rename it to `path`, unless the block raises.
 
     A link stays; what it points to is replaced. What cannot be replaced is opened and written to: a FIFO, a device,
     and an open file of this process such as /dev/stdout or /dev/fd/3.
@@ -77,12 +94,13 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
         If `path` is a folder, or its folder does not exist or cannot be written; then the old file is untouched.
         Its `filename` is `path`.
     """
-    data = content.encode() if isinstance(content, str) else content
     try:
-        if is_written_through(path):
-            _write_through(Path(path), data)
-        else:
-            _replace(Path(path).resolve(), data)
+        with (
+            _written_through(Path(path))
+            if is_written_through(path)
+            else _replaced(Path(path).resolve()) as file
+        ):
+            yield file
     except OSError as error:
         error.filename, error.filename2 = os.fspath(path), None  # not the temporary file's name
         raise
@@ -118,19 +136,21 @@ def _own_descriptor(path: Path) -> int | None:
     return None
 
 
-def _write_through(path: Path, data: bytes) -> None:
+@contextmanager
+def _written_through(path: Path) -> Iterator[BinaryIO]:
     descriptor = _own_descriptor(path)
     # An open file is written where it stands: to open /dev/stdout anew would begin a redirected one again.
     opened = os.open(path, os.O_WRONLY) if descriptor is None else os.dup(descriptor)
     with os.fdopen(opened, "wb") as file:
-        file.write(data)
+        yield file
 
 
-def _replace(target: Path, data: bytes) -> None:
+@contextmanager
+def _replaced(target: Path) -> Iterator[BinaryIO]:
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(_mode(target))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import io
 import json
 import os
 import time
@@ -24,6 +23,7 @@ from predictor.errors import ProfilingError, SchemaError
 from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
 from predictor.operators.operators import operator_row
+from predictor.table_files import SUFFIXES, check_writable, open_table, writing_table
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import Measured
 
@@ -48,6 +48,10 @@ Key = tuple[str, ...]
 
 _KEYS = ("kind", "cnn", "image_size", "precision", "memory_format", "autotune", "capture")
 _PARALLEL_KEYS = ("n_gpus", "bucket_mib", "bucket_view")
+_TYPES = {"count": "int64", "flag": "bool", "amount": "float64", "time": "float64"} | dict.fromkeys(
+    ("text", "word"), "string"
+)
+"""By `Column.form`: how Parquet holds a column."""
 _DIGITS = 6
 _MOST_REPEATS = 30
 
@@ -347,8 +351,8 @@ def _escaped(name: str) -> str:
 
 def sidecar_path(out: Path) -> Path:
     """Path of the sidecar, with repeats, environment and device states: ``x.json`` beside ``x.csv``."""
-    name = out.name.removesuffix(".gz")
-    return out.with_name(name.removesuffix(".csv") + ".json" + (".gz" if out.name.endswith(".gz") else ""))
+    name, zipped = out.name.removesuffix(".gz"), ".gz" if out.name.endswith(".gz") else ""
+    return out.with_name(name.removesuffix(".csv").removesuffix(".parquet") + ".json" + zipped)
 
 
 def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
@@ -359,10 +363,11 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
     SchemaError
         If `out` belongs to another run, saying what differs, or is no table of this command.
     """
-    if not out.name.endswith((".csv", ".csv.gz")):
+    if not out.name.endswith(SUFFIXES):
         raise SchemaError(
-            f"--out {out} is neither .csv nor .csv.gz. Try: --out {out.name.split('.')[0]}.csv.gz"
+            f"--out {out} is none of {', '.join(SUFFIXES)}. Try: --out {out.name.split('.')[0]}.csv.gz"
         )
+    check_writable(out)
     if not out.parent.is_dir():
         raise SchemaError(f"--out {out}: there is no folder {out.parent}. Make it, or write elsewhere.")
     run = Run()
@@ -402,12 +407,9 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
     ProfilingError
         If they cannot be written; the rows files are untouched.
     """
-    import pandas as pd
-
     ordered = sorted(run.rows.values(), key=_sort_key)
     used = {name for row in ordered for name in row}
-    names = [column.name for column in COLUMNS if column.name in used]
-    table = pd.DataFrame(ordered, columns=names, dtype=object).to_csv(index=False, lineterminator="\n")
+    columns = {column.name: _TYPES[column.form] for column in COLUMNS if column.name in used}
     sidecar = {
         "run": run.identity,
         "environment": dict(environment),
@@ -418,7 +420,11 @@ def write_table(run: Run, out: Path, environment: Mapping[str, Any]) -> None:
         "repeats": [run.repeats.get(key_of(row), {}) for row in ordered],
     }
     _replace(sidecar_path(out), _lines(sidecar))
-    _replace(out, table)
+    try:
+        with writing_table(out, list(columns), columns) as writer:
+            writer.write([str(row.get(name, "")) for name in columns] for row in ordered)
+    except OSError as error:
+        raise _unwritable(out, error) from error
 
 
 def _largest(run: Run) -> list[dict[str, Any]]:
@@ -431,8 +437,6 @@ def _largest(run: Run) -> list[dict[str, Any]]:
 
 def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> None:
     """Read a table and its sidecar back, to add to them."""
-    import pandas as pd
-
     beside = sidecar_path(out)
     if not beside.is_file():
         raise SchemaError(
@@ -440,7 +444,8 @@ def _read_finished(out: Path, run: Run, identity: Mapping[str, Any] | None) -> N
         )
     try:
         sidecar = json.loads(_text(beside))
-        rows = pd.read_csv(io.StringIO(_text(out)), dtype=str, keep_default_na=False).to_dict("records")
+        with open_table(out) as table:
+            rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
         _check_identity(sidecar["run"], identity, out)
         run.identity = dict(sidecar["run"])
         for row, repeats in zip(rows, sidecar["repeats"], strict=True):

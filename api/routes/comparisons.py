@@ -1,12 +1,10 @@
 """`POST /v1/comparisons`: which GPU to rent, ranked, with the Pareto front of time and cost."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import ComparisonAnswer
+from api.answers import ComparisonAnswer, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import ComparisonQuestion, core_question, plan_of
@@ -31,7 +29,7 @@ router = APIRouter(prefix="/v1/comparisons", tags=["predictions"])
 async def comparisons(request: Request) -> Response:
     """Time and cost of training one CNN on every GPU for rent, best first.
 
-    Without batch sizes GPUs are compared at one that fits on all; of several, each keeps its best. Rows that miss
+    Without batch sizes GPUs are compared at one that fits on most; of several, each keeps its best. Rows that miss
     budget or deadline follow those that hold both; what does not fit in memory comes last. `pareto` marks what nothing
     else beats in both time and cost. `verdict` says in a sentence and as data what to rent.
     """
@@ -49,8 +47,8 @@ def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
     content = {
-        "verdict": asdict(found.verdict),
+        "verdict": found.verdict,
         "covers": found.scope,
-        "rows": [asdict(row) for row in found.rows],
+        "rows": found.rows,
     }
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)

@@ -16,6 +16,7 @@ app = typer.Typer(help="CNNs: the zoo, and layer tables.", no_args_is_help=True)
 
 
 @app.command("list")
+@o.with_json
 def list_command(output: o.OutputFormat = Format.table) -> None:
     """List the CNNs that need no framework, with what one image costs at their usual size."""
     from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
@@ -41,6 +42,7 @@ def list_command(output: o.OutputFormat = Format.table) -> None:
 
 
 @app.command("show")
+@o.with_json
 def show_command(
     cnn: Annotated[str, typer.Argument(help=f"{o.CNN_HELP}.")],
     image_size: o.ImageSize = None,

@@ -9,9 +9,12 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     guessed_note,
     host_bound_note,
+    is_loading_bound,
     legend,
+    loading_bound_note,
     method_note,
     methods,
     notes_column,
@@ -20,10 +23,12 @@ from epochcast.commands.answer_tables import (
     reason_letters,
     scope_line,
     title,
+    write_answer,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
+from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
-from predictor.answers.quantities import percent
+from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
@@ -35,6 +40,7 @@ _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
 @o.with_options(Question, Plan)
+@o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
     gpu: Annotated[
@@ -46,9 +52,12 @@ def compare_command(
     batch_size: o.BatchSizes = None,
     server: o.Server = None,
     plot: o.Plot = None,
+    out: o.Out = None,
     verbose: o.Verbose = False,
+    sky: Annotated[
+        bool, typer.Option("--sky", help="Print the choice as the resources of a SkyPilot task, alone.")
+    ] = False,
     output: o.OutputFormat = Format.table,
-    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
@@ -60,7 +69,14 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
-    _show(found, Format.json if as_json else output, plan, question, verbose)
+    if sky:
+        from epochcast.sky import resources_yaml
+
+        typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
+        return
+    if write_answer([asdict(row) for row in found.rows], out):
+        return
+    _show(found, output, plan, question, verbose)
 
 
 def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
@@ -89,7 +105,7 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     if letters is not None:
         print_notes(_every_note(records, letters, found.scope, plan))
     else:
-        print_notes(_notes(shown, plan))
+        print_notes(_notes(shown, plan, question))
     print()
     print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
 
@@ -104,7 +120,11 @@ def _title(records: Sequence[Record], plan: Plan) -> str:
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
     by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
-    details = [Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5), shared["method"]]
+    details = [
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        shared["method"],
+    ]
     one_batch = len({record["batch_size"] for record in records}) == 1
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
@@ -117,7 +137,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | No
         Column("90 %", _time_span, rank=1),
         Column("US$", lambda r: number(r["total_cost_usd"])),
         Column("90 % US$", _cost_span, rank=1),
-        Column("AMP", lambda r: "" if r["fast_ratio"] is None else f"x {r['fast_ratio']:.2f}", rank=2),
+        Column("AMP", _amp, rank=2),
         Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
@@ -139,6 +159,14 @@ def _offer(record: Record) -> str:
     return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
+def _amp(record: Record) -> str:
+    """Time in the fastest common mode as a multiple, marked where loading bounds that."""
+    if record["fast_ratio"] is None:
+        return ""
+    bound = record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
+    return f"x {record['fast_ratio']:.2f}{' L' * bound}"
+
+
 def _time_span(record: Record) -> str:
     return span(*(3600.0 * record[f"total_{end}_h"] for end in ("low", "high", "time")))
 
@@ -153,11 +181,13 @@ def _but(record: Record) -> str:
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
         return f"out of memory (holds {most})" if most else "out of memory"
-    words = ["over budget"] if record["within_budget"] is False else []
+    common = record["common_batch_size"]
+    words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
+    words += ["over budget"] if record["within_budget"] is False else []
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _notes(found: Sequence[Record], plan: Plan) -> list[str]:
+def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_amp_note(found),
@@ -166,6 +196,8 @@ def _notes(found: Sequence[Record], plan: Plan) -> list[str]:
         *method_note(found),
         *guessed_note(found, remedy=False),
         *host_bound_note(found),
+        *loading_bound_note(found),
+        *_loading_note(found, question),
         scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
     ]
 
@@ -176,7 +208,11 @@ def _amp_note(found: Sequence[Record]) -> list[str]:
         for row in found
         if row["fast_ratio"] is not None
     }
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)})."] if modes else []
+    if not modes:
+        return []
+    waits = any(_amp(row).endswith("L") for row in found)
+    bound = " L: the offer's vCPUs decode images slower than its GPUs then train on them." if waits else ""
+    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}).{bound}"]
 
 
 def _idle_note(found: Sequence[Record]) -> list[str]:
@@ -184,6 +220,26 @@ def _idle_note(found: Sequence[Record]) -> list[str]:
     return (
         ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
     )
+
+
+def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
+    """By which rate loading is counted where nobody asked for it."""
+    counted = [row for row in found if row["loading_time_ms"] is not None and row["vcpus"]]
+    if loading_asked(question) or not counted:
+        return []
+    row = counted[0]
+    rate = (
+        1000.0
+        * row["local_batch_size"]
+        * row["gpus_used"]
+        / row["loading_time_ms"]
+        / row["vcpus"]
+        / row["nodes"]
+    )
+    return [
+        f"Loading: each vCPU of an offer decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none "
+        "leaves it out."
+    ]
 
 
 def _relative_note(plan: Plan) -> list[str]:
@@ -203,5 +259,7 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         f"{methods(found)}.",
         *legend(letters),
         *host_bound_note(found),
+        *loading_bound_note(found),
+        *energy_note(found),
         scope,
     ]

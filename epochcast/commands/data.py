@@ -16,13 +16,14 @@ app = typer.Typer(
 
 
 @app.command("import")
+@o.with_json
 def import_command(
     name: Annotated[
         str, typer.Argument(help="profet, justus, neusight, deepbench, lambda-tf, timm or pytorch.")
     ],
     path: Annotated[Path, typer.Argument(help="The published table, or the folder that holds it.")],
     out: Annotated[
-        Path | None, typer.Option(help="CSV file to write (.gz: gzipped).", show_default=False)
+        Path | None, typer.Option(help="Table to write, .csv, .csv.gz or .parquet.", show_default=False)
     ] = None,
     output: o.OutputFormat = Format.table,
 ) -> None:
@@ -45,7 +46,7 @@ def import_command(
 
 @app.command("push")
 def push_command(
-    path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
+    path: Annotated[Path, typer.Argument(help="A measurement table, .csv, .csv.gz or .parquet.")],
     url: Annotated[str, typer.Argument(help="Address of the service.")],
 ) -> None:
     """Upload a measurement table to a service, with the key in $EPOCHCAST_API_KEY; each row is stored once."""
@@ -64,8 +65,9 @@ def push_table(path: Path, url: str) -> None:
 
 
 @app.command("show")
+@o.with_json
 def show_command(
-    path: Annotated[Path, typer.Argument(help="A measurement table (CSV).")],
+    path: Annotated[Path, typer.Argument(help="A measurement table, .csv, .csv.gz or .parquet.")],
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Check a measurement table and summarise it."""

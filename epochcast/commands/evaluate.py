@@ -11,9 +11,13 @@ from epochcast.tables import Format, print_records
 __all__ = ["evaluate_command"]
 
 
+@o.with_json
 def evaluate_command(
     measurements: Annotated[
-        Path | None, typer.Argument(help="A measurement table (CSV).", show_default="published measurements")
+        Path | None,
+        typer.Argument(
+            help="A measurement table, .csv, .csv.gz or .parquet.", show_default="published measurements"
+        ),
     ] = None,
     published: Annotated[
         Path | None,

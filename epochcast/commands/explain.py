@@ -51,12 +51,13 @@ _BOUNDS = {
 
 
 @o.with_options(Question, without=NOT_EXPLAINED, usual=_OF_TABLE)
+@o.with_json
 def explain_command(
     what: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TABLE|CNN...",
-            help="CNNs as for predict, or measurement tables (.csv, .csv.gz); with both, those CNNs of the tables.",
+            help="CNNs as for predict, or measurement tables (.csv, .parquet); with both, those CNNs of the tables.",
             show_default=False,
         ),
     ] = None,

@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["fit_command"]
 
 
+@o.with_json
 def fit_command(
     measurements: Annotated[
-        Path | None, typer.Argument(help="A measurement table (CSV).", show_default=False)
+        Path | None,
+        typer.Argument(help="A measurement table, .csv, .csv.gz or .parquet.", show_default=False),
     ] = None,
     published: Annotated[
         Path | None, typer.Option(help="Or a folder of published measurements.", show_default=False)

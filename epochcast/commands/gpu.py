@@ -14,6 +14,7 @@ app = typer.Typer(help="The catalogue of GPUs.", no_args_is_help=True)
 
 
 @app.command("list")
+@o.with_json
 def list_command(
     generation: Annotated[
         str | None, typer.Option(help="Only one, such as turing or hopper.", show_default="all")
@@ -38,6 +39,7 @@ def list_command(
 
 
 @app.command("show")
+@o.with_json
 def show_command(
     name: Annotated[str, typer.Argument(help="Any name that people and drivers write.")],
     output: o.OutputFormat = Format.table,

@@ -15,6 +15,7 @@ __all__ = ["host_command"]
 _UNSTEADY = 0.1
 
 
+@o.with_json
 def host_command(
     framework: Annotated[
         list[str] | None,

@@ -77,6 +77,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
 
 
 @app.command("list")
+@o.with_json
 def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table) -> None:
     """List the keys by name, with the first characters and the number of uploads of each."""
     from epochcast.api import open_store

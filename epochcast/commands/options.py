@@ -20,19 +20,20 @@ __all__ = [
     "CNN_HELP",
     "BatchSizes",
     "ImageSize",
-    "Json",
     "Offers",
+    "Out",
     "OutputFormat",
     "Plot",
     "Server",
     "Verbose",
     "cnn_or_layers",
     "cnns_or_layers",
+    "with_json",
     "with_options",
     "write_figure",
 ]
 
-CNN_HELP = "a zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run"
+CNN_HELP = "a zoo name, a layer-table CSV, an ONNX or Keras file, or FILE.py:make_model, which is run"
 
 BatchSizes = Annotated[
     list[str] | None,
@@ -64,11 +65,19 @@ Offers = Annotated[
     ),
 ]
 OutputFormat = Annotated[Format, typer.Option("--format", help="What to print.")]
-Json = Annotated[bool, typer.Option("--json", help="As --format json.")]
+_JSON = Annotated[bool, typer.Option("--json", help="As --format json.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print every row, every reason, and what the answer covers.")
 ]
 Plot = Annotated[Path | None, typer.Option(help="Draw the answer into this .png or .svg; needs matplotlib.")]
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Write every row and column to this .csv, .csv.gz or .parquet, too; - prints CSV instead.",
+        show_default=False,
+    ),
+]
 
 _METAVARS = {"whole": "N", "number": "X", "hours": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
 _ANCHOR = "anchor_"
@@ -118,6 +127,22 @@ def with_options(
         return call
 
     return decorate
+
+
+def with_json(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that has --format the option --json, which means --format json."""
+
+    @functools.wraps(command)
+    def call(*, as_json: bool, **values: Any) -> None:
+        command(**values | ({"output": Format.json} if as_json else {}))
+
+    own = list(inspect.signature(command).parameters.values())
+    at = next(i for i, each in enumerate(own) if each.name == "output") + 1
+    given = inspect.Parameter("as_json", own[at - 1].kind, default=False, annotation=_JSON)
+    signature = inspect.Signature([*own[:at], given, *own[at:]])
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+    return call
 
 
 def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Parameter:
@@ -171,8 +196,7 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     if not names_a_file(cnn):
         return cnn
     asked = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
-    size = asked.image_size
-    return named_table(cnn, asked.image_size_of(None) if size is None and "@" not in cnn else size)
+    return named_table(cnn, asked.image_size, asked.image_size_of(None))
 
 
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":

@@ -10,10 +10,12 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     gpu_name,
     guessed_note,
     host_bound_note,
     legend,
+    loading_bound_note,
     method_note,
     methods,
     notes_column,
@@ -22,6 +24,7 @@ from epochcast.commands.answer_tables import (
     reason_letters,
     scope_line,
     title,
+    write_answer,
 )
 from epochcast.tables import Column, Format, Record, number, print_notes, print_table, span
 from predictor.answers.question import Question
@@ -36,6 +39,7 @@ _MANY = "Many at once"
 
 
 @o.with_options(Question)
+@o.with_json
 def predict_command(
     cnn: Annotated[
         list[str] | None, typer.Argument(help=f"CNNs, each {o.CNN_HELP}.", show_default=False)
@@ -47,25 +51,20 @@ def predict_command(
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Predict every row of this CSV (- is standard input); options fill its empty cells.",
+            help="Predict every row of this .csv or .parquet (- is standard input); options fill its empty cells.",
             rich_help_panel=_MANY,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="CSV file to write for --rows (- is standard output).", rich_help_panel=_MANY),
-    ] = None,
     server: o.Server = None,
     plot: o.Plot = None,
+    out: o.Out = None,
     verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
-    as_json: o.Json = False,
     *,
     options: dict[str, Any],
 ) -> None:
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
-    output = Format.json if as_json else output
-    if rows is not None or out is not None:
+    if rows is not None:
         given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server, "--plot": plot}
         _predict_file(rows, out, options, [name for name, value in given.items() if value], output)
         return
@@ -80,7 +79,8 @@ def predict_command(
         from epochcast.plots import epoch_times
 
         o.write_figure(epoch_times(found.frame()), plot)
-    _show(found, output, question, verbose)
+    if not write_answer(found.records(), out):
+        _show(found, output, question, verbose)
 
 
 def _answer(server: str | None, question: Question) -> "Answer":
@@ -95,27 +95,22 @@ def _answer(server: str | None, question: Question) -> "Answer":
 
 
 def _predict_file(
-    rows: Path | None, out: Path | None, options: dict[str, Any], other: list[str], output: Format
+    rows: Path, out: Path | None, options: dict[str, Any], other: list[str], output: Format
 ) -> None:
     from predictor.answers.bulk import predict_rows
 
-    if rows is None or out is None or other:
+    if out is None or other:
         raise SchemaError(
-            f"--rows and --out go together, without {', '.join(other) or 'CNN, --gpu and --batch-size'}: the file has "
+            f"--rows needs --out, and goes without {', '.join(other) or 'CNN, --gpu and --batch-size'}: the file has "
             "those. Try: epochcast predict --rows rows.csv --out predictions.csv"
         )
     if output is Format.json:
-        raise SchemaError("--format json has no effect on --rows, whose answers are CSV. Leave it out.")
-    failed = predict_rows(_stream(rows, "/dev/stdin"), _stream(out, "/dev/stdout"), **options)
+        raise SchemaError("--format json has no effect on --rows, whose answers are a table. Leave it out.")
+    failed = predict_rows(rows, out, **options)
     failures = f" {failed:,} row{'s' * (failed > 1)} failed: see the column error." if failed else ""
     typer.echo(f"Wrote {'the answers' if str(out) == '-' else out}.{failures}", err=True)
     if failed:
         raise typer.Exit(1)
-
-
-def _stream(path: Path, standard: str) -> Path:
-    """The path, or that of a standard stream for ``-``."""
-    return Path(standard) if str(path) == "-" else path
 
 
 def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
@@ -150,7 +145,8 @@ def _columns(records: Sequence[Record], letters: dict[str, str] | None, question
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
-        *([shared["method"]] if letters is not None else []),
+        Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
+        *([shared["watt_hours"], shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]
 
@@ -181,6 +177,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
         *method_note(found),
         *guessed_note(found),
         *host_bound_note(found),
+        *loading_bound_note(found),
         *_cost_notes(found),
         *_default_note(found, question),
         scope_line(found, question.framework),
@@ -194,8 +191,10 @@ def _every_note(
         f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten.",
         *legend(letters),
         *host_bound_note(found),
+        *loading_bound_note(found),
         *_mark_notes(found),
         *_cost_notes(found),
+        *energy_note(found),
         *_default_note(found, question),
         scope,
     ]

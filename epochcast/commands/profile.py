@@ -11,6 +11,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
+from epochcast.commands.profile_input import input_command
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 from predictor.catalogue.devices import is_cpu
@@ -34,6 +35,7 @@ _WHAT, _HOW_LONG = "What to measure", "Time and noise"
 
 
 @app.callback()
+@o.with_json
 def profile_command(
     context: typer.Context,
     preset: Annotated[
@@ -106,7 +108,7 @@ def profile_command(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Measurement table to write, .csv or .csv.gz; an unfinished one is continued.",
+            help="Measurement table to write, .csv, .csv.gz or .parquet; an unfinished one is continued.",
             show_default=False,
         ),
     ] = None,
@@ -206,6 +208,7 @@ def profile_command(
 
 
 @app.command("doctor")
+@o.with_json
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
     """List what this machine has for measuring, what is missing, and how to install it."""
     from proxy_cnns.doctor import Finding, examine
@@ -221,6 +224,9 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
         Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
     print_table(records, columns, "What this machine has for measuring")
+
+
+app.command("input")(input_command)
 
 
 def _show_suggestions(suggestions: "Sequence[Suggestion]", wanted: "ProfileRequest", output: Format) -> None:

@@ -9,7 +9,7 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.operators.memory import largest_batch_within
+from predictor.operators.memory import largest_batches_within
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -20,6 +20,7 @@ __all__ = [
     "USABLE_SHARE",
     "batch_sizes_to_try",
     "common_batch_size",
+    "compared_batch_size",
     "largest_batch_size",
     "largest_batch_sizes",
 ]
@@ -38,7 +39,7 @@ NOT_ONE_IMAGE = (
     "Ask for GPUs with more memory, smaller images, or a precision such as amp_bf16."
 )
 
-_FEWEST_COMPARED = 32  # a GPU that holds fewer images does not hold back the others
+_FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what it holds
 _LARGEST_TRIED = 4096  # beyond it nothing was measured
 
 
@@ -50,19 +51,28 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     int or None
         At most 65,536; None where not even one image fits, or the memory is not known.
     """
-    if gpu.memory_gib is None:
-        return None
-    return largest_batch_within(table, USABLE_SHARE * gpu.memory_gib, mode) or None
+    return _largest_of_one(table, [(gpu, mode)])[0]
 
 
 def largest_batch_sizes(
     question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 ) -> list[int | None]:
     """`largest_batch_size` on each GPU, times the GPUs that train together."""
-    alike = {(gpu.memory_gib, mode): gpu for gpu, mode in devices}  # the GPU's memory decides alone
-    of_one = {key: largest_batch_size(table, gpu, key[1]) for key, gpu in alike.items()}
-    sizes = (of_one[gpu.memory_gib, mode] for gpu, mode in devices)
-    return [None if size is None else size * question.n_gpus for size in sizes]
+    found = _largest_of_one(table, devices)
+    return [None if size is None else size * question.n_gpus for size in found]
+
+
+def _largest_of_one(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
+    """`largest_batch_size` on each GPU: its memory and mode decide alone."""
+    limits: dict[Mode, set[float]] = {}
+    for gpu, mode in devices:
+        if gpu.memory_gib is not None:
+            limits.setdefault(mode, set()).add(gpu.memory_gib)
+    of_memory: dict[tuple[float | None, Mode], int] = {}
+    for mode, gib in limits.items():
+        sizes = largest_batches_within(table, [USABLE_SHARE * each for each in gib], mode)
+        of_memory |= {(each, mode): size for each, size in zip(gib, sizes, strict=True)}
+    return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:
@@ -81,12 +91,22 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
 
 
 def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus: int = 1) -> int:
-    """The batch size at which GPUs are compared: the largest power of two up to 256 that fits on all of them.
+    """The batch size at which GPUs are compared: the largest power of two up to 256 that more than half of them hold.
 
-    GPUs that hold fewer than 32 images do not hold back the others, unless all hold fewer. Of several GPUs that train
-    together it is the mini-batch of all of them.
+    GPUs that hold fewer than 32 images are not counted, unless all hold fewer. Of several GPUs that train together it
+    is the mini-batch of all of them.
     """
     holding = [each for each in largest if each is not None]
-    enough = [each for each in holding if each >= _FEWEST_COMPARED]
-    most = min(enough) if enough else max(holding)
+    enough = sorted((each for each in holding if each >= _FEWEST_COMPARED), reverse=True)
+    most = enough[len(enough) // 2] if enough else max(holding)
     return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]
+
+
+def compared_batch_size(common: int, largest: int | None, n_gpus: int = 1) -> int:
+    """The batch size at which a GPU is compared: the common one, or the largest power of two that it holds.
+
+    A GPU that does not hold 32 images stays at the common size, which does not fit.
+    """
+    if largest is None or largest >= common or largest < _FEWEST_COMPARED:
+        return common
+    return batch_sizes_to_try([largest], None, n_gpus)[-1]

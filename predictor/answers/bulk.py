@@ -1,22 +1,20 @@
-"""Many predictions from one CSV file to another: a bad row gets its error text, the others their numbers.
+"""Many predictions from one table to another: a bad row gets its error text, the others their numbers.
 
 Rows that differ only in batch size and samples are predicted together: 100,000 rows take about a second.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.answers.energy import ENERGIES, watt_hours
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
@@ -27,7 +25,7 @@ from predictor.checks import MAX_BATCH_SIZE, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
-from predictor.files import replace_file
+from predictor.table_files import TableReader, open_table, writing_table
 
 if TYPE_CHECKING:
     from predictor.models.served import Model
@@ -47,8 +45,10 @@ ADDED_COLUMNS = (
     "epoch_low_s",
     "epoch_high_s",
     "cost_usd",
+    *ENERGIES,
     "peak_memory_gib",
     "fits_in_memory",
+    "energy_basis",
     "mode",
     "method",
     "extrapolates",
@@ -56,6 +56,11 @@ ADDED_COLUMNS = (
 )
 
 _NUMBERS = ADDED_COLUMNS[:6]
+_FLOATS = ADDED_COLUMNS[: ADDED_COLUMNS.index("fits_in_memory")]
+_TYPES = dict.fromkeys(_FLOATS, "float64") | {"fits_in_memory": "bool"}
+"""Columns that are no text where the answers are Parquet."""
+
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -69,16 +74,17 @@ def optional_columns() -> tuple[str, ...]:
     return (*options, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
 
 
-def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **defaults: Any) -> int:
-    """Answer every row of a CSV and write it, with the answers added, to another.
+def predict_rows(in_table: str | PathLike[str], out_table: str | PathLike[str], **defaults: Any) -> int:
+    """Answer every row of a table and write it, with the answers added, to another.
 
     Parameters
     ----------
-    in_csv : path
-        Columns `REQUIRED_COLUMNS` and any of `optional_columns`; others are kept. An empty cell is the default.
-    out_csv : path
-        The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory format and
-        capture, reasons are joined by ``;``.
+    in_table : path
+        CSV or Parquet by its suffix, ``-`` for standard input (`predictor.table_files`). Columns `REQUIRED_COLUMNS` and
+        any of `optional_columns`; others are kept. An empty cell is the default.
+    out_table : path
+        Likewise. The input's columns in their order, then `ADDED_COLUMNS`; `mode` names framework, precision, memory
+        format and capture, reasons are joined by ``;``.
     **defaults
         Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
         data set replaces the default samples.
@@ -94,11 +100,13 @@ def predict_rows(in_csv: str | PathLike[str], out_csv: str | PathLike[str], **de
         If the file is empty, lacks a required column or already has an added one, or a default makes no sense.
     """
     shared = _Shared(_checked_defaults(defaults))
-    header, rows = _read_rows(Path(in_csv))
+    with open_table(in_table) as table:
+        _check_header(in_table, table.header)
+        rows = list(table.rows)
     answers: list[tuple[object, ...]] = [()] * len(rows)
-    for members in _grouped(header, rows, answers):
+    for members in _grouped(table.header, rows, answers):
         _answer_group(members, answers, shared)
-    _write_rows(Path(out_csv), header, rows, answers)
+    _write_rows(out_table, table, rows, answers)
     return sum(1 for each in answers if each[-1])
 
 
@@ -231,34 +239,39 @@ def _answered(
     columns = answer(question).columns
     of_data_set = question.epoch_samples() or 0
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
-    at = np.searchsorted(question.batch_sizes, rows[:, 0])
+    batch_sizes, samples_each, validation = rows.T
+    at = np.searchsorted(question.batch_sizes, batch_sizes)
     times = np.array([columns[name] for name in _NUMBERS], dtype=float)[:, at]
-    mode = question.mode_on(question.devices()[0][0])
+    [(gpu, mode)] = question.devices()
+    loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
+    asked = np.where(samples_each > 0, 1.0, np.nan)  # without samples there is no epoch
+    more = (samples_each, validation, shared.model, mode)
     epochs = [
-        epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
-        for time in times[[0, 4, 5]]
+        asked * epoch_times_s(time, batch_sizes, *more, loaded, question.workers == 0)
+        for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
-    of_epoch = np.array([*epochs, cost]).T.tolist()
-    memory = [(repr(columns["peak_memory_gib"][i]), str(columns["fits_in_memory"][i]).lower()) for i in at]
+    power_w = np.array(columns["power_w"], dtype=float)[at]
+    time_s, low_s, high_s = (each[None] for each in epochs)
+    energy = watt_hours([gpu], power_w[None], time_s, low_s, high_s, question.n_gpus)
+    of_epoch = np.array([*epochs, cost, *(energy[name][0] for name in ENERGIES)]).T.tolist()
+    basis = columns["energy_basis"][0]
+    memory = [
+        (repr(columns["peak_memory_gib"][i]), str(columns["fits_in_memory"][i]).lower(), basis) for i in at
+    ]
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*map(_cell, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
-        for own, time, epoch, samples, fit, i in zip(
-            numbers, times.T.tolist(), of_epoch, rows[:, 1].tolist(), memory, at.tolist(), strict=True
+        own: (*_cells(time), *_cells(epoch), *fit, words, method, reasons[i], "")
+        for own, time, epoch, fit, i in zip(
+            numbers, times.T.tolist(), of_epoch, memory, at.tolist(), strict=True
         )
     }
 
 
-def _cell(value: float) -> str:
-    """A number as text; nothing for what the method does not tell."""
-    return repr(value) if value == value else ""
-
-
-def _cells(of_epoch: Sequence[float], samples: int) -> list[str]:
-    """Numbers of an epoch as text; nothing without samples, and no cost without an offer."""
-    return [repr(each) if samples and each == each else "" for each in of_epoch]
+def _cells(numbers: Sequence[float]) -> list[str]:
+    """Numbers as text; nothing for what is unknown, as an epoch without samples or a cost without an offer."""
+    return [repr(each) if each == each else "" for each in numbers]
 
 
 def _usd_per_hour(question: Question) -> float:
@@ -288,23 +301,9 @@ def _with_table(question: Question, shared: _Shared) -> Question:
     return replace(question, cnn=shared.table(cnn, question.image_size_of(cnn)), image_size=None)
 
 
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Read header and rows as text; SchemaError if the file is no such table."""
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [line for line in csv.reader(file) if line]
-    except OSError as error:
-        raise SchemaError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from None
-    if not lines:
+def _check_header(path: str | PathLike[str], header: Sequence[str]) -> None:
+    if not header:
         raise SchemaError(f"{path} is empty. It needs the columns {', '.join(REQUIRED_COLUMNS)}.")
-    header = [name.strip() for name in lines[0]]
-    _check_header(path, header)
-    return header, lines[1:]
-
-
-def _check_header(path: Path, header: Sequence[str]) -> None:
     missing = [name for name in REQUIRED_COLUMNS if name not in header]
     if missing:
         raise SchemaError(
@@ -326,15 +325,13 @@ def _failed(message: str) -> tuple[object, ...]:
 
 
 def _write_rows(
-    path: Path, header: list[str], rows: list[list[str]], answers: list[tuple[object, ...]]
+    path: str | PathLike[str], table: TableReader, rows: list[list[str]], answers: list[tuple[object, ...]]
 ) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*header, *ADDED_COLUMNS])
-    width = len(header)
-    writer.writerows((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
+    width, types = len(table.header), {**table.types, **_TYPES}
+    added = ((*(*row, *[""] * width)[:width], *each) for row, each in zip(rows, answers, strict=True))
     try:
-        replace_file(path, text.getvalue())
+        with writing_table(path, [*table.header, *ADDED_COLUMNS], types) as writer:
+            writer.write(added)
     except BrokenPipeError:
         raise  # the reader has gone
     except OSError as error:

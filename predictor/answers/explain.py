@@ -278,7 +278,7 @@ class _Asked:
 def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
     forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
     _check(forecast, table, gpu, sizes)
-    whole = not forecast.splits
+    whole = forecast.is_whole
     class_ms = forecast.class_ms if whole else split_traffic(_classes(forecast), table, gpu, mode, sizes)
     by_bound = {} if whole else _by_bound(asked, gpu, sizes, forecast)
     return Explanation(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from predictor.measurements.table import disturbed_rows, noise_by_batch_size
 from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import NEAR, DeviceMode
+from predictor.table_files import STANDARD, SUFFIXES, open_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,25 +139,24 @@ _TIMES = ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
 
 
 def is_measurement_table(what: object) -> bool:
-    """Whether this is the path of a measurement table: a CSV with times, or any gzipped CSV.
+    """Whether this is the path of a measurement table: a table with times, any gzipped CSV, or ``-``.
 
     Raises
     ------
     DataError
-        If it is the path of a CSV that does not exist.
+        If it is the path of a CSV or Parquet file that does not exist or is none.
     """
     if not isinstance(what, str | PathLike):
         return False
     path = Path(fspath(what))
-    if path.name.casefold().endswith(".csv.gz"):
+    if str(path) == STANDARD or path.name.casefold().endswith(".csv.gz"):
         return True
-    if path.suffix.casefold() != ".csv":
+    if path.suffix.casefold() not in SUFFIXES:
         return False
     if not path.is_file():
         raise DataError(f"there is no file {path}. Give a measurement table, a layer table or a CNN's name.")
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        header = next(csv.reader(file), [])
-    return "iteration_time_ms" in [name.strip() for name in header]
+    with open_table(path) as table:
+        return "iteration_time_ms" in table.header
 
 
 def explain_measurements(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
-from predictor.files import replace_file
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
@@ -25,6 +22,7 @@ from predictor.measurements.schema import (
     missing_column,
     text_column,
 )
+from predictor.table_files import STANDARD, SUFFIXES, is_parquet, read_frame, write_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +97,7 @@ REQUIRED = tuple(entry.name for entry in COLUMNS if entry.required)
 
 
 def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a measurement table from a CSV file, plain or gzipped, and check it.
+    """Read a measurement table from a file by its suffix (`predictor.table_files`), and check it.
 
     Parameters
     ----------
@@ -114,17 +112,23 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     Raises
     ------
     DataError
-        If the file does not exist or cannot be read as CSV.
+        If the file does not exist or is not what its suffix says.
     SchemaError
         If it is empty, lacks a column, or holds a value that cannot be right; the message names the line.
     UnknownGpuError
         If a GPU's name is unknown or fits several.
     """
     path = Path(path)
-    if not path.is_file():
-        raise DataError(f"there is no measurement table at {path}. Pass the path of a .csv or .csv.gz file.")
-    frame = _read_text(path)
+    if str(path) != STANDARD and not path.is_file():
+        raise DataError(
+            f"there is no measurement table at {path}. Pass the path of a {' or '.join(SUFFIXES)} file."
+        )
+    frame = read_frame(path)
+    if not len(frame.columns):
+        raise SchemaError(f"{path} is empty. A measurement table needs {', '.join(REQUIRED)}.")
     frame.columns = [str(name).strip() for name in frame.columns]
+    if is_parquet(path):
+        return _check(frame, RowNames(str(path), "row", range(1, len(frame) + 1)))
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
     return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
 
@@ -160,19 +164,16 @@ def check_measurements(
 
 
 def write_measurements(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
-    """Check `frame` and write it as CSV (gzipped if the name ends in .gz), without its unknown columns.
+    """Check `frame` and write it by the suffix of `path` (`predictor.table_files`), without its unknown columns.
 
     Raises
     ------
     OSError
-        As `predictor.files.replace_file`.
+        As `predictor.files.replacing`.
     """
     known = check_measurements(frame, "the table to write").dropna(axis="columns", how="all")
     whole = [entry.name for entry in COLUMNS if entry.form == "count" and entry.name in known]
-    with tempfile.TemporaryDirectory() as folder:
-        written = Path(folder) / Path(path).name  # whose ending says how it is compressed
-        known.astype(dict.fromkeys(whole, "Int64")).to_csv(written, index=False)
-        replace_file(path, written.read_bytes())
+    write_frame(known.astype(dict.fromkeys(whole, "Int64")), path)
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -209,24 +210,6 @@ def canonical_gpu_name(name: str) -> str:
         If the name is unknown or fits several GPUs.
     """
     return name if is_cpu(name) else find_gpu(name).name
-
-
-def _read_text(path: Path) -> pd.DataFrame:
-    """Every cell as text; a row with more cells than the header is an error, not a shifted row."""
-    import pandas as pd
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                path, dtype=str, keep_default_na=False, skip_blank_lines=False, index_col=False
-            )
-    except pd.errors.EmptyDataError:
-        raise SchemaError(f"{path} is empty. A measurement table needs {', '.join(REQUIRED)}.") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, EOFError, OSError) as error:
-        raise DataError(
-            f"{path} cannot be read as CSV: {error}. Is it damaged, or another kind of file?"
-        ) from error
 
 
 def _check(frame: pd.DataFrame, rows: RowNames) -> pd.DataFrame:

@@ -7,7 +7,19 @@ import pytest
 
 import epochcast
 
-HEAVY = ("numpy", "pandas", "sklearn", "scipy", "torch", "chainer", "onnx", "matplotlib", "joblib")
+HEAVY = (
+    "numpy",
+    "pandas",
+    "sklearn",
+    "scipy",
+    "torch",
+    "chainer",
+    "onnx",
+    "matplotlib",
+    "joblib",
+    "pyarrow",
+    "keras",
+)
 PREDICT = "predict', 'resnet18', '-g', 'T4', '-b', '8"
 
 

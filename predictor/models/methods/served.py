@@ -138,7 +138,7 @@ class _Asked:
             trained_on,
             ((error, *reasons),) * time_ms.size,
             _HOST,
-            parts,
+            lambda: (parts, {}),
         )
 
     def _fitted(self) -> FittedMethod:

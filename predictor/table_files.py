@@ -1,0 +1,372 @@
+"""Tables by their suffix: ``.parquet`` is Parquet, ``.gz`` gzipped CSV, ``-`` standard input or output, all else CSV.
+
+Cells are text, in which commands have always read and written them; Parquet's columns get their types when they are
+written. Tables are read and written in batches, so that their length does not matter.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import sys
+import warnings
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from predictor.errors import BackendUnavailableError, DataError, SchemaError
+from predictor.files import replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "STANDARD",
+    "SUFFIXES",
+    "TableReader",
+    "TableWriter",
+    "check_writable",
+    "is_parquet",
+    "open_table",
+    "read_frame",
+    "write_frame",
+    "writing_table",
+]
+
+STANDARD = "-"
+"""Standard input or output in place of a file's name: CSV."""
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet")
+
+_ROWS_OF_A_BATCH = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """An open table.
+
+    Parameters
+    ----------
+    header : list of str
+        Names of its columns, without the white space around them; empty if the file is.
+    rows : iterator of list of str
+        Each row's cells as text, an unknown one empty; a CSV's row may be longer or shorter than the header.
+    types : mapping of str to pyarrow.DataType
+        Of Parquet's columns; empty for CSV.
+    """
+
+    header: list[str]
+    rows: Iterator[list[str]]
+    types: Mapping[str, Any] = field(default_factory=dict)
+
+    def batches(self, size: int = _ROWS_OF_A_BATCH) -> Iterator[list[list[str]]]:
+        """The rows in lists of at most `size`."""
+        while batch := list(islice(self.rows, size)):
+            yield batch
+
+
+class TableWriter:
+    """An open table to which batches of rows are added: `write(rows)`."""
+
+    def write(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows, with as many cells as the table has columns."""
+        raise NotImplementedError
+
+
+def is_parquet(path: str | PathLike[str]) -> bool:
+    """Whether a file is Parquet by its suffix."""
+    return Path(path).suffix.casefold() == ".parquet"
+
+
+@contextmanager
+def open_table(path: str | PathLike[str]) -> Iterator[TableReader]:
+    """Read a table row by row.
+
+    Parameters
+    ----------
+    path : path
+        A file of `SUFFIXES`; one with another suffix is read as CSV; ``-`` is standard input.
+
+    Raises
+    ------
+    SchemaError
+        If it cannot be read, or is not what its suffix says.
+    BackendUnavailableError
+        For Parquet without pyarrow.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "rows.csv"
+    >>> _ = path.write_text("cnn,batch_size" + chr(10) + "resnet50,64" + chr(10))
+    >>> with open_table(path) as table:
+    ...     print(table.header, list(table.rows))
+    ['cnn', 'batch_size'] [['resnet50', '64']]
+    """
+    with _binary(path) as file:
+        yield _parquet_reader(path, file) if is_parquet(path) else _csv_reader(path, file)
+
+
+def check_writable(path: str | PathLike[str]) -> None:
+    """Raise BackendUnavailableError if `path` is Parquet, and pyarrow is not installed."""
+    if is_parquet(path):
+        _pyarrow()
+
+
+@contextmanager
+def writing_table(
+    path: str | PathLike[str], header: Sequence[str], types: Mapping[str, Any] | None = None
+) -> Iterator[TableWriter]:
+    """Write a table batch by batch; it replaces an old one when the block ends, and not if the block raises.
+
+    Parameters
+    ----------
+    path : path
+        A file of `SUFFIXES`; one with another suffix is written as CSV; ``-`` is standard output.
+    header : list of str
+    types : mapping of str to str or pyarrow.DataType, optional
+        Of Parquet's columns, such as ``float64`` and ``bool``; text by default. A CSV has none.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replacing`.
+    SchemaError
+        If a cell does not have the type of its column.
+    BackendUnavailableError
+        For Parquet without pyarrow.
+    """
+    if str(path) == STANDARD:
+        yield _CsvWriter(sys.stdout.buffer, header)
+        sys.stdout.buffer.flush()
+        return
+    check_writable(path)
+    with replacing(path) as file:
+        if is_parquet(path):
+            with closing(_ParquetWriter(file, path, _schema(header, types or {}))) as writer:
+                yield writer
+        elif _is_zipped(path):
+            with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as zipped:
+                yield _CsvWriter(zipped, header)
+        else:
+            yield _CsvWriter(file, header)
+
+
+def read_frame(path: str | PathLike[str]) -> pd.DataFrame:
+    """Read a table into a data frame: a CSV's cells as text, Parquet's columns with their types.
+
+    An empty file has no columns.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read, or is not what its suffix says. A row with more cells than the header is an error.
+    BackendUnavailableError
+        For Parquet without pyarrow.
+    """
+    if not is_parquet(path):
+        return _csv_frame(path)
+    pyarrow = _pyarrow()
+    try:
+        with _binary(path) as file:
+            frame: pd.DataFrame = pyarrow.parquet.read_table(file).to_pandas()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} cannot be read as Parquet: {_first_line(error)}. Is it damaged?") from error
+    return frame.reset_index(drop=True)
+
+
+def write_frame(frame: pd.DataFrame, path: str | PathLike[str]) -> None:
+    """Write a data frame by the suffix of `path`, without its index; ``-`` is standard output.
+
+    Raises
+    ------
+    OSError
+        As `predictor.files.replacing`.
+    BackendUnavailableError
+        For Parquet without pyarrow.
+    """
+    if str(path) == STANDARD:
+        sys.stdout.buffer.write(_csv_bytes(frame))
+        sys.stdout.buffer.flush()
+        return
+    data = _parquet_bytes(frame) if is_parquet(path) else _csv_bytes(frame)
+    with replacing(path) as file:
+        file.write(gzip.compress(data, mtime=0) if _is_zipped(path) else data)
+
+
+def _is_zipped(path: str | PathLike[str]) -> bool:
+    return Path(path).suffix.casefold() == ".gz"
+
+
+@contextmanager
+def _binary(path: str | PathLike[str]) -> Iterator[BinaryIO]:
+    """The file, opened, or standard input for ``-``."""
+    if str(path) == STANDARD:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(path).open("rb")  # noqa: SIM115 (closed below; errors of the block are not ours)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    with file:
+        yield file
+
+
+def _unreadable(path: str | PathLike[str], error: OSError) -> SchemaError:
+    return SchemaError(f"{path} cannot be read: {error.strerror or _first_line(error)}. Check the path.")
+
+
+def _csv_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
+    lines = _csv_lines(path, file)
+    return TableReader([name.strip() for name in next(lines, [])], lines)
+
+
+def _csv_lines(path: str | PathLike[str], file: BinaryIO) -> Iterator[list[str]]:
+    """Lines of cells, without empty lines."""
+    source = gzip.GzipFile(fileobj=file) if _is_zipped(path) else file
+    text = io.TextIOWrapper(source, encoding="utf-8-sig", newline="")
+    try:
+        yield from (line for line in csv.reader(text) if line)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise SchemaError(f"{path} is not a CSV file in UTF-8: {error}.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise SchemaError(f"{path} is not a gzipped CSV file: {error}.") from None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    finally:
+        if not file.closed:
+            text.detach()  # who opened the file closes it
+
+
+class _CsvWriter(TableWriter):
+    def __init__(self, file: BinaryIO | gzip.GzipFile, header: Sequence[str]) -> None:
+        self._file = file
+        self.write([header])
+
+    def write(self, rows: Iterable[Sequence[Any]]) -> None:
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._file.write(text.getvalue().encode())
+
+
+def _parquet_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
+    pyarrow = _pyarrow()
+    try:
+        found = pyarrow.parquet.ParquetFile(file)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise SchemaError(f"{path} is not a Parquet file: {_first_line(error)}.") from None
+    schema = found.schema_arrow
+    header = [name.strip() for name in schema.names]
+    return TableReader(header, _parquet_rows(path, found), dict(zip(header, schema.types, strict=True)))
+
+
+def _parquet_rows(path: str | PathLike[str], found: Any) -> Iterator[list[str]]:
+    try:
+        for batch in found.iter_batches(_ROWS_OF_A_BATCH):
+            yield from map(list, zip(*map(_as_text, batch.columns), strict=True))
+    except (OSError, _pyarrow().ArrowException) as error:
+        raise SchemaError(f"{path} is a damaged Parquet file: {_first_line(error)}.") from None
+
+
+def _as_text(column: Any) -> list[str]:
+    """Cells as text, an unknown one empty; 64.0 is 64, since a column of counts with a gap holds such numbers.
+
+    Flags are True and False, as CSV files of measurements have them.
+    """
+    pyarrow = _pyarrow()
+    if pyarrow.types.is_boolean(column.type):
+        return ["" if each is None else str(each) for each in column.to_pylist()]
+    if pyarrow.types.is_floating(column.type):
+        column = pyarrow.compute.if_else(pyarrow.compute.is_nan(column), None, column)
+    try:
+        text = pyarrow.compute.cast(column, pyarrow.string()).to_pylist()
+    except pyarrow.ArrowNotImplementedError:  # lists and structures
+        text = [None if each is None else str(each) for each in column.to_pylist()]
+    return ["" if each is None else each for each in text]
+
+
+class _ParquetWriter(TableWriter):
+    def __init__(self, file: BinaryIO, path: str | PathLike[str], schema: Any) -> None:
+        self._path, self._schema = path, schema
+        self._writer = _pyarrow().parquet.ParquetWriter(file, schema)
+
+    def write(self, rows: Iterable[Sequence[Any]]) -> None:
+        cells = list(zip(*rows, strict=True)) or [()] * len(self._schema)
+        columns = [self._column(each, texts) for each, texts in zip(self._schema, cells, strict=True)]
+        self._writer.write_table(_pyarrow().Table.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _column(self, about: Any, texts: Sequence[Any]) -> Any:
+        pyarrow = _pyarrow()
+        column = pyarrow.array([text or None for text in texts], pyarrow.string())
+        try:
+            return pyarrow.compute.cast(column, about.type)
+        except pyarrow.ArrowException as error:
+            raise SchemaError(f"{self._path}, column {about.name}: {_first_line(error)}.") from None
+
+
+def _schema(header: Sequence[str], types: Mapping[str, Any]) -> Any:
+    return _pyarrow().schema([(name, _arrow_type(types.get(name, "string"))) for name in header])
+
+
+def _arrow_type(known: Any) -> Any:
+    """The type of a column to be written: text for what text cannot be turned into again."""
+    pyarrow = _pyarrow()
+    if isinstance(known, str):
+        return pyarrow.type_for_alias(known)
+    castable = pyarrow.types.is_primitive(known) or pyarrow.types.is_boolean(known)
+    return known if castable else pyarrow.string()
+
+
+def _csv_frame(path: str | PathLike[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            source = sys.stdin.buffer if str(path) == STANDARD else path
+            return pd.read_csv(
+                source, dtype=str, keep_default_na=False, skip_blank_lines=False, index_col=False
+            )
+    except pd.errors.EmptyDataError:
+        return pd.DataFrame()
+    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError, EOFError, OSError) as error:
+        raise DataError(
+            f"{path} cannot be read as CSV: {error}. Is it damaged, or another kind of file?"
+        ) from error
+
+
+def _csv_bytes(frame: pd.DataFrame) -> bytes:
+    text: str = frame.to_csv(index=False, lineterminator="\n")
+    return text.encode()
+
+
+def _parquet_bytes(frame: pd.DataFrame) -> bytes:
+    pyarrow = _pyarrow()
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), file)
+    return file.getvalue()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise BackendUnavailableError(
+            "pyarrow is not installed, which Parquet needs: pip install 'epochcast[parquet]', or use a .csv file."
+        ) from None
+    return pyarrow
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

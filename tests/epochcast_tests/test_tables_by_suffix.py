@@ -1,0 +1,132 @@
+"""Wherever a command reads or writes a table, its suffix says in which form."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+
+import epochcast as face
+from epochcast.command import build_app
+from proxy_cnns import backends
+
+ROOT = Path(__file__).parents[2]
+QUESTION = ("resnet18", "-g", "T4", "-b", "8,16")
+
+
+@pytest.fixture(params=[".csv", ".csv.gz", ".parquet"])
+def suffix(request):
+    return request.param
+
+
+def table(path):
+    return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+
+
+def measured(path):
+    rows = [("T4", "lenet5", 32, size, "fp32", 1.0 + size) for size in (8, 16, 32)]
+    frame = pd.DataFrame(
+        rows, columns=["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]
+    )
+    frame.to_parquet(path) if path.suffix == ".parquet" else frame.to_csv(path, index=False)
+    return path
+
+
+def test_rows_are_predicted_from_any_form_to_any(epochcast, tmp_path, suffix):
+    asked, answered = tmp_path / "rows.parquet", tmp_path / f"out{suffix}"
+    pd.DataFrame({"mine": [1.5], "cnn": ["resnet18"], "gpu": ["T4"], "batch_size": [8]}).to_parquet(asked)
+    assert epochcast("predict", "--rows", asked, "--out", answered).code == 0
+    [row] = table(answered).to_dict("records")
+    single = face.predict("resnet18", "T4", 8)
+    assert (row["mine"], row["batch_size"]) == (1.5, 8)
+    assert row["iteration_time_ms"] == single["iteration_time_ms"][0]
+    assert row["fits_in_memory"]
+
+
+@pytest.mark.parametrize("command", [("predict",), ("compare", "--dataset", "cifar10")])
+def test_an_answer_is_written_too(epochcast, tmp_path, suffix, command):
+    out = tmp_path / f"out{suffix}"
+    run = epochcast(*command, *QUESTION, "--out", out)
+    rows = json.loads(epochcast(*command, *QUESTION, "--json").out)["rows"]
+    assert f"Wrote {out}." in run.err
+    assert "Tesla T4" in run.out
+    assert list(table(out).columns) == list(rows[0])
+    assert table(out)["iteration_time_ms"].tolist() == [row["iteration_time_ms"] for row in rows]
+
+
+@pytest.mark.parametrize("command", [("predict",), ("compare", "--dataset", "cifar10")])
+def test_a_dash_prints_csv_alone(epochcast, monkeypatch, command):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", stream)
+    epochcast(*command, *QUESTION, "--out", "-")
+    rows = list(csv.DictReader(stream.buffer.getvalue().decode().splitlines()))
+    assert {row["gpu"] for row in rows} == {"Tesla T4"}
+
+
+def test_an_answer_in_another_form_is_refused(epochcast, tmp_path):
+    run = epochcast("predict", *QUESTION, "--out", tmp_path / "out.xlsx")
+    assert (run.code, "must be one of .csv, .csv.gz, .parquet" in run.err) == (2, True)
+
+
+def test_measurements_are_read_in_any_form(epochcast, tmp_path, monkeypatch):
+    first, *others = [measured(tmp_path / f"x{each}") for each in (".csv", ".csv.gz", ".parquet")]
+    words = ("predict", "lenet5", "-g", "T4", "-b", "64", "--json", "--measurements")
+    for command in (("data", "show", "--json"), ("explain", "--format", "csv"), words):
+        wanted = epochcast(*command, first)
+        assert wanted.code == 0
+        assert [epochcast(*command, each).out for each in others] == [wanted.out] * 2
+
+
+def test_a_measurement_table_comes_from_standard_input(epochcast, tmp_path, monkeypatch):
+    path = measured(tmp_path / "x.csv")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    assert "3 measurements" in epochcast("data", "show", "-").out
+
+
+def test_a_bad_row_of_parquet_is_named_by_its_number(epochcast, tmp_path):
+    frame = pd.read_parquet(measured(tmp_path / "x.parquet"))
+    frame.loc[1, "batch_size"] = 0
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert "x.parquet, row 2" in epochcast("data", "show", tmp_path / "x.parquet").err
+
+
+def test_a_profile_is_written_and_continued_as_parquet(epochcast, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
+    monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
+    words = ("profile", "--preset", "cnn:lenet5", "--device", "cpu", "--allow-noise")
+    for n in (3, 5):
+        run = epochcast(*words, "--out", tmp_path / "x.parquet", "--limit", n)
+        assert run.code == 0, run.err
+    assert "5 measurements, 2 of them new." in run.out
+    assert len(face.load_measurements(tmp_path / "x.parquet")) == 5
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_measured(epochcast, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    run = epochcast("profile", "--device", "cpu", "--out", tmp_path / "x.parquet")
+    assert "pip install 'epochcast[parquet]'" in run.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def formatted(command=None, path=()):
+    """Every command with --format, with its words."""
+    command = command or typer.main.get_command(build_app())
+    if any("--format" in each.opts for each in command.params):
+        yield " ".join(path), command
+    for name, sub in getattr(command, "commands", {}).items():
+        yield from formatted(sub, (*path, name))
+
+
+def test_every_command_that_has_a_format_has_json_beside_it():
+    without = [
+        words for words, each in formatted() if not any("--json" in option.opts for option in each.params)
+    ]
+    assert without == []
+
+
+def test_json_is_format_json(epochcast):
+    assert epochcast("gpu", "list", "--json").out == epochcast("gpu", "list", "--format", "json").out
