@@ -78,8 +78,8 @@ def predict(
 
     Parameters
     ----------
-    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
-        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
+    cnn : str, path, LayerTable, PyTorch module, Keras model, Chainer chain, or a list of them
+        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX or Keras file, or the object itself.
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
@@ -211,7 +211,7 @@ def explain(
 
     Parameters
     ----------
-    what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
+    what : str, path, LayerTable, DataFrame, PyTorch module, Keras model, Chainer chain, or a list of them
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size

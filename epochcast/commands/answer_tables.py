@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 _HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
+_OF_CNN = "cnn: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -110,7 +111,10 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
 
 
 def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
-    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer."""
+    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
+
+    What is wrong with a CNN's own layers is told whole, since it says what to change.
+    """
     guessed = [record for record in records if record["extrapolates"]]
     if not guessed:
         return []
@@ -119,7 +123,16 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
-    return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
+    whole = dict.fromkeys(
+        reason.removeprefix(_OF_CNN)
+        for record in guessed
+        for reason in record["extrapolates"]
+        if reason.startswith(_OF_CNN)
+    )
+    return [
+        f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",
+        *(f"Beware: {reason}." for reason in whole),
+    ]
 
 
 def energy_note(records: Sequence[Record]) -> list[str]:
@@ -178,15 +191,9 @@ def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
     counted = [record["loading_time_ms"] is not None for record in records]
-    loading = (
-        "with"
-        if all(counted)
-        else "with, where the vCPUs of the offer are known,"
-        if any(counted)
-        else "without"
-    )
-    alone = "" if any(counted) else " alone"
-    said = f"Times are those of training{alone}, {loading} loading of images ({', '.join(words)}), with 90 % intervals"
+    loading = "with loading of images" if any(counted) else "alone, without loading of images"
+    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
+    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

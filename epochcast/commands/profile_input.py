@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["input_command"]
 
 
+@o.with_json
 def input_command(
     folder: Annotated[
         Path | None,
@@ -77,6 +78,7 @@ def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) 
     ]
     title = f"Loading {measured.images:,} images with {measured.loader} on {measured.host}"
     print_table(records, columns, f"{title}, {measured.image_size} px")
+    print()
     print_notes(_input_notes(measured, out))
 
 

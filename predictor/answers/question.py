@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
@@ -275,7 +276,7 @@ class Question:
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
         precision = self.precision or default_precision(gpu, self.framework)
-        return Mode(
+        return _mode(
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
 
@@ -322,13 +323,14 @@ class Question:
     def image_size_of(self, cnn: object) -> int | None:
         """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.
 
-        A layer table and a file have a size of their own; a CNN of the zoo takes the data set's images as they are,
-        but its own usual size where the data set's images vary (ImageNet); a module is given the data set's size.
+        A layer table, a file and most Keras models have a size of their own; a CNN of the zoo takes the data set's
+        images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
+        data set's size.
         """
         found = self.training_set()
         if self.image_size is not None or found is None:
             return self.image_size
-        if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx")):
+        if has_own_image_size(cnn):
             return None
         return None if found.resized and isinstance(cnn, str) else found.image_size
 
@@ -419,3 +421,6 @@ def _check_names(given: Iterable[str], known: Mapping[str, Option]) -> None:
             raise SchemaError(
                 f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
             )
+
+
+_mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few
