@@ -150,7 +150,7 @@ class _PillowAndNumpy:
 
 
 def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
-    """Edges of a crop of random area and shape: left, upper, right, lower; after ten that do not fit all of the image."""
+    """Left, upper, right and lower edge of a random crop; of the whole image after ten crops that do not fit."""
     for _ in range(_TRIES):
         area = width * height * random.uniform(*_AREA)  # noqa: S311
         ratio = np.exp(random.uniform(*np.log(_RATIO)))  # noqa: S311

@@ -15,8 +15,8 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
-from commands import commands_page  # noqa: E402
-from rest import rest_page  # noqa: E402
+from command_reference import commands_page  # noqa: E402
+from rest_reference import rest_page  # noqa: E402
 
 _BESIDE = {
     "CONTRIBUTING.md": "contributing.md",

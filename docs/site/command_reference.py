@@ -8,7 +8,7 @@ import typer
 
 from epochcast.command import build_app
 
-__all__ = ["commands_page", "commands_of"]
+__all__ = ["commands_of", "commands_page"]
 
 _INTRODUCTION = """# Commands
 
