@@ -4,7 +4,7 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ __all__ = [
     "largest_batch_size",
     "load_measurements",
     "open_store",
+    "parallel_ways",
     "predict",
     "profile",
 ]
@@ -41,25 +42,20 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
+_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+
 NOT_EXPLAINED = (
-    "validation_samples",
-    "offers",
-    "spot",
-    "n_gpus",
-    "nodes",
-    "link",
-    "sync_batch_norm",
-    "workers",
-    "loader",
-    "samples_per_worker_second",
-    "data_source",
-    "input",
+    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
+    *_OF_LOADING,
 )
 """Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
+
+_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
 
 _NOT_OF_MEMORY = (
     *("samples", "validation_samples", "host", "offers", "spot"),
     *("anchors", "measurements", "method", "model"),
+    *_OF_LOADING,
 )
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
@@ -246,6 +242,48 @@ def explain(
     ('amp_bf16', 'channels_last', True)
     """
     return explanation_frame(*explanations(what, gpu, batch_size, options))
+
+
+@takes_options(Question, without=_NOT_OF_WAYS)
+def parallel_ways(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Ways to train one CNN on several GPUs: with a part of the mini-batch, the channels, the rows or the layers each.
+
+    Parameters
+    ----------
+    cnn, gpu, batch_size
+        As for `predict`; the batch size is that of all GPUs, `n_gpus` of which are needed.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, batch size and way, beside one GPU, with the columns of
+        `predictor.answers.parallel.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ways = epochcast.parallel_ways("resnet50", "H200", 256, n_gpus=4)
+    >>> list(ways["way"])
+    ['one', 'data', 'channels', 'rows', 'layers']
+    >>> ways.loc[ways["ratio"].idxmin(), "way"]
+    'data'
+    """
+    import pandas as pd
+
+    from predictor.answers.parallel import ParallelWay
+    from predictor.answers.parallel import parallel_ways as ways_of
+
+    found = ways_of(Question.of(cnn, gpu, batch_size, options))
+    return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
