@@ -4,12 +4,14 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
 from predictor.answers.question import Plan, Question
+from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -362,8 +364,9 @@ def fit(
     measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    accuracy: str | PathLike[str] | None = None,
+    accuracy: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     store: str | None = None,
+    methods_only: bool = False,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
@@ -375,10 +378,13 @@ def fit(
         Folder of the published measurements, on which the shipped model is fitted again.
     out : path, optional
         The JSON file to write.
-    accuracy : path, optional
-        `summary.csv` of an evaluation, whose figures are written to the model's card.
+    accuracy : path or list of path, optional
+        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
     store : str, optional
         URL of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+    methods_only : bool
+        Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
+        leave the rest of it.
 
     Returns
     -------
@@ -398,14 +404,48 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
+    from predictor.models.methods.fit import errors_of
 
+    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
+    if methods_only:
+        return _with_methods(measurements, published, out, summaries)
     own = _own(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
-    if accuracy is not None:
-        model.card["accuracy"] = accuracy_of(accuracy)
+    if summaries:
+        model.card["accuracy"] = [entry for each in summaries for entry in accuracy_of(each)]
+        model = replace(model, methods=errors_of(summaries, model.named_methods()))
     if out is not None:
         model.save(out)
     return model
+
+
+def _with_methods(
+    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    published: str | PathLike[str] | None,
+    out: str | PathLike[str] | None,
+    summaries: Sequence[Any],
+) -> "Model":
+    """The model in `out` with its named methods fitted again, written beside it."""
+    from predictor.models.fit import default_methods, methods_of
+    from predictor.models.methods.fit import errors_of
+    from predictor.models.served import Model
+
+    if out is None:
+        raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
+    model = Model.load(out)
+    found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
+    judged = [_accuracy_of_card(model), *summaries]
+    model = replace(model, methods=errors_of(judged, found) if summaries else found)
+    model.named_methods().save(Path(out))
+    return model
+
+
+def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
+    """The default's own errors, as its card has them."""
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "p90"]
+    return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
 
 
 def profile(
