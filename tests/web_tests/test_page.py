@@ -75,6 +75,15 @@ def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_
     ]
 
 
+def test_energy_is_marked_where_it_is_estimated_from_the_power_limit(first_visit):
+    gpus, energy = (column(first_visit, "#rows-table", key) for key in ("gpu", "watt_hours"))
+    assert {gpu for gpu, text in zip(gpus, energy, strict=True) if not text.startswith("≈ ")} == {
+        "H100 80GB HBM3",
+        "H200",
+    }
+    assert all(text.endswith("Wh") for text in energy)
+
+
 def test_the_offers_are_the_service_s_comparison(first_visit, ask):
     rows = ask("comparisons", _OFFERS)["rows"]
     assert _read(downloaded(first_visit, "#offers-csv"), _csv_of(rows)) == _csv_of(rows)
