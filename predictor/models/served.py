@@ -279,6 +279,14 @@ class Model:
         return found
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
+        if is_cpu(gpu.name):
+            given = [each for each in self.layers.given if each.gpu == gpu.name]
+            measured = [f"{each.framework}, {each.precision}, {each.memory_format}" for each in given]
+            return OutOfRangeError(
+                f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, "
+                "`epochcast profile --device cpu --time-limit 3min --out cpu.csv`, and pass the table as measurements."
+            )
         return OutOfRangeError(
             f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
             f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "
