@@ -63,6 +63,15 @@ def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, as
     expect(page.locator("#asked")).to_contain_text("4 GPUs together")
 
 
+def test_too_few_loader_workers_are_sent_and_their_rows_marked(page, ask):
+    page.click("#more summary")
+    page.fill("#workers", "1")
+    predict(page)
+    rows = ask("predictions", _FIRST | {"workers": 1})["rows"]
+    assert any(row["bottleneck"] == "loading" for row in rows)
+    assert "waits for images" in page.inner_text("#rows-table")
+
+
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
     found = downloaded(first_visit, "#rows-csv")
