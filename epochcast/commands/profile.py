@@ -211,9 +211,13 @@ def profile_command(
 @o.with_json
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
     """List what this machine has for measuring, what is missing, and how to install it."""
+    from epochcast.installation import PACKAGES, shadowed
     from proxy_cnns.doctor import Finding, examine
 
-    records = [asdict(finding) for finding in examine()]
+    hidden = shadowed()
+    packages = f"{len(PACKAGES) - len(hidden)} of {len(PACKAGES)} are epochcast's own"
+    own = Finding("packages", packages, "every command", " ".join(hidden))
+    records = [asdict(finding) for finding in (own, *examine())]
     if output is not Format.table:
         print_records(records, output, Finding.__slots__)
         return
