@@ -277,6 +277,11 @@ def _options_to_send(question: Question) -> dict[str, Any]:
     """The options that differ from the defaults, which a service shares; SchemaError for local ones."""
     given = _different(question)
     for name, known in options_of(Question).items():
+        if name == "input" and name in given:
+            raise SchemaError(
+                "input cannot be sent to a service, which reads no files. Pass what it holds: "
+                "samples_per_worker_second, the rate of one worker, and workers."
+            )
         if name in given and not known.remote:
             raise SchemaError(
                 f"{name} cannot be sent to a service, which answers with its own. Leave it out, or ask locally."

@@ -8,9 +8,8 @@ from math import ceil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
+from api.answers import TEXT_COLUMNS, PredictionAnswer, coded, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
@@ -55,7 +54,7 @@ def answer_to(
 ) -> bytes:
     """The answer in JSON, of at most so many rows."""
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
-    return to_json(predicted(asked, question, max_rows), inf_nan_mode="null")
+    return in_json(predicted(asked, question, max_rows))
 
 
 def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:

@@ -191,15 +191,9 @@ def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
     counted = [record["loading_time_ms"] is not None for record in records]
-    loading = (
-        "with"
-        if all(counted)
-        else "with, where the vCPUs of the offer are known,"
-        if any(counted)
-        else "without"
-    )
-    alone = "" if any(counted) else " alone"
-    said = f"Times are those of training{alone}, {loading} loading of images ({', '.join(words)}), with 90 % intervals"
+    loading = "with loading of images" if any(counted) else "alone, without loading of images"
+    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
+    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

@@ -144,6 +144,7 @@ def _columns(records: Sequence[Record], letters: dict[str, str] | None, question
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
+        Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
         *([shared["watt_hours"], shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]

@@ -147,22 +147,40 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 """Columns of an answer, in order."""
 
 
+_OF_A_GPU = (
+    *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
+    *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
+    *("host", "method", "trained_on"),
+)
+"""Columns that are the same at all batch sizes of a CNN and GPU."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
     `columns` maps each of `COLUMNS` to a list of plain values; `scope` is a paragraph on what it includes and excludes.
+    Each `block` rows, one after another, are of one CNN and GPU.
     """
 
     columns: dict[str, list[Any]]
     scope: str
+    block: int = 1
 
     def __len__(self) -> int:
         return len(self.columns["gpu"])
 
     def records(self) -> list[dict[str, Any]]:
         """A dict per row."""
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+        own = {name: column for name, column in self.columns.items() if name not in _OF_A_GPU}
+        firsts = zip(*(column[:: self.block] for column in self.columns.values()), strict=True)
+        whole = [dict(zip(self.columns, first, strict=True)) for first in firsts]
+        if self.block == 1:
+            return whole
+        rows = [each.copy() for each in whole for _ in range(self.block)]  # a third faster than row by row
+        for row, values in zip(rows, zip(*own.values(), strict=True), strict=True):
+            row.update(zip(own, values, strict=True))
+        return rows
 
     def rows(self) -> list[PredictionRow]:
         """An object per row."""
@@ -204,7 +222,7 @@ def answer(question: Question) -> Answer:
         )
         for name, values in _columns(question, known, table, devices, rentals, alone).items():
             columns[name] += values
-    return Answer(columns, _scope(question, known.model, columns))
+    return Answer(columns, _scope(question, known.model, columns), len(question.batch_sizes))
 
 
 def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) -> list[PredictionRow]:
@@ -231,11 +249,11 @@ def _columns(
         each if rental.team is None else together(each, table, gpu, mode, rental.team)
         for each, rental, (gpu, mode) in zip(alone, rentals, devices, strict=True)
     ]
-    unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
+    unused, local_sizes = [known.unused_on(gpu, mode) for gpu, mode in devices], question.local_batch_sizes
     why = [
         of_batch + more
         for each, more, (gpu, mode) in zip(forecasts, unused, devices, strict=True)
-        for of_batch in with_shares(each.extrapolates, table, gpu, mode, question.local_batch_sizes)
+        for of_batch in with_shares(each.extrapolates, table, gpu, mode, local_sizes)
     ]
     sizes = np.array(question.batch_sizes)
     times = {name: _rows([getattr(each, name) for each in forecasts]) for name in TIMES}
@@ -255,7 +273,7 @@ def _columns(
     remedies = {key: sharpened_by(each) for key, each in reasons.items()}
 
     def of_gpus(values: Sequence[Any]) -> list[Any]:
-        return list(chain.from_iterable(repeat(value, len(sizes)) for value in values))
+        return list(chain.from_iterable(map(repeat, values, repeat(len(sizes)))))
 
     return {
         "cnn": [table.cnn] * n,
@@ -275,7 +293,7 @@ def _columns(
         "gpus_used": [question.n_gpus] * n,
         "nodes": [question.nodes] * n,
         "link": of_gpus([rental.team.link.name if rental.team else None for rental in rentals]),
-        "local_batch_size": question.local_batch_sizes * len(devices),
+        "local_batch_size": local_sizes * len(devices),
         **efficiency,
         "priced_on": of_gpus(
             [str(each.retrieved_on) if each and each.retrieved_on else None for each in rented]

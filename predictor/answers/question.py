@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -275,7 +276,7 @@ class Question:
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
         precision = self.precision or default_precision(gpu, self.framework)
-        return Mode(
+        return _mode(
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
 
@@ -420,3 +421,6 @@ def _check_names(given: Iterable[str], known: Mapping[str, Option]) -> None:
             raise SchemaError(
                 f"no option is called {name!r}. Nearest: {nearest(name, known)}; known: {', '.join(known)}."
             )
+
+
+_mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few
