@@ -16,6 +16,7 @@ from epochcast.commands.answer_tables import (
     host_bound_note,
     legend,
     loading_bound_note,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -173,6 +174,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_mark_notes(found),
+        *method_note(found),
         *guessed_note(found),
         *host_bound_note(found),
         *loading_bound_note(found),

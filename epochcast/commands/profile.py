@@ -130,7 +130,7 @@ def profile_command(
         bool,
         typer.Option(
             "--allow-noise",
-            help="Measure on a busy device, and note it in the rows.",
+            help="Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
             rich_help_panel=_HOW_LONG,
         ),
     ] = False,
@@ -361,9 +361,15 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
+    if outcome.disturbed:
+        notes.append(
+            f"{outcome.disturbed:,} measurements were disturbed by other work on this machine, which is noted in their "
+            "rows and widens the intervals of answers: close other programs for narrower ones."
+        )
     if outcome.left:
         notes.append(
-            f"{outcome.left:,} configurations are left: the same command continues where it stopped."
+            f"{outcome.left:,} configuration{' is' if outcome.left == 1 else 's are'} left: the same command continues "
+            "where it stopped."
         )
     if outcome.ended:
         notes.append(

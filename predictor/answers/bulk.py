@@ -241,7 +241,7 @@ def _answered(
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
     batch_sizes, samples_each, validation = rows.T
     at = np.searchsorted(question.batch_sizes, batch_sizes)
-    times = np.array([columns[name] for name in _NUMBERS])[:, at]
+    times = np.array([columns[name] for name in _NUMBERS], dtype=float)[:, at]
     [(gpu, mode)] = question.devices()
     loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
     asked = np.where(samples_each > 0, 1.0, np.nan)  # without samples there is no epoch
@@ -262,16 +262,16 @@ def _answered(
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*map(repr, time), *_cells(epoch), *fit, words, method, reasons[i], "")
+        own: (*_cells(time), *_cells(epoch), *fit, words, method, reasons[i], "")
         for own, time, epoch, fit, i in zip(
             numbers, times.T.tolist(), of_epoch, memory, at.tolist(), strict=True
         )
     }
 
 
-def _cells(of_epoch: Sequence[float]) -> list[str]:
-    """Numbers of an epoch as text; nothing without samples, no cost without an offer, no energy without power."""
-    return [repr(each) if each == each else "" for each in of_epoch]
+def _cells(numbers: Sequence[float]) -> list[str]:
+    """Numbers as text; nothing for what is unknown, as an epoch without samples or a cost without an offer."""
+    return [repr(each) if each == each else "" for each in numbers]
 
 
 def _usd_per_hour(question: Question) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,9 +71,12 @@ def power_limit_w(gpu: Gpu) -> float | None:
     return None if gpu.tdp_w is None or gpu.is_cpu else gpu.tdp_w / gpu.chips_per_card
 
 
-def product_times_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
-    """Least time of an iteration's convolutions and matrix products at the GPU's peak rate, shape of `batch_sizes`."""
-    times: Array = _flops_per_image(table) * batch_sizes / rates_of(gpu, precision).flop_per_ms
+def product_times_ms(
+    table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str], batch_sizes: Array
+) -> Array:
+    """Least time of an iteration's convolutions and matrix products at each GPU's peak rate, (n_gpus, n_batches)."""
+    rates = [rates_of(gpu, precision).flop_per_ms for gpu, precision in zip(gpus, precisions, strict=True)]
+    times: Array = _flops_per_image(table) * batch_sizes / np.array(rates)[:, None]
     return times
 
 
