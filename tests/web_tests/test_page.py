@@ -129,8 +129,8 @@ def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_che
 
 
 def test_limits_stay_in_sight_and_tiles_that_break_them_are_marked(open_page):
-    page = open_page("#budget_usd=80&deadline_h=48")
-    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $80", "Deadline 48 h"]
+    page = open_page("#budget_usd=40&deadline_h=48")
+    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $40", "Deadline 48 h"]
     fastest = page.locator("#tiles .tile", has_text="Fastest").first
     expect(fastest.locator(".badge.bad")).to_have_text("over budget")
 
