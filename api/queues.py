@@ -57,7 +57,7 @@ class Queue:
 
     def full_for(self, client: Hashable) -> bool:
         """Whether a call of this client would be refused now."""
-        if self._may_run(client) and not self._turns:
+        if self._runs_at_once(client):
             return False
         waiting, mine = sum(map(len, self._turns.values())), len(self._turns.get(client, ()))
         before = (mine + 1) * (len(self._turns) - (client in self._turns)) + mine  # in the order of turns
@@ -72,7 +72,7 @@ class Queue:
     async def run(self, client: Hashable, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a call in a thread in its turn; HTTPException 503 if the queue is full or the turn does not come."""
         self.check(client)
-        if self._may_run(client) and not self._turns:
+        if self._runs_at_once(client):
             self._running[client] += 1
         else:
             await self._turn(client)
@@ -82,6 +82,9 @@ class Queue:
         future = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
         future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client, began)))
         return await asyncio.wrap_future(future)
+
+    def _runs_at_once(self, client: Hashable) -> bool:
+        return self._may_run(client) and not any(map(self._may_run, self._turns))
 
     def _may_run(self, client: Hashable) -> bool:
         return self._running.total() < self._at_once and self._running[client] < self._running_each

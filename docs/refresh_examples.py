@@ -1,52 +1,53 @@
-"""Runs the examples of README.md and docs/commands.md anew, and writes what they print.
+"""Runs the examples of README.md and docs/ anew, and writes what they print: after a fit, before a release.
 
-Run it as `python docs/refresh_examples.py`. An example is a ```console block with `$ epochcast ...` in its first line;
-a block that ends in ``...`` keeps its length. Files that a page shows with `$ cat NAME` lie there. Examples that need a
-service, a store or published data stay as they are.
+Run it as `python docs/refresh_examples.py`. An example is a ```console block with `$ epochcast ...` or `$ make predict`
+in its first line; a block that ends in ``...`` keeps its length. What stands in for a reader's files lies beside it, as
+for the tests (`blocks.py`); blocks that are not run, or whose numbers vary, stay as they are.
 """
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-PAGES = ("README.md", "docs/commands.md")
-BLOCK = re.compile(r"```console\n\$ (?P<line>.*?)\n(?P<text>.*?)```", re.DOTALL)
-NEEDS_MORE = (
-    "published",
-    "measurements.csv",
-    "model.json",
-    " keys ",
-    " serve ",
-    " push ",
-    " profile ",
-    "curl ",
-)
-ROOT = Path(__file__).parents[1]
+from blocks import ROOT, Block, blocks, page_paths
+
+NEEDS_A_SERVICE = (" keys ", " serve ", " store ", " push ", "model.json")
 
 
 def main() -> int:
-    """Refresh both pages."""
-    for name in PAGES:
-        page = ROOT / name
-        text = page.read_text(encoding="utf-8")
+    """Refresh every page."""
+    for page in page_paths():
         with tempfile.TemporaryDirectory() as folder:
-            for line, shown in BLOCK.findall(text):
-                if line.startswith("cat "):
-                    (Path(folder) / line.removeprefix("cat ")).write_text(shown, encoding="utf-8")
-            page.write_text(BLOCK.sub(lambda found: _refreshed(found, folder), text), encoding="utf-8")
+            for block in blocks(page):
+                _prepare(block, Path(folder))
+                _refresh(block, folder)
     return 0
 
 
-def _refreshed(block: re.Match[str], folder: str) -> str:
-    line, shown = block["line"], block["text"]
-    if line == "make predict":
-        return _printed(demo(), line, shown, folder)
-    if not line.startswith("epochcast ") or any(word in line for word in NEEDS_MORE):
-        return block[0]
-    return _printed(line, line, shown, folder)
+def _prepare(block: Block, folder: Path) -> None:
+    """Put files where the page's reader has them."""
+    if block.language == "file":
+        name, stand_in = block.text.split()[:2]
+        shutil.copyfile(ROOT / stand_in, folder / name)
+    elif block.text.startswith("$ cat "):
+        line, shown = block.text.split("\n", 1)
+        (folder / line.removeprefix("$ cat ")).write_text(shown, encoding="utf-8")
+
+
+def _refresh(block: Block, folder: str) -> None:
+    line = block.text.split("\n", 1)[0].removeprefix("$ ")
+    typed = demo() if line == "make predict" else line
+    varies = block.reason or block.varies or any(word in line for word in NEEDS_A_SERVICE)
+    if block.language != "console" or varies or not typed.startswith("epochcast "):
+        return
+    page = ROOT / block.page
+    text = page.read_text(encoding="utf-8")
+    new = _printed(typed, line, block.text, folder)
+    page.write_text(text.replace(f"```console\n{block.text}```", new), encoding="utf-8")
 
 
 def demo() -> str:
@@ -66,7 +67,7 @@ def _printed(line: str, title: str, shown: str, folder: str) -> str:
     )
     printed = (run.stdout + run.stderr).rstrip("\n")
     if shown.rstrip().endswith("\n..."):
-        printed = "\n".join([*printed.splitlines()[: len(shown.rstrip().splitlines()) - 1], "..."])
+        printed = "\n".join([*printed.splitlines()[: len(shown.rstrip().splitlines()) - 2], "..."])
     return f"```console\n$ {title}\n{printed}\n```"
 
 

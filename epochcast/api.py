@@ -64,7 +64,7 @@ def predict(
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
-        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on all GPUs, the
+        Without it each GPU has up to three rows: the largest power of two up to 256 that fits on most GPUs, the
         fastest batch size, which `best_batch` marks, and the largest that fits.
     **options
         The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
@@ -111,7 +111,8 @@ def compare(
     cnn, gpu
         As for `predict`. Without `gpu`: every GPU with an offer.
     batch_size : int, str, or a list of them, optional
-        Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on all.
+        Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on most of
+        them, those that do not hold it at the largest power of two that they hold.
     **options
         The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
         `predict`; `samples` or `data_set` is needed.

@@ -156,7 +156,9 @@ def _but(record: Record) -> str:
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
         return f"out of memory (holds {most})" if most else "out of memory"
-    words = ["over budget"] if record["within_budget"] is False else []
+    common = record["common_batch_size"]
+    words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
+    words += ["over budget"] if record["within_budget"] is False else []
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "USABLE_SHARE",
     "batch_sizes_to_try",
     "common_batch_size",
+    "compared_batch_size",
     "largest_batch_size",
     "largest_batch_sizes",
 ]
@@ -38,7 +39,7 @@ NOT_ONE_IMAGE = (
     "Ask for GPUs with more memory, smaller images, or a precision such as amp_bf16."
 )
 
-_FEWEST_COMPARED = 32  # a GPU that holds fewer images does not hold back the others
+_FEWEST_COMPARED = 32  # a GPU that holds fewer images is not compared at what it holds
 _LARGEST_TRIED = 4096  # beyond it nothing was measured
 
 
@@ -81,12 +82,22 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
 
 
 def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus: int = 1) -> int:
-    """The batch size at which GPUs are compared: the largest power of two up to 256 that fits on all of them.
+    """The batch size at which GPUs are compared: the largest power of two up to 256 that more than half of them hold.
 
-    GPUs that hold fewer than 32 images do not hold back the others, unless all hold fewer. Of several GPUs that train
-    together it is the mini-batch of all of them.
+    GPUs that hold fewer than 32 images are not counted, unless all hold fewer. Of several GPUs that train together it
+    is the mini-batch of all of them.
     """
     holding = [each for each in largest if each is not None]
-    enough = [each for each in holding if each >= _FEWEST_COMPARED]
-    most = min(enough) if enough else max(holding)
+    enough = sorted((each for each in holding if each >= _FEWEST_COMPARED), reverse=True)
+    most = enough[len(enough) // 2] if enough else max(holding)
     return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]
+
+
+def compared_batch_size(common: int, largest: int | None, n_gpus: int = 1) -> int:
+    """The batch size at which a GPU is compared: the common one, or the largest power of two that it holds.
+
+    A GPU that does not hold 32 images stays at the common size, which does not fit.
+    """
+    if largest is None or largest >= common or largest < _FEWEST_COMPARED:
+        return common
+    return batch_sizes_to_try([largest], None, n_gpus)[-1]

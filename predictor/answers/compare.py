@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.batch_sizes import (
+    batch_sizes_to_try,
+    common_batch_size,
+    compared_batch_size,
+    largest_batch_sizes,
+)
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import COLUMNS, answer, fastest_row
@@ -52,7 +57,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     ----------
     question : Question
         One CNN. Without `batch_sizes`, GPUs are compared at one size, the largest power of two up to 256 that fits on
-        all that hold 32 images; with several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
+        most of them, and those that hold fewer, but 32 images, at the largest power of two that they hold; with
+        several, each GPU keeps its best, the smallest within 5 %. With `gpus` None: every
         GPU that an offer has and that trains in the precision. `samples` or `data_set` is needed. With `n_gpus` 1, an
         offer of several GPUs is judged by as many of them as train fastest together on the same mini-batch.
     plan : Plan, optional
@@ -113,6 +119,8 @@ class _Asked:
     common: int | None
     tried: list[int]
     scope: str = ""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Where a common size is compared, that of each GPU in the mode asked for."""
 
     @classmethod
     def of(cls, question: Question, plan: Plan) -> _Asked:
@@ -152,10 +160,12 @@ class _Asked:
         }
 
     def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The row at the common batch size; else the best, where none fits the one that needs least memory."""
+        """The row at the GPU's compared batch size; else the best, where none fits the one that needs least memory."""
         if self.common is None:
             return next((row for row in rows if row["best_batch"]), rows[0])
-        return next(row for row in rows if row["batch_size"] == self.common)
+        own = compared_batch_size(self.common, rows[0]["largest_batch_size"], self.question.n_gpus)
+        size = self.sizes.setdefault(rows[0]["gpu"], own)
+        return next(row for row in rows if row["batch_size"] == size)
 
     def _fastest(self, rows: Sequence[dict[str, Any]], compared: dict[str, Any]) -> dict[str, Any]:
         searched = self.common is not None and compared["largest_batch_size"]
@@ -207,8 +217,8 @@ class _Asked:
         return fast if not self.question.anchors else self._anchored(fast, found)
 
     def _unanchored(self, question: Question) -> dict[str, _Found]:
-        """Answers at the compared size alone, without the given anchors, which are of another mode."""
-        tried = self.tried if self.common is None else [self.common]
+        """Answers at the compared sizes alone, without the given anchors, which are of another mode."""
+        tried = self.tried if self.common is None else sorted(set(self.sizes.values()))
         return replace(self, tried=tried).found(replace(question, anchors=()))
 
     def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
@@ -272,6 +282,7 @@ class _Asked:
             misses_by=misses_by(plan, time_h["time"], usd["time"]),
             speedup=None,
             cost_ratio=None,
+            common_batch_size=self.common,
             fastest_batch_size=found.fastest["batch_size"],
             fastest_epoch_time_s=found.fastest["epoch_time_s"],
             fast_precision=None if fast is None else fast.fastest["precision"],

@@ -23,9 +23,11 @@ class ComparisonRow:
     training); `one_gpu_time_h` and `one_gpu_cost_usd` are what one of them would do, None if one works.
     `scaling_efficiency` is the throughput over that of so many single GPUs, `added_ms` what an iteration takes longer.
 
-    `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the smallest within 5 % of the
-    best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in common use on this GPU,
-    `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the precision.
+    `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
+    at a smaller `batch_size`. `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the
+    smallest within 5 % of the best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in
+    common use on this GPU, `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the
+    precision.
     """
 
     rank: int | None
@@ -77,6 +79,7 @@ class ComparisonRow:
     misses_by: float | None
     speedup: float | None
     cost_ratio: float | None
+    common_batch_size: int | None
     largest_batch_size: int | None
     fastest_batch_size: int
     fastest_epoch_time_s: float

@@ -245,7 +245,11 @@ class _Told:
         return f"The {_and(self.binding)} rules out {_where(self.freed)} ({_brief(self.freed)})."
 
     def _batch(self) -> str:
-        best = self.best
+        best, common = self.best, self.best.common_batch_size
+        if common is not None and best.batch_size < common:
+            return (
+                f"Its memory holds batch {best.batch_size:,}, where most others are compared at {common:,}."
+            )
         if best.fastest_batch_size == best.batch_size:
             return ""
         saved = 1.0 - best.fastest_epoch_time_s / best.epoch_time_s

@@ -82,6 +82,9 @@ class Gpu:
     verified: bool
     notes: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # thirty fields would take longer than what is cached by them
+
     @property
     def is_cpu(self) -> bool:
         """Whether this is a CPU in a GPU's form (`cpu_device`)."""
@@ -265,6 +268,7 @@ def _nearest_names(name: str, n: int = 3) -> str:
     return ", ".join(repr(known) for known in list(names)[:n]) or "none is close"
 
 
+@lru_cache(maxsize=1024)
 def design_of(gpu: Gpu) -> str:
     """Name of the chip, its active SMs and boost clock: GPUs that share it compute alike, whatever their memory.
 
@@ -434,6 +438,7 @@ class Rates:
     tensor: bool
 
 
+@lru_cache(maxsize=4096)
 def rates_of(gpu: Gpu, precision: str) -> Rates:
     """Sustained rates of `gpu` at `precision`.
 

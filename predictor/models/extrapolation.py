@@ -103,8 +103,15 @@ def reasons(
     inside = [low <= batch <= high for batch in batch_sizes]
     of_cnn = (*_of_cnn(ranges, table, kernels), *(Reason("cnn", text) for text in table.warnings))
     found = []
+    designs = _measured_designs(ranges.gpus)
+    of_modes = {mode: _of_any_gpu(ranges.modes, mode) for mode in {mode for _, mode in devices}}
     for gpu, mode in devices:
-        common = (*_of_gpu(ranges, gpu), *_of_mode(ranges, gpu, mode), *of_cnn)
+        everywhere, precision_known, capture = of_modes[mode]
+        twins = designs.get(
+            design_of(gpu), ()
+        )  # measured, with the same chip and rates, the GPU itself included
+        here = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
+        common = (*_of_gpu(ranges, gpu, twins), *everywhere, *here, *capture, *of_cnn)
         outside = (*common, beyond)
         found.append(tuple(common if within else outside for within in inside))
     return found
@@ -120,20 +127,14 @@ def mode_of_words(words: Mapping[str, object]) -> str:
     )
 
 
-def _of_gpu(ranges: Ranges, gpu: Gpu) -> tuple[Reason, ...]:
+def _of_gpu(ranges: Ranges, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     if gpu.name in ranges.gpus:
         return ()
-    twins = _twins(ranges, gpu)
     if twins:
         return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was", _IN_THE_SPREAD),)
     if gpu.generation in ranges.generations:
         return (Reason("gpu", "never measured, estimated from its specifications", _IN_THE_SPREAD),)
     return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})", _IN_THE_SPREAD),)
-
-
-def _twins(ranges: Ranges, gpu: Gpu) -> tuple[str, ...]:
-    """Measured GPUs with the same chip and rates, the GPU itself included."""
-    return _measured_designs(ranges.gpus).get(design_of(gpu), ())
 
 
 @lru_cache(maxsize=8)
@@ -144,11 +145,6 @@ def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
         design = design_of(find_gpu(name))
         found[design] = (*found.get(design, ()), name)
     return found
-
-
-def _of_mode(ranges: Ranges, gpu: Gpu, mode: Mode) -> list[Reason]:
-    everywhere, precision_known, capture = _of_any_gpu(ranges.modes, mode)
-    return [*everywhere, *(_on_gpu(ranges, gpu, mode) if precision_known else ()), *capture]
 
 
 @lru_cache(maxsize=64)
@@ -173,17 +169,27 @@ def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...],
     return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
-def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Settings measured on other chips alone; none if this chip was not measured at all."""
-    twins = _twins(ranges, gpu)
-    here = [word.split("|")[1:] for word in ranges.gpu_modes if word.split("|")[0] in twins] if twins else []
-    if not here or [mode.framework, mode.precision] in here:
+    measured = _modes_by_gpu(ranges.gpu_modes)
+    here = [each for twin in twins for each in measured.get(twin, ())]
+    if not here or (mode.framework, mode.precision) in here:
         return ()
     if all(precision != mode.precision for _, precision in here):
         return (Reason("precision", f"{mode.precision} was never measured on {gpu.name}"),)
     if all(framework != mode.framework for framework, _ in here):
         return (Reason("framework", f"{mode.framework} was never measured on {gpu.name}"),)
     return (Reason("precision", f"{mode.precision} was never measured with {mode.framework} on {gpu.name}"),)
+
+
+@lru_cache(maxsize=8)
+def _modes_by_gpu(gpu_modes: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+    """Frameworks and precisions measured on each GPU."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for word in gpu_modes:
+        gpu, framework, precision = word.split("|")
+        found.setdefault(gpu, []).append((framework, precision))
+    return found
 
 
 def _of_capture(with_framework: Sequence[Mapping[str, str]], mode: Mode) -> tuple[Reason, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,8 +12,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
+    GpuTimeSplit = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
-__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Reason"]
+__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Reason", "widening"]
 
 COVERAGE = 0.9
 """Intended coverage of intervals."""
@@ -56,9 +59,8 @@ class IterationForecast:
     """Times of one iteration of a CNN on one GPU in one mode; arrays of shape (n_batches,), in ms.
 
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
-    GPU time; `class_ms` splits the GPU time by class of kernels or operators, `rung_ms` by what it rests on (measured,
-    carried over, interpolated, extrapolated, specifications) and class. `extrapolates` gives the reasons for
-    caution at each batch size.
+    GPU time; `split` computes `class_ms` and `rung_ms`, which explanations need and predictions do not. `extrapolates`
+    gives the reasons for caution at each batch size.
     """
 
     iteration_time_ms: Array
@@ -72,5 +74,25 @@ class IterationForecast:
     trained_on: str
     extrapolates: tuple[tuple[Reason, ...], ...]
     host: str
-    class_ms: dict[str, Array] = field(default_factory=dict)
-    rung_ms: dict[str, dict[str, Array]] = field(default_factory=dict)
+    split: Callable[[], GpuTimeSplit] | None = None
+
+    @property
+    def class_ms(self) -> dict[str, Array]:
+        """GPU time by class of kernels or operators; empty if unknown."""
+        return {} if self.split is None else self.split()[0]
+
+    @property
+    def rung_ms(self) -> dict[str, dict[str, Array]]:
+        """GPU time by what it rests on (measured, carried over, interpolated, extrapolated) and class; may be empty."""
+        return {} if self.split is None else self.split()[1]
+
+
+def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> list[float]:
+    """Product of the reasons' factors at each batch size; of these kinds alone, if any are given."""
+    known: dict[int, float] = {}  # batch sizes share their tuples
+    for each in extrapolates:
+        if id(each) not in known:
+            known[id(each)] = prod(
+                (reason.widens for reason in each if not kinds or reason.kind in kinds), start=1.0
+            )
+    return [known[id(each)] for each in extrapolates]

@@ -25,7 +25,7 @@ from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, neares
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.extrapolation import Ranges, reasons
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import forecast_by_layers, small_host_ms, too_little_measured
@@ -130,15 +130,18 @@ class Model:
         batches = np.asarray(batch_sizes, dtype=float)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        for place, (gpu, mode) in enumerate(devices):
+        for gpu, mode in devices:
             check_precision(gpu, mode.precision)
-            answer = self._by_layers(table, gpu, mode, batches, anchors, method, host)
-            if isinstance(answer, IterationForecast):
-                found[place] = answer
-            elif mode.autotune:
-                raise self._not_autotuned(gpu)
-            elif answer is not None:
+        for place, layers in enumerate(self._layers(devices, method, anchors)):
+            gpu, mode = devices[place]
+            if layers is not None:
+                answer = self._by_layers(layers, table, gpu, mode, batches, anchors, method, host)
+                if isinstance(answer, IterationForecast):
+                    found[place] = answer
+                    continue
                 doubts[place] = answer
+            if mode.autotune:
+                raise self._not_autotuned(gpu)
         left = [place for place in range(len(devices)) if place not in found]
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
         knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
@@ -166,6 +169,7 @@ class Model:
 
     def _by_layers(
         self,
+        layers: LayerModel,
         table: LayerTable,
         gpu: Gpu,
         mode: Mode,
@@ -173,12 +177,9 @@ class Model:
         anchors: Sequence[Anchor],
         method: str,
         host: str | HostMeasurement | None,
-    ) -> IterationForecast | Reason | None:
-        """The forecast from operators measured on this GPU, a reason to use specifications, or None."""
+    ) -> IterationForecast | Reason:
+        """The forecast from operators measured on this GPU, or a reason to use specifications."""
         own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-        layers = self._layers(gpu, mode, method, own)
-        if layers is None:
-            return None
         sums = layer_sums(layers.library, table, batches)
         if method != "layer-times" and not is_cpu(gpu.name):  # CPUs have no specifications to fall back on
             doubt = too_little_measured(sums)
@@ -211,40 +212,44 @@ class Model:
         widths = law.calibration.half_widths(gpus, shares, COVERAGE)
         gpu_widths = law.calibration.half_widths(gpus, np.zeros_like(shares), COVERAGE)
         why = reasons(self.ranges, table, kernels, devices, batches)
+        wider, mean = np.array([widening(each) for each in why]), np.zeros(widths.shape)
+        more = [[] if doubt is None else [doubt] for doubt in doubts]
         residual = np.array([self._residual(table, devices[0][1], anchor, machine) for anchor in anchors])
-        found = []
-        for i, (gpu, _) in enumerate(devices):
-            more = [doubt for doubt in (doubts[i],) if doubt is not None]
-            mean, width, gpu_width = np.zeros(batches.size), widths[i], gpu_widths[i]
-            wider = np.array([math.prod(reason.widens for reason in each) for each in why[i]])
-            if anchors:
-                variances = law.calibration.variances_for(gpu.name)
-                mean, variance = kriged(table, gpu, batches, anchors, residual, variances)
-                width = law.calibration.factor_for(gpu.name, COVERAGE, anchored=True) * np.sqrt(variance)
-                gpu_width = width
-                far = far_anchors(anchors, residual, variances)
-                wider = wider * math.prod(reason.widens for reason in far)
-                more = [*far, *more]
-            corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
-            middle, busy = times.iteration_ms[i] * corrected, times.device_ms[i] * corrected
-            width, gpu_width = width * wider, gpu_width * wider
-            found.append(
-                IterationForecast(
-                    iteration_time_ms=middle,
-                    gpu_time_ms=busy,
-                    host_time_ms=times.host_ms[i] * corrected,
-                    low_ms=middle * np.exp(-width),
-                    high_ms=middle * np.exp(width),
-                    gpu_low_ms=busy * np.exp(-gpu_width),
-                    gpu_high_ms=busy * np.exp(gpu_width),
-                    method="anchored" if anchors else "roofline",
-                    trained_on=str(self.card["trained_on"]),
-                    extrapolates=tuple((*each, *more) for each in why[i]) if more else why[i],
-                    host=host or f"average {framework} host of the training data",
-                    class_ms={name: ms[i] * corrected for name, ms in times.class_ms.items()},
-                )
+        for i, gpu in enumerate(gpus if anchors else ()):
+            variances = law.calibration.variances_for(gpu.name)
+            mean[i], variance = kriged(table, gpu, batches, anchors, residual, variances)
+            factor = law.calibration.factor_for(gpu.name, COVERAGE, anchored=True)
+            widths[i] = gpu_widths[i] = factor * np.sqrt(variance)
+            far = far_anchors(anchors, residual, variances)
+            wider[i] *= math.prod(reason.widens for reason in far)
+            more[i] = [*far, *more[i]]
+        corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
+        middle, busy, host_ms = (
+            ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
+        )
+        low, high = (middle * np.exp(sign * widths * wider) for sign in (-1, 1))
+        gpu_low, gpu_high = (busy * np.exp(sign * gpu_widths * wider) for sign in (-1, 1))
+
+        def split(i: int) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+            return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
+
+        return [
+            IterationForecast(
+                middle[i],
+                busy[i],
+                host_ms[i],
+                low[i],
+                high[i],
+                gpu_low[i],
+                gpu_high[i],
+                "anchored" if anchors else "roofline",
+                str(self.card["trained_on"]),
+                tuple((*each, *more[i]) for each in why[i]) if more[i] else why[i],
+                host or f"average {framework} host of the training data",
+                partial(split, i),
             )
-        return found
+            for i in range(len(devices))
+        ]
 
     def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
         """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
@@ -258,19 +263,26 @@ class Model:
         """Names of the hosts in the training data."""
         return list(self.roofline.hosts())
 
-    def _layers(self, gpu: Gpu, mode: Mode, method: str, own: Sequence[Anchor]) -> LayerModel | None:
-        """The operators measured on this GPU in this mode, unless another method is asked for."""
-        if not is_cpu(gpu.name) and (method == "roofline" or (method == "anchored" and not own)):
-            return None
-        found = self.layers.find(library_mode(gpu, mode))
-        if found is None and (method == "layer-times" or is_cpu(gpu.name)):
-            raise OutOfRangeError(
-                f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
-                f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "
-                f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
-                "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
-            )
+    def _layers(
+        self, devices: Sequence[tuple[Gpu, Mode]], method: str, anchors: Sequence[Anchor]
+    ) -> list[LayerModel | None]:
+        """The operators measured on each GPU in its mode, unless another method is asked for."""
+        found = self.layers.find_each(library_mode(gpu, mode) for gpu, mode in devices)
+        for place, (gpu, mode) in enumerate(devices):
+            if is_cpu(gpu.name) or method in ("auto", "layer-times"):
+                if found[place] is None and (method == "layer-times" or is_cpu(gpu.name)):
+                    raise self._not_measured(gpu, mode)
+            elif method == "roofline" or not any(is_of(anchor, gpu) for anchor in anchors):
+                found[place] = None
         return found
+
+    def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
+        return OutOfRangeError(
+            f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
+            f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "
+            f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
+            "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
+        )
 
     def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
         """Host time of one iteration on another host than the library's, by the roofline model."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
@@ -18,6 +19,7 @@ from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES, VIEW_TYPES
 
 __all__ = [
     "Operator",
+    "Operators",
     "has_bias",
     "is_channel_shuffle",
     "is_depthwise",
@@ -108,6 +110,17 @@ class Operator:
             "inplace": self.in_place,
             "wide": self.wide_input,
         }
+
+
+class Operators(tuple[Operator, ...]):
+    """Operators of a CNN, as a cheap key of caches: it hashes once."""
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
 
 
 def operators_of(table: LayerTable) -> Counter[Operator]:

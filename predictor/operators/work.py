@@ -15,7 +15,7 @@ from predictor.catalogue.devices import LAUNCH_MS, Rates, all_gpus, find_gpu, is
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.operator_types import MEASURED_TYPES, OPERATOR_CLASSES, OPERATOR_TYPES, Traffic, Work
-from predictor.operators.operators import Operator, has_bias, is_depthwise, operators_of
+from predictor.operators.operators import Operator, Operators, has_bias, is_depthwise, operators_of
 
 __all__ = [
     "PASSES",
@@ -338,7 +338,17 @@ def moved_bytes(operators: Sequence[Operator], batch_sizes: Array, element_bytes
 
 def _operator_work(operators: Sequence[Operator]) -> Array:
     """`operator_work` of each, one row for each."""
+    if isinstance(operators, Operators):
+        return _work_of_cnn(operators)
     return np.array([operator_work(operator) for operator in operators], dtype=float).reshape(-1, 6)
+
+
+@lru_cache(maxsize=256)
+def _work_of_cnn(operators: Operators) -> Array:
+    """Cached: each card of a chip asks for it."""
+    found = _operator_work(list(operators))
+    found.flags.writeable = False
+    return found
 
 
 def _moved(work: Array, batch_sizes: Array, element_bytes: int) -> Array:

@@ -103,7 +103,7 @@ def test_one_address_has_its_share_of_connections(service):
 @pytest.fixture(scope="module")
 def hurried():
     """A service that waits for clients for a moment alone."""
-    found = Service(EPOCHCAST_HEAD_TIMEOUT_S="0.3", EPOCHCAST_BODY_TIMEOUT_S="0.3")
+    found = Service(EPOCHCAST_HEAD_TIMEOUT_S="3", EPOCHCAST_BODY_TIMEOUT_S="0.3")
     yield found
     found.kill()
 

@@ -1,48 +1,73 @@
 """A queue runs a few calls, lets some wait, refuses the others at once, and gives each client its turn."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
 import pytest
 from fastapi import HTTPException
+from waiting import PATIENCE_S
 
 from api.queues import Queue
 
 
-async def crowd(queue, calls, seconds):
-    """Send that many calls at once; how many were refused."""
-    runs = [queue.run(f"client {i}", time.sleep, seconds) for i in range(calls)]
-    found = await asyncio.gather(*runs, return_exceptions=True)
-    return sum(isinstance(each, HTTPException) for each in found)
+@contextlib.asynccontextmanager
+async def held(queue, client="holder"):
+    """A queue whose only thread is busy with a call of this client until the block ends."""
+    ended = threading.Event()
+    call = asyncio.create_task(queue.run(client, ended.wait))
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        ended.set()
+        await call
+
+
+async def send(queue, clients):
+    """Send a call of each client at once; tasks, each of which has run, waits or was refused."""
+    tasks = [asyncio.create_task(queue.run(client, str)) for client in clients]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def refused(tasks):
+    """Of each call, whether it was refused, once all have ended."""
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    return [isinstance(each, HTTPException) for each in found]
 
 
 def test_more_than_may_wait_are_refused():
     async def ask():
         queue = Queue(at_once=1, waiting=2)
-        return await crowd(queue, 5, 0.01), await crowd(queue, 3, 0.01)
+        async with held(queue):
+            waiting = await send(queue, "abcd")
+        first = await refused(waiting)
+        async with held(queue):
+            waiting = await send(queue, "ab")
+        return first, await refused(waiting)
 
-    assert asyncio.run(ask()) == (2, 0)
+    assert asyncio.run(ask()) == ([False, False, True, True], [False, False])
 
 
 def test_a_call_whose_turn_does_not_come_in_time_is_refused():
     async def ask():
         queue = Queue(at_once=1, waiting=5, most_wait_s=0.01)
-        return await crowd(queue, 6, 0.2), await crowd(queue, 1, 0.0)
+        async with held(queue):
+            late = await refused(await send(queue, "abcde"))
+        return late, await refused(await send(queue, "a"))
 
-    assert asyncio.run(ask()) == (5, 0)
+    assert asyncio.run(ask()) == ([True] * 5, [False])
 
 
 def test_a_full_queue_says_so_before_any_work():
     async def ask():
         queue = Queue(at_once=1, waiting=0)
         queue.check("a")
-        running = asyncio.create_task(queue.run("a", time.sleep, 0.05))
-        while not queue.full_for("b"):
-            await asyncio.sleep(0)
-        with pytest.raises(HTTPException) as refused:
-            queue.check("b")
-        await running
+        async with held(queue):
+            with pytest.raises(HTTPException) as refused:
+                queue.check("b")
         await asyncio.sleep(0)
         queue.check("b")
         return refused.value
@@ -77,20 +102,20 @@ def test_clients_take_turns_however_much_one_of_them_asks():
 def test_one_client_cannot_take_all_places():
     async def ask():
         queue = Queue(at_once=1, waiting=4, waiting_each=2)
-        runs = [queue.run(client, time.sleep, 0.01) for client in "aaaaab"]
-        found = await asyncio.gather(*runs, return_exceptions=True)
-        return [isinstance(each, HTTPException) for each in found]
+        async with held(queue, "a"):
+            waiting = await send(queue, "aaaab")
+        return await refused(waiting)
 
-    assert asyncio.run(ask()) == [False, False, False, True, True, False]
+    assert asyncio.run(ask()) == [False, False, True, True, False]
 
 
 def test_one_client_runs_as_many_calls_as_are_its_share():
-    running, most = [], []
+    running, most, both = [], [], threading.Barrier(2)
 
     def call(client):
         running.append(client)
+        both.wait(PATIENCE_S)  # until the other client's call runs, too
         most.append(running.count(client))
-        time.sleep(0.02)
         running.remove(client)
 
     async def ask():
@@ -99,6 +124,17 @@ def test_one_client_runs_as_many_calls_as_are_its_share():
 
     asyncio.run(ask())
     assert max(most) == 1
+
+
+def test_a_free_place_does_not_wait_for_a_client_that_has_its_share():
+    async def ask():
+        queue = Queue(at_once=2, running_each=1)
+        async with held(queue, "a"):
+            (waiting,) = await send(queue, "a")
+            await queue.run("b", str)
+        await waiting
+
+    asyncio.run(asyncio.wait_for(ask(), PATIENCE_S))
 
 
 def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends():
@@ -121,13 +157,12 @@ def test_a_call_that_nobody_waits_for_keeps_its_place_until_it_ends():
 def test_a_client_that_goes_while_it_waits_leaves_its_place():
     async def ask():
         queue = Queue(at_once=1, waiting=1)
-        running = asyncio.create_task(queue.run("a", time.sleep, 0.05))
-        await asyncio.sleep(0)
-        waiting = asyncio.create_task(queue.run("b", time.sleep, 0))
-        await asyncio.sleep(0)
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        await asyncio.gather(running, queue.run("c", time.sleep, 0))
+        async with held(queue):
+            (waiting,) = await send(queue, "b")
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            (following,) = await send(queue, "c")
+        await following
 
     asyncio.run(ask())
 
@@ -142,16 +177,19 @@ def test_a_turn_that_is_given_up_as_another_call_ends_is_forgotten_once():
         assert {type(each) for each in asyncio.run(ask())} <= {type(None), HTTPException}
 
 
-def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once():
-    async def ask():
-        queue = Queue(at_once=1, waiting=10, most_wait_s=0.2)
-        for _ in range(25):  # calls took 0.03 s of late
-            await queue.run("a", time.sleep, 0.03)
-            await asyncio.sleep(0)
-        running = [asyncio.create_task(queue.run(client, time.sleep, 0.03)) for client in "acdefghi"]
-        await asyncio.sleep(0.01)
-        full = queue.full_for("b")
-        await asyncio.gather(*running, return_exceptions=True)
-        return full
+def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("api.queues.time.perf_counter", lambda: clock[0])
 
-    assert asyncio.run(ask())
+    def take(seconds):
+        clock[0] += seconds
+
+    async def ask():
+        queue = Queue(at_once=1, waiting=100, most_wait_s=2 * PATIENCE_S)
+        for _ in range(50):
+            await queue.run("a", take, PATIENCE_S / 5)
+        async with held(queue):
+            waiting = await send(queue, "abcdefghi")
+        return await refused(waiting)
+
+    assert asyncio.run(ask()) == [False] * 6 + [True] * 3

@@ -121,7 +121,16 @@ class LayerModels:
 
     def find(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode: measured, or else carried over from another card of its chip."""
+        return self.find_each([mode])[0]
+
+    def find_each(self, modes: Iterable[DeviceMode]) -> list[LayerModel | None]:
+        """`find` for each of many, with one look at the folder."""
         names = self._names()
+        return [self._found(mode, names) for mode in modes]
+
+    def _found(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
+        if not self.given and not _chip_in(mode, names):
+            return None
         found = self._measured(mode, names)
         if found is not None:
             return found
@@ -227,6 +236,12 @@ def _folder_of(model_file: Path) -> Path:
 def _file_name(mode: DeviceMode) -> str:
     words = [*mode[:4], *(["autotune"] if mode.autotune else [])]
     return "-".join(re.sub("[^a-z0-9]+", "_", word.casefold()).strip("_") for word in words) + ".json.gz"
+
+
+@lru_cache(maxsize=4096)
+def _chip_in(mode: DeviceMode, names: frozenset[str]) -> bool:
+    """Whether a file of this mode, of this card or another of its chip, is among these."""
+    return any(_file_name(each) in names for each in (mode, *cards_of_the_chip(mode)))
 
 
 def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple[bool, int]:

@@ -225,7 +225,7 @@ class Neighbourhood:
         found: Array = np.einsum("ak,ak...->a...", self.weights, values[self.rows])
         return found
 
-    def shrunk(self, rows: Sequence[int], values: Array) -> Array:
+    def shrunk(self, rows: NDArray[np.intp], values: Array) -> Array:
         """Weighted mean of `values` over the neighbours, multiplied by `closeness`: 0 for far neighbours."""
         near = np.einsum("ak,ak...->a...", self.weights[rows], values[self.rows[rows]])
         found: Array = self.closeness[rows].reshape(-1, *[1] * (near.ndim - 1)) * near

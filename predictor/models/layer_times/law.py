@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from predictor.models.layer_times.times import (
     OperatorSource,
 )
 from predictor.operator_types import OPERATOR_CLASSES
-from predictor.operators.operators import Operator, operators_of
+from predictor.operators.operators import Operator, Operators, operators_of
 from predictor.operators.work import (
     device_cache_bytes,
     device_rates,
@@ -56,7 +56,7 @@ _NO_CNN = "no CNN: weights of 1"
 _UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class OperatorTotals:
     """Summed times of one CNN's operators, in ms; arrays over batch sizes.
 
@@ -75,7 +75,7 @@ class OperatorTotals:
     gradient_host_ms: float = 0.0
     n_gradients: float = 0.0
 
-    @property
+    @cached_property
     def shares(self) -> dict[int, Array]:
         """Share of the time, (n_batches,), of operators with each support but `MEASURED`."""
         of_support = self.support_ms.sum(axis=1)
@@ -127,11 +127,12 @@ class OperatorTotals:
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
-        shares = self.shares
-        return tuple(
-            tuple(_reason(kind, self.named[kind]) for kind in _UNSURE if shares[kind][i] > 0)
-            for i in range(self.sized_ms.shape[2])
-        )
+        told = {kind: _reason(kind, self.named[kind]) for kind in _UNSURE if self.named[kind]}
+        every = [
+            tuple(kind for kind in told if self.shares[kind][i] > 0) for i in range(self.sized_ms.shape[2])
+        ]
+        found = {kinds: tuple(told[kind] for kind in kinds) for kinds in every}
+        return tuple(found[kinds] for kinds in every)  # batch sizes alike share their tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,12 +246,12 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
     operators, counts = counted_operators(table)
     times = library.times(operators, batch_sizes)
     weighted = counts[:, None] * times.gpu_ms
-    class_of = np.array([CLASSES.index(operator_class(operator)) for operator in operators])
-    sized = np.zeros((len(CLASSES), weighted.shape[1], len(SIZES)))
-    np.add.at(sized, class_of, weighted[:, :, None] * _size_shares(library, operators, batch_sizes))
-    support = np.zeros((len(RUNG_OF), len(CLASSES), weighted.shape[1]))
-    np.add.at(support, (times.sureness, class_of[:, None], np.arange(weighted.shape[1])), weighted)
-    gradients = np.array([operator.passes == "forward" for operator in operators], dtype=bool)
+    class_of, gradients = _classes_of(operators)
+    shares = weighted[:, :, None] * _size_shares(library, operators, batch_sizes)
+    cell = class_of[:, None] * weighted.shape[1] + np.arange(weighted.shape[1])
+    sized = _added(cell[:, :, None] * len(SIZES) + np.arange(len(SIZES)), shares, (len(CLASSES),))
+    cell = cell + times.sureness.astype(np.intp) * len(CLASSES) * weighted.shape[1]
+    support = _added(cell, weighted, (len(RUNG_OF), len(CLASSES)))
     return OperatorTotals(
         sized.transpose(0, 2, 1),
         support,
@@ -267,7 +268,20 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
     )
 
 
-def _size_shares(library: OperatorSource, operators: tuple[Operator, ...], batch_sizes: Array) -> Array:
+def _added(cell: NDArray[np.intp], values: Array, groups: tuple[int, ...]) -> Array:
+    """Sums of values by group, (*groups, *values.shape[1:]); `cell`, shaped like `values`, is the place of each."""
+    shape = (*groups, *values.shape[1:])
+    return np.bincount(cell.ravel(), values.ravel(), math.prod(shape)).reshape(shape)
+
+
+@lru_cache(maxsize=256)
+def _classes_of(operators: Operators) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Number of each operator's class, and whether it sums gradients; cached: each card of a chip asks."""
+    numbers = [CLASSES.index(operator_class(operator)) for operator in operators]
+    return np.array(numbers, dtype=np.intp), np.array([each.passes == "forward" for each in operators], bool)
+
+
+def _size_shares(library: OperatorSource, operators: Operators, batch_sizes: Array) -> Array:
     """Share of each operator at each size, (n_operators, n_batches, len(SIZES)); they sum to 1."""
     rates = device_rates(library.mode.gpu, library.mode.precision)
     cache = device_cache_bytes(library.mode.gpu)
@@ -276,7 +290,7 @@ def _size_shares(library: OperatorSource, operators: tuple[Operator, ...], batch
 
 @lru_cache(maxsize=32)
 def _shares_by_size(
-    operators: tuple[Operator, ...], batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
+    operators: Operators, batch_sizes: tuple[float, ...], element_bytes: int, cache: float | None
 ) -> Array:
     """Cached: the cards of a chip ask for the same."""
     moved = moved_bytes(operators, np.array(batch_sizes), element_bytes)
@@ -287,10 +301,10 @@ def _shares_by_size(
 
 
 @lru_cache(maxsize=256)
-def counted_operators(table: LayerTable) -> tuple[tuple[Operator, ...], Array]:
+def counted_operators(table: LayerTable) -> tuple[Operators, Array]:
     """Distinct operators of a CNN and how often each runs; cached."""
     counted = operators_of(table)
-    return tuple(counted), np.array(list(counted.values()), dtype=float)
+    return Operators(counted), np.array(list(counted.values()), dtype=float)
 
 
 def _reason(kind: int, names: Sequence[str]) -> Reason:

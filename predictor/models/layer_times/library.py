@@ -23,6 +23,7 @@ from predictor.models.layer_times.interpolation import (
     Curves,
     Forest,
     KnownShapes,
+    Neighbourhood,
     between,
     forest_features,
     needed,
@@ -38,7 +39,7 @@ from predictor.models.layer_times.times import (
     OperatorTimes,
 )
 from predictor.models.layer_times.transfer import CarriedOver
-from predictor.operators.operators import Operator, is_view, operator_from_row
+from predictor.operators.operators import Operator, Operators, is_view, operator_from_row
 from predictor.operators.work import device_rates, device_sm_count, operator_class, roofline_ms
 
 __all__ = ["OPERATOR_KEYS", "OperatorLibrary"]
@@ -47,6 +48,7 @@ Array = NDArray[np.float64]
 
 _USUAL = 0.15  # least share of operators measured at a usual batch size, relative to the commonest one
 _CLIFF = 0.3  # residuals of ln time are clipped here: larger ones mean that the neighbour ran another kernel
+_NO_FOREST, _HIDDEN = -1, -2  # instead of a forest's number: none, or its predictions are those of `hidden`
 _BATCH_FREE = ("optimizer",)
 _COMPUTE_CLASSES = ("convolution", "linear")
 OPERATOR_KEYS = (
@@ -144,7 +146,7 @@ class OperatorLibrary:
     def __len__(self) -> int:
         return len(self.operators)
 
-    @property
+    @cached_property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
         return int(np.isfinite(self.log_ms).sum())
@@ -196,23 +198,23 @@ class OperatorLibrary:
         sizes is added. A view takes no time.
         """
         batches = np.asarray(batch_sizes, dtype=float)
-        return _times(self, tuple(operators), tuple(batches.tolist()))
+        asked = operators if isinstance(operators, Operators) else Operators(operators)
+        return _times(self, asked, tuple(batches.tolist()))
 
-    def _times(self, operators: tuple[Operator, ...], batches: Array) -> OperatorTimes:
+    def _times(self, operators: Operators, batches: Array) -> OperatorTimes:
         if any(operator.repeats != 1 for operator in operators):
             return self._times_of_repeated(operators, batches)
-        exact = np.array([self._place.get(operator, -1) for operator in operators], dtype=np.intp)
+        asked = _asked(self, operators)
+        known, rows = asked.known, asked.rows
         log_ratio = np.empty((len(operators), batches.size))
         sureness = np.full(log_ratio.shape, MEASURED, dtype=np.int8)
         host = np.full(len(operators), np.nan)
-        known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
-        log_ratio[known], beyond = self._measured(exact[known], batches)
-        log_ratio[known] += self._drift(exact[known], batches, beyond)
+        log_ratio[known], beyond = self._measured(rows, batches)
+        log_ratio[known] += self._drift(asked, batches, beyond)
         sureness[known] = np.where(beyond, BEYOND, MEASURED)
-        host[known] = self.host_ms[exact[known]]
-        if new.size:
-            found = self._interpolated([operators[int(i)] for i in new], batches)
-            log_ratio[new], host[new], sureness[new] = found
+        host[known] = self.host_ms[rows]
+        if asked.new.size:
+            log_ratio[asked.new], host[asked.new], sureness[asked.new] = self._interpolated(asked, batches)
         if self.base is None:
             base_ms = roofline_ms(operators, batches, self._rates())
         else:
@@ -220,8 +222,7 @@ class OperatorLibrary:
             base_ms, carried = base.gpu_ms, np.minimum(sureness, base.sureness)
             sureness = np.where(sureness == MEASURED, MEASURED, carried).astype(np.int8)
         gpu_ms = base_ms * np.exp(log_ratio)
-        views = [i for i, operator in enumerate(operators) if is_view(operator, self.mode.framework)]
-        gpu_ms[views], host[views], sureness[views] = 0.0, 0.0, MEASURED
+        gpu_ms[asked.views], host[asked.views], sureness[asked.views] = 0.0, 0.0, MEASURED
         return OperatorTimes(gpu_ms, host, sureness)
 
     def _base_ms(self, operators: Sequence[Operator], batch_sizes: Array) -> Array:
@@ -300,57 +301,74 @@ class OperatorLibrary:
         curves, beyond = self._curves.along(rows, self._log_ratio(rows), batches)
         return curves, beyond & ~self._batch_free[rows, None]
 
-    def _drift(self, rows: NDArray[np.intp], batches: Array, beyond: NDArray[np.bool_]) -> Array:
+    def _drift(self, asked: _Asked, batches: Array, beyond: NDArray[np.bool_]) -> Array:
         """Change of ln(time / base) beyond an operator's measured batch sizes, by the trees; 0 within them."""
         drift = np.zeros(beyond.shape)
         out = np.flatnonzero(beyond.any(axis=1))
         if not out.size:
             return drift
-        ends = [self.batch_sizes[np.isfinite(self.log_ms[rows[i]])][[0, -1]] for i in out]
-        sizes = np.unique(np.concatenate([batches, *ends]))
-        predicted = self._by_trees([self.operators[int(rows[i])] for i in out], sizes)
-        for position, general in zip(*predicted, strict=True):
-            own = np.clip(batches, *ends[position])
-            change = general[np.searchsorted(sizes, batches)] - general[np.searchsorted(sizes, own)]
-            drift[out[position]] = change
+        ends = self._ends[asked.rows[out]]
+        sizes = np.unique(np.concatenate([batches, ends.ravel()]))
+        grown, predicted = self._by_trees(asked, asked.known[out], sizes)
+        own = np.clip(batches, ends[grown, :1], ends[grown, 1:])
+        usual = np.take_along_axis(predicted, np.searchsorted(sizes, own), axis=1)
+        drift[out[grown]] = predicted[:, np.searchsorted(sizes, batches)] - usual
         return np.where(beyond, drift, 0.0)
 
-    def _interpolated(self, asked: list[Operator], batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
-        near = neighbourhoods(asked, self._shapes)
-        used, at = np.unique(near.rows, return_inverse=True)
-        near = replace(near, rows=at.reshape(near.rows.shape))
+    @cached_property
+    def _ends(self) -> Array:
+        """Least and greatest measured batch size of each operator, (n_operators, 2)."""
+        known = np.isfinite(self.log_ms)
+        last = known.shape[1] - 1 - known[:, ::-1].argmax(axis=1)
+        return np.stack([self.batch_sizes[known.argmax(axis=1)], self.batch_sizes[last]], axis=1)
+
+    def _interpolated(self, asked: _Asked, batches: Array) -> tuple[Array, Array, NDArray[np.int8]]:
+        near, used = asked.near, asked.used
         efficiency, beyond = self._measured(used, batches)
         usual = _median(self.host_ms)
         log_ratio = near.mean(efficiency)
-        grown, general = self._by_trees(asked, batches)
+        grown, general = self._by_trees(asked, asked.new, batches)
         log_ratio[grown] = general + near.shrunk(grown, self._out_of_fold_residual(used, batches))
         host = near.mean(np.where(np.isfinite(self.host_ms[used]), self.host_ms[used], usual))
         sureness = np.where(near.mean(beyond.astype(float)) > 0.5, BEYOND, NEAR).astype(np.int8)
         sureness[near.distance > FAR] = FARAWAY
         for i in np.flatnonzero(near.distance == np.inf):
             # A base knows the type; what corrects other types says nothing of this one.
-            log_ratio[i] = self._typical(asked[i], batches) if self.base is None else 0.0
+            operator = asked.operators[int(asked.new[i])]
+            log_ratio[i] = self._typical(operator, batches) if self.base is None else 0.0
             host[i], sureness[i] = usual, UNKNOWN
         return log_ratio, host, sureness
 
-    def _by_trees(self, asked: list[Operator], batches: Array) -> tuple[list[int], Array]:
-        """Positions of the operators that have a forest, and the trees' ln(time / base) of each."""
-        rows: list[int] = []
-        found: list[Array] = [np.empty((0, batches.size))]
-        at = self.usual_sizes
-        sizes = at[needed(np.log(at), np.log(batches))]
-        for name, forest in self.forests.items():
-            known = [i for i, operator in enumerate(asked) if FOREST_OF[operator.type] == name]
-            hidden = [i for i in known if asked[i] in self.hidden]
-            new = [i for i in known if asked[i] not in self.hidden] if hidden else known
-            if new:
-                sm_count = device_sm_count(self.mode.gpu)
-                features = forest_features([asked[i] for i in new], sizes, self._rates(), sm_count)
-                answers = forest.predict(features.reshape(-1, features.shape[2])).reshape(len(new), -1)
-                found.append(between(np.log(sizes), np.log(batches), answers))
-            found += [self._held_out(asked[i], batches)[None] for i in hidden]
-            rows += new + hidden
-        return rows, np.concatenate(found)
+    def _by_trees(
+        self, asked: _Asked, places: NDArray[np.intp], batches: Array
+    ) -> tuple[NDArray[np.intp], Array]:
+        """Which of these operators have a forest, and the trees' ln(time / base) of each of them.
+
+        A tree is read at the library's usual batch sizes, and once for each of these: between them its answers are
+        interpolated.
+        """
+        at, forest = np.log(self.usual_sizes), asked.forest[places]
+        if not self.forests or not places.size:
+            return np.empty(0, dtype=np.intp), np.empty((0, batches.size))
+        columns = needed(at, np.log(batches))
+        for number, name in enumerate(self.forests):
+            self._grow(name, asked, places[forest == number], columns)
+        grown = np.flatnonzero(forest != _NO_FOREST)
+        found = between(at[columns], np.log(batches), asked.trees[np.ix_(places[grown], columns)])
+        for i in np.flatnonzero(forest[grown] == _HIDDEN):
+            found[i] = self._held_out(asked.operators[int(places[grown[i]])], batches)
+        return grown, found
+
+    def _grow(self, name: str, asked: _Asked, places: NDArray[np.intp], columns: NDArray[np.intp]) -> None:
+        """Read a forest for these operators at those usual batch sizes at which it was not read yet."""
+        lacking = np.isnan(asked.trees[np.ix_(places, columns)])
+        places, columns = places[lacking.any(axis=1)], columns[lacking.any(axis=0)]
+        if not places.size:
+            return
+        operators, sizes = [asked.operators[int(i)] for i in places], self.usual_sizes[columns]
+        features = forest_features(operators, sizes, self._rates(), device_sm_count(self.mode.gpu))
+        answers = self.forests[name].predict(features.reshape(-1, features.shape[2]))
+        asked.trees[np.ix_(places, columns)] = answers.reshape(places.size, columns.size)
 
     def _held_out(self, operator: Operator, batches: Array) -> Array:
         known = self.hidden[operator]
@@ -374,10 +392,48 @@ class OperatorLibrary:
         return chosen
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """What a library knows of a CNN's operators, whatever the batch sizes.
+
+    `known` and `new` are the positions of operators that the library has, in its `rows`, and of those that it lacks;
+    `near` finds neighbours of the latter in its rows `used`. `forest` (n_operators,) is the number of an operator's
+    forest; `trees` (n_operators, n_usual_sizes) holds what it predicts, NaN until it is asked.
+    """
+
+    operators: Operators
+    known: NDArray[np.intp]
+    new: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    near: Neighbourhood
+    used: NDArray[np.intp]
+    views: list[int]
+    forest: NDArray[np.intp]
+    trees: Array
+
+
+@lru_cache(maxsize=64)
+def _asked(library: OperatorLibrary, operators: Operators) -> _Asked:
+    """Cached: a CNN is asked for at one batch size after another."""
+    exact = np.array([library._place.get(operator, -1) for operator in operators], dtype=np.intp)
+    known, new = np.flatnonzero(exact >= 0), np.flatnonzero(exact < 0)
+    near = neighbourhoods([operators[int(i)] for i in new], library._shapes)
+    used, at = np.unique(near.rows, return_inverse=True)
+    forests = {name: number for number, name in enumerate(library.forests)}
+    forest = [
+        _NO_FOREST if (number := forests.get(FOREST_OF.get(each.type, ""))) is None
+        else _HIDDEN if each in library.hidden else number
+        for each in operators
+    ]  # fmt: skip
+    return _Asked(
+        operators, known, new, exact[known], replace(near, rows=at.reshape(near.rows.shape)), used,
+        [i for i, each in enumerate(operators) if is_view(each, library.mode.framework)],
+        np.array(forest, dtype=np.intp), np.full((len(operators), library.usual_sizes.size), np.nan),
+    )  # fmt: skip
+
+
 @lru_cache(maxsize=32)
-def _times(
-    library: OperatorLibrary, operators: tuple[Operator, ...], batch_sizes: tuple[float, ...]
-) -> OperatorTimes:
+def _times(library: OperatorLibrary, operators: Operators, batch_sizes: tuple[float, ...]) -> OperatorTimes:
     """The library's answer, cached: each card of its chip, and each library based on it, asks for the same times."""
     found = library._times(operators, np.array(batch_sizes))
     for each in (found.gpu_ms, found.host_ms, found.sureness):

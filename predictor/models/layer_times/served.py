@@ -16,7 +16,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HOST_BATCH_SIZE
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
 from predictor.models.layer_times.times import FARAWAY, UNKNOWN
@@ -90,7 +90,7 @@ def forecast_by_layers(
     parts = _parts(model, sums, mode, host_ms)
     why = _reasons(model, parts.sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-    wider = np.array([math.prod(reason.widens for reason in each if reason.kind == "gpu") for each in why])
+    wider = np.array(widening(why, "gpu"))
     mean, width, gpu_width = np.zeros(batches.size), parts.half_width * wider, parts.gpu_half_width * wider
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
@@ -102,6 +102,11 @@ def forecast_by_layers(
         why = tuple((*each, *far) for each in why)
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
+
+    def split() -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
+        by_class, by_rung = model.law.class_ms(parts.sums), model.law.rung_ms(parts.sums)
+        return _times(by_class, corrected), {rung: _times(ms, corrected) for rung, ms in by_rung.items()}
+
     return IterationForecast(
         middle,
         busy,
@@ -114,12 +119,12 @@ def forecast_by_layers(
         f"{model.library.origin}; {model.law.trained_on}",
         why,
         host or model.library.host or "the host on which the operators were measured",
-        {name: ms * corrected for name, ms in model.law.class_ms(parts.sums).items()},
-        {
-            rung: {name: ms * corrected for name, ms in of_class.items()}
-            for rung, of_class in model.law.rung_ms(parts.sums).items()
-        },
+        split,
     )
+
+
+def _times(class_ms: dict[str, Array], factor: Array) -> dict[str, Array]:
+    return {name: ms * factor for name, ms in class_ms.items()}
 
 
 def small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
@@ -150,7 +155,9 @@ def _reasons(
     common += [Reason("cnn", text) for text in table.warnings]
     if mode.optimizer != _OPTIMIZER:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
-    return tuple((*each, *common) for each in sums.reasons())
+    found = sums.reasons()
+    told = {id(each): (*each, *common) for each in found}  # batch sizes share their tuples
+    return tuple(told[id(each)] for each in found)
 
 
 def _residual(

@@ -7,6 +7,7 @@ from predictor.answers.batch_sizes import (
     USABLE_SHARE,
     batch_sizes_to_try,
     common_batch_size,
+    compared_batch_size,
     largest_batch_size,
 )
 from predictor.answers.predict import answer
@@ -44,10 +45,31 @@ def test_mixed_precision_holds_more_images():
         ([20, 9], None, 16),  # but all hold few
         ([None, 64], None, 64),
         ([300, 300], 100, 64),
+        ([64, 300, 300], None, 256),  # most hold it
+        ([64, 64, 300], None, 64),
+        ([64, 64, 300, 300], None, 64),
     ],
 )
-def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_all(largest, samples, common):
+def test_gpus_are_compared_at_the_largest_power_of_two_that_fits_on_most(largest, samples, common):
     assert common_batch_size(largest, samples) == common
+
+
+@pytest.mark.parametrize(
+    ("largest", "compared"), [(5000, 256), (256, 256), (168, 128), (32, 32), (31, 256), (None, 256)]
+)
+def test_a_gpu_that_does_not_hold_the_common_size_is_compared_at_what_it_holds(largest, compared):
+    assert compared_batch_size(256, largest) == compared
+
+
+def test_gpus_that_train_together_share_the_compared_size_evenly():
+    assert compared_batch_size(384, 200, n_gpus=3) == 192
+
+
+def test_a_small_gpu_without_the_common_size_has_its_fastest_and_its_largest(fake_model):
+    gpus = ["Tesla M60", "H100 PCIe", "H200"]
+    rows = answer(Question("resnet50", gpus, samples=10**6, model=fake_model)).rows()
+    assert {row.gpu for row in rows if row.batch_size == 256} == {"NVIDIA H100 PCIe", "NVIDIA H200"}
+    assert all(row.batch_size <= row.largest_batch_size for row in rows)
 
 
 def test_python_asks_for_the_largest_batch_size_of_one_cnn_on_one_gpu():

@@ -11,6 +11,7 @@ from predictor.answers.compare import compare
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.offers import Offer
 from predictor.models.forecast import Reason
 
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
@@ -117,6 +118,37 @@ def test_the_fastest_batch_size_is_named_apart(compared):
     found = compared()
     assert {row.batch_size for row in found.rows} == {256}
     assert all(row.fastest_batch_size <= row.largest_batch_size for row in found.rows)
+
+
+SMALL_BESIDE_TWO_LARGE = ["Tesla M60", "V100-SXM2-32GB", "A100-SXM4-40GB"]
+
+
+def test_a_gpu_with_little_memory_is_compared_at_what_it_holds_and_holds_nobody_back(compared):
+    rows = {row.gpu: row for row in compared(SMALL_BESIDE_TWO_LARGE, "resnet50").rows}
+    small = rows.pop("Tesla M60")
+    assert {row.batch_size for row in rows.values()} == {256}
+    assert (small.batch_size, small.common_batch_size, small.fits_in_memory) == (64, 256, True)
+    assert small.rank is not None
+
+
+def test_the_fast_mode_of_a_small_gpu_is_compared_at_its_own_size(compared):
+    gpus = ["RTX 2070", "V100-SXM2-32GB", "A100-SXM4-40GB"]
+    [small] = [row for row in compared(gpus, "resnet50").rows if row.gpu == find_gpu("RTX 2070").name]
+    options = {"samples": 10**6, "precision": "amp_fp16", "memory_format": small.fast_memory_format}
+    of_size = compared(["RTX 2070"], "resnet50", batch_sizes=small.batch_size, **options)
+    assert small.batch_size < small.common_batch_size
+    assert small.fast_time_h == pytest.approx(of_size.rows[0].total_time_h)
+
+
+def test_a_smaller_batch_of_what_to_rent_is_said(compared, prices):
+    cheap = (*prices, Offer("cloud", "old", "Tesla M60", 1, 0.001))
+    verdict = compared(SMALL_BESIDE_TWO_LARGE, "resnet50", offers=cheap).verdict
+    assert verdict.best.gpu == "Tesla M60"
+    assert "Its memory holds batch 64, where most others are compared at 256." in verdict.hints
+
+
+def test_given_batch_sizes_are_no_common_size(compared):
+    assert {row.common_batch_size for row in compared(batch_sizes=64).rows} == {None}
 
 
 def test_gpus_without_the_memory_are_not_rented(compared):
