@@ -376,11 +376,11 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
-    from proxy_cnns.runs import profile as run
 
-    outcome = run(request_for(ProfileRequest(preset, **options), out)[0])
+    wanted = ProfileRequest(preset, **options)
+    outcome = run_profile(request_for(wanted, out)[0], wanted.scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

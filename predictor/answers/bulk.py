@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -18,12 +19,13 @@ from predictor.answers.bulk_answers import (
     optional_columns,
 )
 from predictor.answers.bulk_pipes import ADDED_COLUMNS, Columns, Pipe, opened
+from predictor.answers.coded import unrepeated
 from predictor.errors import SchemaError
 
 __all__ = ["ADDED_COLUMNS", "REQUIRED_COLUMNS", "Spread", "answered_here", "optional_columns", "predict_rows"]
 
 Spread = Callable[[dict[str, Any], Iterator[Columns]], Iterator[Answers]]
-"""Answers batches with these defaults, in their order."""
+"""Answers batches of distinct rows with these defaults, in their order."""
 
 
 def answered_here(defaults: dict[str, Any], batches: Iterator[Columns]) -> Iterator[Answers]:
@@ -80,15 +82,18 @@ def predict_rows(
 
 def _answered(pipe: Pipe, spread: Spread, defaults: dict[str, Any]) -> int:
     """Answer the batches of a pipe, and return how many rows failed; what is kept of a batch waits for its answers."""
-    waiting: deque[Any] = deque()
+    waiting: deque[tuple[Any, Any]] = deque()
 
-    def columns() -> Iterator[Columns]:
-        for kept, coded in pipe.batches:
-            waiting.append(kept)
-            yield coded
+    def questions() -> Iterator[Columns]:
+        for kept, columns in pipe.batches:
+            which, asked = unrepeated(columns)
+            waiting.append((kept, which))
+            yield asked
 
     n_failed = 0
-    for answers in spread(defaults, columns()):
-        pipe.write(waiting.popleft(), answers)
+    for found in spread(defaults, questions()):
+        kept, which = waiting.popleft()
+        answers = replace(found, which=found.which[which])
+        pipe.write(kept, answers)
         n_failed += answers.n_failed
     return n_failed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Coded", "distinct"]
+__all__ = ["Coded", "distinct", "unrepeated"]
 
 _Indices = NDArray[np.int64]
 
@@ -27,7 +28,7 @@ class Coded:
     """
 
     words: list[str]
-    codes: _Indices
+    codes: NDArray[np.integer[Any]]
 
     @classmethod
     def of(cls, cells: Sequence[str]) -> Coded:
@@ -67,6 +68,16 @@ def distinct(columns: Sequence[Coded]) -> tuple[_Indices, _Indices]:
         found, which = _ranked(which * n + column.codes, codes.shape[1] * n)
         codes = np.vstack([codes[:, found // n], found % n])
     return which, codes
+
+
+def unrepeated(columns: Mapping[str, Coded]) -> tuple[_Indices, dict[str, Coded]]:
+    """Each distinct row once, in as few bytes as its codes need, and which of them every row is."""
+    which, codes = distinct(list(columns.values()))
+    rows = zip(columns.items(), codes, strict=True)
+    return which, {
+        name: Coded(column.words, some.astype(np.min_scalar_type(len(column.words))))
+        for (name, column), some in rows
+    }
 
 
 def _ranked(keys: _Indices, end: int) -> tuple[_Indices, _Indices]:
