@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
-.PHONY: predict setup test lint bench model notebooks containers clean apt
+.PHONY: predict setup test lint bench model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -36,6 +36,14 @@ ifeq ($(HAS_TORCH),1)
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
+	@touch $@
+
+# SkyPilot holds click and uvicorn below the versions that the other tests run on.
+skypilot: .venv-skypilot/.installed
+
+.venv-skypilot/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-skypilot
+	.venv-skypilot/bin/python -m pip install --quiet --disable-pip-version-check -e '.[skypilot]'
 	@touch $@
 
 # Installs the Debian packages that tests need when it may, else says what to type; other systems bring their own.
@@ -70,6 +78,11 @@ model: $(VENV)/.dev
 # Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/render.py
+
+# Builds the documentation site into build/site, without any network; its first page is build/site/index.html.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Read build/site/index.html."
 
 # Builds and runs the service's image without a container engine, as root on Linux: for changes of its Dockerfile.
 containers: $(VENV)/.dev

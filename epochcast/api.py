@@ -8,6 +8,8 @@ from dataclasses import asdict
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from epochcast.signatures import takes_options
+from predictor.answers.question import Plan, Question
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from predictor.answers.explain import Explanation
-    from predictor.answers.question import Question
     from predictor.models.served import Model
 
     Explanations = tuple[list[Explanation], str]
@@ -40,9 +41,26 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
-"""Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
+NOT_EXPLAINED = (
+    "validation_samples",
+    "offers",
+    "spot",
+    "n_gpus",
+    "nodes",
+    "link",
+    "sync_batch_norm",
+    "workers",
+    "loader",
+    "samples_per_worker_second",
+    "data_source",
+    "input",
+)
+"""Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
 
+_NOT_OF_MEMORY = (
+    *("samples", "validation_samples", "host", "offers", "spot"),
+    *("anchors", "measurements", "method", "model"),
+)
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
 
@@ -52,6 +70,7 @@ _MEASURED = (
 )
 
 
+@takes_options(Question)
 def predict(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -59,17 +78,15 @@ def predict(
 
     Parameters
     ----------
-    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
-        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
+    cnn : str, path, LayerTable, PyTorch module, Keras model, Chainer chain, or a list of them
+        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX or Keras file, or the object itself.
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
         Without it each GPU has up to three rows: the largest power of two up to 256 that fits on most GPUs, the
         fastest batch size, which `best_batch` marks, and the largest that fits.
     **options
-        The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
-        and `measurements`. Without `precision` each GPU trains in what the framework does there: PyTorch computes
-        convolutions in tf32 on Ampere and newer GPUs; the column `precision` names it.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -96,11 +113,11 @@ def predict(
     True
     """
     from predictor.answers.predict import answer
-    from predictor.answers.question import Question
 
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
 
+@takes_options(Plan, Question)
 def compare(
     cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -110,12 +127,12 @@ def compare(
     ----------
     cnn, gpu
         As for `predict`. Without `gpu`: every GPU with an offer.
+        `data_set` or `samples` is needed.
     batch_size : int, str, or a list of them, optional
         Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on most of
         them, those that do not hold it at the largest power of two that they hold.
     **options
-        The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
-        `predict`; `samples` or `data_set` is needed.
+        Those of `predictor.answers.question.Question` and `Plan`.
 
     Returns
     -------
@@ -136,12 +153,12 @@ def compare(
     Rent aws g4dn.xlarge (1 x Tesla T4): 90 epochs take ...
     """
     from predictor.answers.compare import compare as compare_gpus
-    from predictor.answers.question import Plan, Question
 
     plan, others = Plan.of(options)
     return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
 
+@takes_options(Question, without=_NOT_OF_MEMORY)
 def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
 
@@ -150,7 +167,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     cnn, gpu
         One CNN and one GPU, as for `predict`.
     **options
-        Those of `predict` that change the memory: `image_size` or `data_set`, `precision`, `framework`, `optimizer`.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -173,7 +190,6 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """
     from predictor.answers.batch_sizes import NOT_ONE_IMAGE
     from predictor.answers.batch_sizes import largest_batch_size as largest_of
-    from predictor.answers.question import Question
 
     question = Question.of(cnn, gpu, None, options)
     tables, devices = question.layer_tables(), question.devices()
@@ -187,6 +203,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     return largest
 
 
+@takes_options(Question, without=NOT_EXPLAINED)
 def explain(
     what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -194,14 +211,14 @@ def explain(
 
     Parameters
     ----------
-    what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
+    what : str, path, LayerTable, DataFrame, PyTorch module, Keras model, Chainer chain, or a list of them
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size
-        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default.
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default. Of the options it
+        takes `image_size`, `samples` or `data_set`, and those of the mode.
     **options
-        As for `predict`, without `validation_samples`, `offers` and `spot`; `samples` or `data_set` gives the law of
-        small batches its constant. Of a table only `image_size`, `samples` or `data_set`, and the mode.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -312,8 +329,18 @@ def fit(
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
-    `accuracy` is the `summary.csv` of an evaluation, whose figures are written to the model's card. `store` is the URL
-    of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+    Parameters
+    ----------
+    measurements : DataFrame or path, optional
+        A measurement table; at least ten rows of whole CNNs.
+    published : path, optional
+        Folder of the published measurements, on which the shipped model is fitted again.
+    out : path, optional
+        The JSON file to write.
+    accuracy : path, optional
+        `summary.csv` of an evaluation, whose figures are written to the model's card.
+    store : str, optional
+        URL of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
 
     Returns
     -------
@@ -343,7 +370,25 @@ def fit(
     return model
 
 
-def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> "pd.DataFrame":
+def profile(
+    out: str | PathLike[str],
+    preset: str = "quick",
+    *,
+    framework: str = "pytorch",
+    precisions: Sequence[str] = (),
+    memory_formats: Sequence[str] = (),
+    capture: str = "eager",
+    autotune: bool = False,
+    batch_sizes: Sequence[str] = (),
+    device: str = "cuda",
+    gpus: str | None = None,
+    budget: str | None = None,
+    longest: str = "1s",
+    limit: int | None = None,
+    allow_noise: bool = False,
+    refine: bool = False,
+    scheduler: str | None = None,
+) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
     Parameters
@@ -352,9 +397,32 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
     preset : str
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
-    **options
-        `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
-        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.ProfileRequest`.
+    framework : str
+        ``pytorch`` or ``chainer``.
+    precisions, memory_formats : list of str
+        Every combination is measured; by default the preset's, on a CPU fp32.
+    capture : str
+        How iterations reach the GPU: ``eager``, ``graph``, ``static_graph``.
+    autotune : bool
+        cuDNN times its algorithms first and takes the fastest.
+    batch_sizes : list of str
+        By default the preset's.
+    device : str
+        ``cuda``, ``cuda:N`` or ``cpu``.
+    gpus : str, optional
+        ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
+    budget : str, optional
+        Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
+    longest : str
+        An iteration that takes longer ends the batch sizes of its CNN.
+    limit : int, optional
+        The first configurations alone.
+    allow_noise : bool
+        Measure on a device that something else uses, too, and note it in the rows.
+    refine : bool
+        Add batch sizes where a CNN's times jump.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
 
     Returns
     -------
@@ -379,8 +447,24 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
 
-    wanted = ProfileRequest(preset, **options)
-    outcome = run_profile(request_for(wanted, out)[0], wanted.scheduler)
+    asked = ProfileRequest(
+        preset,
+        framework=framework,
+        precisions=precisions,
+        memory_formats=memory_formats,
+        capture=capture,
+        autotune=autotune,
+        batch_sizes=batch_sizes,
+        device=device,
+        gpus=gpus,
+        budget=budget,
+        longest=longest,
+        limit=limit,
+        allow_noise=allow_noise,
+        refine=refine,
+        scheduler=scheduler,
+    )
+    outcome = run_profile(request_for(asked, out)[0], scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame
@@ -487,7 +571,6 @@ def _of_cnns(
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
     from predictor.answers.options import options_of
-    from predictor.answers.question import Question
 
     question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
     for name in NOT_EXPLAINED:

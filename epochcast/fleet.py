@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Fleet", "digest_of", "fingerprint"]
 
-_FILES = ("model", "measurements", "offers", "host")
-"""Options that may name a file."""
+_FILES = {"model": (), "measurements": (), "offers": (), "input": (), "host": (".json",)}
+"""Options that name files, and suffixes that tell their names from others; () where any text is a file's."""
+
+_FILE_CELLS = {"cnn": (".csv", ".onnx"), "host": (".json",), "input": ("",)}
+"""Columns of rows that may name a file, by the end of the text."""
 
 _MOST_AHEAD = 8
 """Batches of rows in flight: more would only wait in this machine's memory."""
@@ -240,7 +243,7 @@ def _whole_path(name: str, value: Any) -> Any:
 def _names_a_file(name: str, value: Any) -> bool:
     if name not in _FILES or not isinstance(value, str | PathLike):
         return False
-    return name != "host" or str(value).casefold().endswith(".json")
+    return str(value).casefold().endswith(_FILES[name] or "")
 
 
 def digest_of(options: Mapping[str, Any]) -> str:
@@ -257,12 +260,15 @@ def digest_of(options: Mapping[str, Any]) -> str:
 
 
 def _without_files(batch: Columns) -> Columns:
-    """Refuse rows whose CNN is a file: it lies on this machine."""
-    files = [word for word in batch["cnn"].words if word.strip().casefold().endswith((".csv", ".onnx"))]
-    if files:
-        raise SchemaError(
-            f"the CNN {files[0]!r} is a file of this machine, which workers do not have. Leave --scheduler out."
-        )
+    """Refuse rows that name a file: it lies on this machine."""
+    for name, ends in _FILE_CELLS.items():
+        words = [word.strip() for word in batch[name].words] if name in batch else []
+        files = [word for word in words if word and word.casefold().endswith(ends)]
+        if files:
+            raise SchemaError(
+                f"{name} {files[0]!r} in the rows is a file of this machine, which workers do not have. Leave "
+                "--scheduler out."
+            )
     return batch
 
 

@@ -1,12 +1,10 @@
 """`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import ExplanationAnswer
+from api.answers import ExplanationAnswer, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
@@ -61,9 +59,9 @@ def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offer
     content = {
         "covers": covers,
         "covers_together": scope,
-        "explanations": [asdict(each) for each in found],
+        "explanations": found,
     }
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)
 
 
 def _check_work(question: Question, table: LayerTable, model: Model) -> None:

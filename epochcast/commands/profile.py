@@ -11,6 +11,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
+from epochcast.commands.profile_input import input_command
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 from predictor.catalogue.devices import is_cpu
@@ -223,6 +224,9 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
         Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
     print_table(records, columns, "What this machine has for measuring")
+
+
+app.command("input")(input_command)
 
 
 def _show_suggestions(suggestions: "Sequence[Suggestion]", wanted: "ProfileRequest", output: Format) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.answers.coded import Coded, distinct
+from predictor.answers.energy import ENERGIES, watt_hours
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
@@ -47,17 +49,20 @@ __all__ = [
 REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
 _TIMES = ("iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms")
-NUMBERS = (*_TIMES, "epoch_time_s", "epoch_low_s", "epoch_high_s", "cost_usd", "peak_memory_gib")
+_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+NUMBERS = (*_TIMES, *_EPOCH, "cost_usd", *ENERGIES, "peak_memory_gib")
 """Added columns that hold numbers; NaN where a row has none."""
 
 FITS = "fits_in_memory"
 """Added column that holds yes or no."""
 
-WORDS = ("mode", "method", "extrapolates", "error")
+WORDS = ("energy_basis", "mode", "method", "extrapolates", "error")
 """Added columns that hold text."""
 
 _ITERATION = [_TIMES.index(name) for name in ("iteration_time_ms", "low_ms", "high_ms")]
 """Times that the three of an epoch follow from."""
+
+_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
@@ -137,11 +142,17 @@ class _Grid:
 
     sizes: _Indices
     times: _Floats  # (len(_TIMES), n_sizes)
+    loading: _Floats  # (len(_LOADING), n_sizes); NaN where loading is not counted
+    power_w: _Floats  # of one GPU; NaN where unknown
     memory_gib: _Floats
     fits: NDArray[np.bool_]
     extrapolates: NDArray[np.object_]
+    energy_basis: str
     method: str
+    gpu: Gpu
     mode: Mode
+    n_gpus: int
+    between: bool  # images are loaded between iterations
     usd_per_hour: float  # NaN without an offer
     samples: int  # of the data set; 0 without one
 
@@ -221,30 +232,32 @@ class BulkAnswers:
             if isinstance(grid, EpochcastError):
                 found.words["error"][start + some] = str(grid)
             else:
-                self._fill(found, start + some, grid, *numbers[:, some])
+                self._fill(found, start + some, grid, numbers[:, some])
 
-    def _fill(
-        self,
-        found: Answers,
-        places: _Indices,
-        grid: _Grid,
-        sizes: _Indices,
-        samples: _Indices,
-        more: _Indices,
-    ) -> None:
-        """Fill in the answers of one GPU; `more` are the validation samples."""
+    def _fill(self, found: Answers, places: _Indices, grid: _Grid, numbers: _Indices) -> None:
+        """Fill in the answers of one GPU to batch sizes, samples and validation samples, shape (3, n_questions)."""
+        sizes, samples, validation = numbers
         at = np.searchsorted(grid.sizes, sizes)
         times, samples = grid.times[:, at], np.where(samples > 0, samples, grid.samples)
+        seconds = partial(epoch_times_s, model=self._model, mode=grid.mode, between=grid.between)
         epochs = np.stack(
-            [epoch_times_s(times[i], sizes, samples, more, self._model, grid.mode) for i in _ITERATION]
+            [
+                seconds(times[i], sizes, samples, validation, loading_ms=loading)
+                for i, loading in zip(_ITERATION, grid.loading[:, at], strict=True)
+            ]
         )
         epochs[:, samples == 0] = np.nan
         cost = epochs[0] * grid.usd_per_hour / 3600.0
-        found.numbers[:, places] = np.vstack([times, epochs, cost, grid.memory_gib[at]])
+        time_s, low_s, high_s = epochs[:, None]
+        energy = watt_hours([grid.gpu], grid.power_w[None, at], time_s, low_s, high_s, grid.n_gpus)
+        energies = [energy[name][0] for name in ENERGIES]
+        found.numbers[:, places] = np.vstack([times, epochs, cost, *energies, grid.memory_gib[at]])
         found.fits[places] = grid.fits[at]
-        mode = grid.mode
-        words = (", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)), grid.method)
-        for name, text in zip(WORDS, (*words, grid.extrapolates[at]), strict=False):
+        mode = ", ".join(
+            (grid.mode.framework, grid.mode.precision, grid.mode.memory_format, grid.mode.capture)
+        )
+        words = (grid.energy_basis, mode, grid.method, grid.extrapolates[at])
+        for name, text in zip(WORDS, words, strict=False):  # all but the error
             found.words[name][places] = text
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
@@ -349,23 +362,32 @@ class BulkAnswers:
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""
         columns, devices = answer(question).columns, question.devices()
-        sizes, rentals = np.array(question.batch_sizes), rentals_of(question, [gpu for gpu, _ in devices])
-        times = np.array([columns[name] for name in _TIMES]).reshape(len(_TIMES), len(devices), -1)
-        memory_gib, fits = (
-            np.array(columns[name]).reshape(len(devices), -1) for name in ("peak_memory_gib", FITS)
-        )
-        reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object)
+        shape = (len(devices), len(question.batch_sizes))
+
+        def over(*names: str) -> _Floats:
+            return np.array([columns[name] for name in names], dtype=float).reshape(len(names), *shape)
+
+        times, loading = over(*_TIMES), over(*_LOADING)
+        [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
+        reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
+        rentals = rentals_of(question, [gpu for gpu, _ in devices])
         return {
             gpu.name: _Grid(
-                sizes,
-                times[:, i],
-                memory_gib[i],
-                fits[i],
-                reasons.reshape(len(devices), -1)[i],
-                columns["method"][i * len(sizes)],
-                mode,
-                _usd_per_hour(question, rental),
-                question.epoch_samples() or 0,
+                sizes=np.array(question.batch_sizes),
+                times=times[:, i],
+                loading=loading[:, i],
+                power_w=power_w[i],
+                memory_gib=memory_gib[i],
+                fits=fits[i] > 0,
+                extrapolates=reasons[i],
+                energy_basis=columns["energy_basis"][i * shape[1]],
+                method=columns["method"][i * shape[1]],
+                gpu=gpu,
+                mode=mode,
+                n_gpus=question.n_gpus,
+                between=question.workers == 0,
+                usd_per_hour=_usd_per_hour(question, rental),
+                samples=question.epoch_samples() or 0,
             )
             for i, ((gpu, mode), rental) in enumerate(zip(devices, rentals, strict=True))
         }

@@ -21,7 +21,12 @@ _MEMORY = {
 }
 
 
-def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[Any]]) -> str:
+def scope_of(
+    question: Question,
+    model: Model,
+    columns: Mapping[str, Sequence[Any]],
+    loading: str = "data loading is excluded",
+) -> str:
     """One paragraph: the pass, what is excluded, the mode, the host, and what the model was fitted on.
 
     Parameters
@@ -31,11 +36,13 @@ def scope_of(question: Question, model: Model, columns: Mapping[str, Sequence[An
         Its card names the training data.
     columns : mapping
         Of the answer: `precision`, `host` and `trained_on` of each row.
+    loading : str
+        What is said of loading (`predictor.answers.loading.loading_in_words`).
     """
     precisions = " or ".join(dict.fromkeys(columns["precision"]))
     words = [question.framework, precisions, question.memory_format, question.capture, question.optimizer]
     sentences = [
-        f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; data loading is excluded.",
+        f"Covers the training pass (forward, backward, weight update) on {_gpus(question)}; {loading}.",
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *([_COPIES] if question.framework in model.fed_frameworks else []),

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -212,7 +213,8 @@ class Model:
         widths = law.calibration.half_widths(gpus, shares, COVERAGE)
         gpu_widths = law.calibration.half_widths(gpus, np.zeros_like(shares), COVERAGE)
         why = reasons(self.ranges, table, kernels, devices, batches)
-        wider, mean = np.array([widening(each) for each in why]), np.zeros(widths.shape)
+        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
+        mean = np.zeros(widths.shape)
         more = [[] if doubt is None else [doubt] for doubt in doubts]
         residual = np.array([self._residual(table, devices[0][1], anchor, machine) for anchor in anchors])
         for i, gpu in enumerate(gpus if anchors else ()):

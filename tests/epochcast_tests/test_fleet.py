@@ -135,7 +135,7 @@ def test_rows_are_answered_there_in_their_order(cluster, tmp_path, monkeypatch):
     with Fleet(cluster.address) as fleet:
         assert predict_rows(asked, there, spread=fleet.answered, samples=1000) == len(sizes)
         asked.write_text("cnn,gpu,batch_size\nmine.onnx,T4,8\n")
-        with pytest.raises(SchemaError, match=r"'mine.onnx' is a file of this machine"):
+        with pytest.raises(SchemaError, match=r"cnn 'mine.onnx' in the rows is a file of this machine"):
             predict_rows(asked, there, spread=fleet.answered)
         monkeypatch.setattr(fleets, "fingerprint", lambda: "another")
         with pytest.raises(SchemaError, match=r"is not this machine's: its code or data differ"):

@@ -5,7 +5,7 @@ import pytest
 
 from predictor.answers import bulk_pipes
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
-from predictor.answers.bulk_answers import NUMBERS
+from predictor.answers.bulk_answers import NUMBERS, WORDS
 from predictor.answers.predict import answer
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
@@ -32,16 +32,28 @@ def grid():
     return index.to_frame(index=False).sample(frac=1, random_state=0, ignore_index=True)
 
 
-def test_every_column_is_that_of_the_answer(predicted):
-    found = predicted(grid(), samples=50_000, validation_samples=1_000)
-    single = answer(Question(CNNS, GPUS, SIZES, samples=50_000, validation_samples=1_000)).frame()
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"validation_samples": 1_000},
+        {"workers": 0, "samples_per_worker_second": 300, "validation_samples": 1_000},
+        {"n_gpus": 4, "link": "pcie4", "spot": True},
+        {"data_set": "imagenet", "precision": "fp32"},
+    ],
+    ids=["one GPU", "loading between iterations", "four GPUs", "a data set"],
+)
+def test_every_column_is_that_of_the_answer(predicted, more):
+    options = ({} if "data_set" in more else {"samples": 50_000}) | more
+    found = predicted(grid(), **options)
+    single = answer(Question(CNNS, GPUS, SIZES, **options)).frame()
     both = found.merge(single, on=["cnn", "gpu", "batch_size"], suffixes=("", "_single"))
     assert len(both) == len(CNNS) * len(GPUS) * len(SIZES)
     for name in NUMBERS:
         wanted = both[f"{name}_single"].astype(float).to_numpy()
         assert both[name].to_numpy() == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
     assert (both["fits_in_memory"] == both["fits_in_memory_single"]).all()
-    assert (both["method"].astype(str) == both["method_single"]).all()
+    for name in ("method", "energy_basis"):
+        assert (both[name].astype(str) == both[f"{name}_single"]).all()
     reasons = both["extrapolates"].astype(object).where(both["extrapolates"].notna(), "")
     assert reasons.tolist() == both["extrapolates_single"].map("; ".join).tolist()
 
@@ -72,7 +84,7 @@ def test_csv_and_parquet_give_the_same_answers(predicted, fake_model, tmp_path):
     predict_rows(tmp_path / "rows.csv", tmp_path / "out.csv", model=fake_model)
     pd.testing.assert_frame_equal(
         pd.read_csv(tmp_path / "out.csv"),
-        found.astype(dict.fromkeys(("mode", "method", "extrapolates", "error"), object)),
+        found.astype(dict.fromkeys(WORDS, object)),
         check_dtype=False,
     )
 
