@@ -465,6 +465,7 @@ def profile(
     limit: int | None = None,
     allow_noise: bool = False,
     refine: bool = False,
+    scheduler: str | None = None,
 ) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
@@ -498,6 +499,8 @@ def profile(
         Measure on a device that something else uses, too, and note it in the rows.
     refine : bool
         Add batch sizes where a CNN's times jump.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
 
     Returns
     -------
@@ -519,9 +522,8 @@ def profile(
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
-    from proxy_cnns.runs import profile as run
 
     asked = ProfileRequest(
         preset,
@@ -538,8 +540,9 @@ def profile(
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
+        scheduler=scheduler,
     )
-    outcome = run(request_for(asked, out)[0])
+    outcome = run_profile(request_for(asked, out)[0], scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame
