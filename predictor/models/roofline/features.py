@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = ["FAMILIES", "FAMILY_OF", "FEATURES_OF_FAMILY", "kernel_base_ms", "kernel_features"]
+__all__ = ["DEPTHWISE", "FAMILIES", "FAMILY_OF", "FEATURES_OF_FAMILY", "kernel_base_ms", "kernel_features"]
 
 Array = NDArray[np.float64]
 
@@ -27,6 +27,8 @@ FAMILY_OF = {
     for name in KERNEL_CLASSES
 }
 FAMILIES = ("conv", "depthwise", "product", "element")
+DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depthwise")
+"""Classes of kernels of depthwise convolutions."""
 
 FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
     "conv": (
