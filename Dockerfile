@@ -5,9 +5,10 @@
 # The instrument, with CUDA, PyTorch, CuPy and Chainer, for a GPU that you rent:
 #   docker build -t epochcast-profile --target profile .
 #   docker run --rm --gpus all --user "$(id -u)" -v "$PWD:/data" epochcast-profile profile --preset quick --out mine.csv.gz
-ARG PYTHON=3.12
+# Tag and digest; docs/containers.md says where the digest is from. Another Python: --build-arg PYTHON=3.13-slim
+ARG PYTHON=3.12.14-slim-trixie@sha256:f77ac9e44ae96ef2c90b8053ea08c31f8be030f824196b0ae4db6d462c84e51f
 
-FROM python:${PYTHON}-slim AS wheel
+FROM python:${PYTHON} AS wheel
 WORKDIR /source
 COPY LICENSE README.md pyproject.toml ./
 COPY datasets datasets
@@ -18,7 +19,7 @@ COPY epochcast epochcast
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 # An environment without pip, made where it will lie, so that the image holds no more than it runs.
-FROM python:${PYTHON}-slim AS packages
+FROM python:${PYTHON} AS packages
 COPY --from=wheel /wheels /wheels
 COPY requirements.lock /wheels/
 # Every package at the version and with the hash of the lock file (docs/containers.md), then our own wheel.
@@ -28,7 +29,7 @@ RUN python -m venv --without-pip /opt/epochcast \
     && pip --python /opt/epochcast/bin/python install --no-cache-dir --require-hashes -r /wheels/requirements.lock \
     && pip --python /opt/epochcast/bin/python install --no-cache-dir --no-deps "$1"
 
-FROM python:${PYTHON}-slim AS profile
+FROM python:${PYTHON} AS profile
 # 13, or 12 for GPUs before Turing and drivers before 580; PyTorch's build for it comes from the index that its
 # own page names: --build-arg CUDA=12 --build-arg PIP_EXTRA_INDEX_URL=...
 ARG CUDA=13
@@ -55,7 +56,7 @@ VOLUME /data
 ENTRYPOINT ["epochcast"]
 CMD ["profile", "doctor"]
 
-FROM python:${PYTHON}-slim AS service
+FROM python:${PYTHON} AS service
 RUN useradd --no-create-home --uid 10001 epochcast \
     && install --directory --owner=10001 --group=10001 /data
 COPY --from=packages /opt/epochcast /opt/epochcast

@@ -7,6 +7,7 @@ from dataclasses import fields
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.compare import ComparisonRow, Verdict
@@ -22,6 +23,7 @@ __all__ = [
     "PredictionAnswer",
     "RowAnswer",
     "coded",
+    "in_json",
 ]
 
 
@@ -70,6 +72,17 @@ def coded(values: list[Any]) -> dict[str, list[Any]]:
     return {"values": list(code_of), "codes": [code_of[value] for value in values]}
 
 
+def in_json(content: object) -> bytes:
+    """An answer in JSON; a number that is not finite becomes null.
+
+    Parameters
+    ----------
+    content : object
+        Plain values, dataclasses, and lists, tuples and dicts of these.
+    """
+    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
 _COLUMNS: dict[str, Any] = {field.name: (_column(_HINTS[field.name]), ...) for field in fields(PredictionRow)}
 
 Columns = create_model("Columns", __doc__="Every field of a row as a column; words are coded.", **_COLUMNS)
@@ -92,6 +105,19 @@ class ComparisonAnswer(BaseModel):
     rows: list[ComparisonRow]
 
 
+_UNSPLIT = ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
+_EXPLAINED: dict[str, Any] = {
+    name: (tuple[float | None, ...] if name in _UNSPLIT else hint, ...)
+    for name, hint in get_type_hints(Explanation).items()
+}
+
+ExplanationOut = create_model(
+    "Explanation",
+    __doc__=(Explanation.__doc__ or "").replace("NaN", "Null"),
+    **_EXPLAINED,
+)
+
+
 class ExplanationAnswer(BaseModel):
     """What the time is made of, for each GPU."""
 
@@ -99,7 +125,7 @@ class ExplanationAnswer(BaseModel):
     covers_together: str = Field(
         description="The same in a paragraph for all of them, as the command prints it."
     )
-    explanations: list[Explanation]
+    explanations: list[ExplanationOut]  # type: ignore[valid-type]
 
 
 class Measured(BaseModel):

@@ -20,6 +20,7 @@ from pydantic import (
 
 from api.layer_tables import STRICT, LayerTableIn, Name
 from predictor.answers.knowledge import OwnMeasurements
+from predictor.answers.loading import LOADING_OPTIONS
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
@@ -53,7 +54,15 @@ MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 _LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
-_NOT_EXPLAINED = ("validation_samples", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
+_NOT_EXPLAINED = (
+    "validation_samples",
+    "spot",
+    "n_gpus",
+    "nodes",
+    "link",
+    "sync_batch_norm",
+    *LOADING_OPTIONS,
+)
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6

@@ -4,10 +4,14 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from epochcast.signatures import takes_options
+from predictor.answers.question import Plan, Question
+from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -15,7 +19,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from predictor.answers.explain import Explanation
-    from predictor.answers.question import Question
     from predictor.models.served import Model
 
     Explanations = tuple[list[Explanation], str]
@@ -33,6 +36,7 @@ __all__ = [
     "largest_batch_size",
     "load_measurements",
     "open_store",
+    "parallel_ways",
     "predict",
     "profile",
 ]
@@ -40,9 +44,21 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-NOT_EXPLAINED = ("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm")
-"""Options of a question that change nothing in an explanation, which has neither epochs nor costs."""
+_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
 
+NOT_EXPLAINED = (
+    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
+    *_OF_LOADING,
+)
+"""Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
+
+_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
+
+_NOT_OF_MEMORY = (
+    *("samples", "validation_samples", "host", "offers", "spot"),
+    *("anchors", "measurements", "method", "model"),
+    *_OF_LOADING,
+)
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
 
@@ -52,6 +68,7 @@ _MEASURED = (
 )
 
 
+@takes_options(Question)
 def predict(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -59,17 +76,15 @@ def predict(
 
     Parameters
     ----------
-    cnn : str, path, LayerTable, PyTorch module, Chainer chain, or a list of them
-        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX file, or the object itself.
+    cnn : str, path, LayerTable, PyTorch module, Keras model, Chainer chain, or a list of them
+        A zoo name (`epochcast cnn list`), a layer-table CSV, an ONNX or Keras file, or the object itself.
     gpu : str or list of str
         Any name that drivers and people write; ``"all"`` for the whole catalogue.
     batch_size : int, str, or a list of them, optional
         Without it each GPU has up to three rows: the largest power of two up to 256 that fits on most GPUs, the
         fastest batch size, which `best_batch` marks, and the largest that fits.
     **options
-        The other fields of `predictor.answers.question.Question`, such as `data_set`, `samples`, `precision`, `anchors`
-        and `measurements`. Without `precision` each GPU trains in what the framework does there: PyTorch computes
-        convolutions in tf32 on Ampere and newer GPUs; the column `precision` names it.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -96,11 +111,11 @@ def predict(
     True
     """
     from predictor.answers.predict import answer
-    from predictor.answers.question import Question
 
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
 
+@takes_options(Plan, Question)
 def compare(
     cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -110,12 +125,12 @@ def compare(
     ----------
     cnn, gpu
         As for `predict`. Without `gpu`: every GPU with an offer.
+        `data_set` or `samples` is needed.
     batch_size : int, str, or a list of them, optional
         Each GPU keeps its best; without it all are compared at the largest power of two up to 256 that fits on most of
         them, those that do not hold it at the largest power of two that they hold.
     **options
-        The fields of `predictor.answers.question.Plan` (`epochs`, `budget_usd`, `deadline_h`, ...), and those of
-        `predict`; `samples` or `data_set` is needed.
+        Those of `predictor.answers.question.Question` and `Plan`.
 
     Returns
     -------
@@ -136,12 +151,12 @@ def compare(
     Rent aws g4dn.xlarge (1 x Tesla T4): 90 epochs take ...
     """
     from predictor.answers.compare import compare as compare_gpus
-    from predictor.answers.question import Plan, Question
 
     plan, others = Plan.of(options)
     return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
 
+@takes_options(Question, without=_NOT_OF_MEMORY)
 def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
 
@@ -150,7 +165,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     cnn, gpu
         One CNN and one GPU, as for `predict`.
     **options
-        Those of `predict` that change the memory: `image_size` or `data_set`, `precision`, `framework`, `optimizer`.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -173,7 +188,6 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """
     from predictor.answers.batch_sizes import NOT_ONE_IMAGE
     from predictor.answers.batch_sizes import largest_batch_size as largest_of
-    from predictor.answers.question import Question
 
     question = Question.of(cnn, gpu, None, options)
     tables, devices = question.layer_tables(), question.devices()
@@ -187,6 +201,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     return largest
 
 
+@takes_options(Question, without=NOT_EXPLAINED)
 def explain(
     what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -194,14 +209,14 @@ def explain(
 
     Parameters
     ----------
-    what : str, path, LayerTable, DataFrame, PyTorch module, Chainer chain, or a list of them
+    what : str, path, LayerTable, DataFrame, PyTorch module, Keras model, Chainer chain, or a list of them
         CNNs as for `predict`; or measurement tables, for which nothing is predicted, with the names of their CNNs to
         explain (all by default).
     gpu, batch_size
-        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default.
+        As for `predict`; batch sizes are 1, 2, 4, ... 512 by default. Of a table: all by default. Of the options it
+        takes `image_size`, `samples` or `data_set`, and those of the mode.
     **options
-        As for `predict`, without `validation_samples`, `offers` and `spot`; `samples` or `data_set` gives the law of
-        small batches its constant. Of a table only `image_size`, `samples` or `data_set`, and the mode.
+        Those of `predictor.answers.question.Question`.
 
     Returns
     -------
@@ -229,6 +244,48 @@ def explain(
     ('amp_bf16', 'channels_last', True)
     """
     return explanation_frame(*explanations(what, gpu, batch_size, options))
+
+
+@takes_options(Question, without=_NOT_OF_WAYS)
+def parallel_ways(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Ways to train one CNN on several GPUs: with a part of the mini-batch, the channels, the rows or the layers each.
+
+    Parameters
+    ----------
+    cnn, gpu, batch_size
+        As for `predict`; the batch size is that of all GPUs, `n_gpus` of which are needed.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, batch size and way, beside one GPU, with the columns of
+        `predictor.answers.parallel.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ways = epochcast.parallel_ways("resnet50", "H200", 256, n_gpus=4)
+    >>> list(ways["way"])
+    ['one', 'data', 'channels', 'rows', 'layers']
+    >>> ways.loc[ways["ratio"].idxmin(), "way"]
+    'data'
+    """
+    import pandas as pd
+
+    from predictor.answers.parallel import ParallelWay
+    from predictor.answers.parallel import parallel_ways as ways_of
+
+    found = ways_of(Question.of(cnn, gpu, batch_size, options))
+    return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
@@ -307,13 +364,27 @@ def fit(
     measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    accuracy: str | PathLike[str] | None = None,
+    accuracy: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     store: str | None = None,
+    methods_only: bool = False,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
-    `accuracy` is the `summary.csv` of an evaluation, whose figures are written to the model's card. `store` is the URL
-    of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+    Parameters
+    ----------
+    measurements : DataFrame or path, optional
+        A measurement table; at least ten rows of whole CNNs.
+    published : path, optional
+        Folder of the published measurements, on which the shipped model is fitted again.
+    out : path, optional
+        The JSON file to write.
+    accuracy : path or list of path, optional
+        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
+    store : str, optional
+        URL of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+    methods_only : bool
+        Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
+        leave the rest of it.
 
     Returns
     -------
@@ -333,17 +404,68 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
+    from predictor.models.methods.fit import errors_of
 
+    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
+    if methods_only:
+        return _with_methods(measurements, published, out, summaries)
     own = _own(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
-    if accuracy is not None:
-        model.card["accuracy"] = accuracy_of(accuracy)
+    if summaries:
+        model.card["accuracy"] = [entry for each in summaries for entry in accuracy_of(each)]
+        model = replace(model, methods=errors_of(summaries, model.named_methods()))
     if out is not None:
         model.save(out)
     return model
 
 
-def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> "pd.DataFrame":
+def _with_methods(
+    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    published: str | PathLike[str] | None,
+    out: str | PathLike[str] | None,
+    summaries: Sequence[Any],
+) -> "Model":
+    """The model in `out` with its named methods fitted again, written beside it."""
+    from predictor.models.fit import default_methods, methods_of
+    from predictor.models.methods.fit import errors_of
+    from predictor.models.served import Model
+
+    if out is None:
+        raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
+    model = Model.load(out)
+    found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
+    judged = [_accuracy_of_card(model), *summaries]
+    model = replace(model, methods=errors_of(judged, found) if summaries else found)
+    model.named_methods().save(Path(out))
+    return model
+
+
+def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
+    """The default's own errors, as its card has them."""
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "p90"]
+    return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
+
+
+def profile(
+    out: str | PathLike[str],
+    preset: str = "quick",
+    *,
+    framework: str = "pytorch",
+    precisions: Sequence[str] = (),
+    memory_formats: Sequence[str] = (),
+    capture: str = "eager",
+    autotune: bool = False,
+    batch_sizes: Sequence[str] = (),
+    device: str = "cuda",
+    gpus: str | None = None,
+    budget: str | None = None,
+    longest: str = "1s",
+    limit: int | None = None,
+    allow_noise: bool = False,
+    refine: bool = False,
+) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
     Parameters
@@ -352,9 +474,30 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
         The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
     preset : str
         What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
-    **options
-        `framework`, `precisions`, `memory_formats`, `capture`, `autotune`, `batch_sizes`, `device`, `gpus`,
-        `budget`, `longest`, `limit`, `allow_noise`, `refine`: see `epochcast.profiling.ProfileRequest`.
+    framework : str
+        ``pytorch`` or ``chainer``.
+    precisions, memory_formats : list of str
+        Every combination is measured; by default the preset's, on a CPU fp32.
+    capture : str
+        How iterations reach the GPU: ``eager``, ``graph``, ``static_graph``.
+    autotune : bool
+        cuDNN times its algorithms first and takes the fastest.
+    batch_sizes : list of str
+        By default the preset's.
+    device : str
+        ``cuda``, ``cuda:N`` or ``cpu``.
+    gpus : str, optional
+        ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
+    budget : str, optional
+        Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
+    longest : str
+        An iteration that takes longer ends the batch sizes of its CNN.
+    limit : int, optional
+        The first configurations alone.
+    allow_noise : bool
+        Measure on a device that something else uses, too, and note it in the rows.
+    refine : bool
+        Add batch sizes where a CNN's times jump.
 
     Returns
     -------
@@ -380,7 +523,23 @@ def profile(out: str | PathLike[str], preset: str = "quick", **options: Any) -> 
     from predictor.measurements.table import read_measurements
     from proxy_cnns.runs import profile as run
 
-    outcome = run(request_for(ProfileRequest(preset, **options), out)[0])
+    asked = ProfileRequest(
+        preset,
+        framework=framework,
+        precisions=precisions,
+        memory_formats=memory_formats,
+        capture=capture,
+        autotune=autotune,
+        batch_sizes=batch_sizes,
+        device=device,
+        gpus=gpus,
+        budget=budget,
+        longest=longest,
+        limit=limit,
+        allow_noise=allow_noise,
+        refine=refine,
+    )
+    outcome = run(request_for(asked, out)[0])
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame
@@ -487,7 +646,6 @@ def _of_cnns(
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
     from predictor.answers.options import options_of
-    from predictor.answers.question import Question
 
     question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
     for name in NOT_EXPLAINED:

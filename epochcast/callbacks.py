@@ -4,7 +4,9 @@ from importlib import import_module
 from os import PathLike
 from typing import Any
 
+from epochcast.signatures import takes_options
 from epochcast.watching import Watch, Watched, length_of
+from predictor.answers.question import Question
 from predictor.errors import BackendUnavailableError
 
 __all__ = ["lightning_callback", "trainer_callback"]
@@ -42,6 +44,7 @@ class _Watching:
             self.watching.ends_epoch()
 
 
+@takes_options(Question)
 def lightning_callback(
     model: object = None,
     *,
@@ -57,8 +60,10 @@ def lightning_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN inside the LightningModule. By default its child that holds all parameters, else the module itself.
-    gpu, out, report_after, usd_per_hour, **options
+    gpu, out, report_after, usd_per_hour
         As for `epochcast.watch`.
+    **options
+        Those of `predictor.answers.question.Question`; they replace what was seen.
 
     Returns
     -------
@@ -114,6 +119,7 @@ def lightning_callback(
     return EpochcastCallback()
 
 
+@takes_options(Question)
 def trainer_callback(
     model: object = None,
     *,
@@ -129,8 +135,10 @@ def trainer_callback(
     ----------
     model : torch.nn.Module, optional
         The CNN; by default the trainer's model. With gradient accumulation an iteration is one micro-batch.
-    gpu, out, report_after, usd_per_hour, **options
+    gpu, out, report_after, usd_per_hour
         As for `epochcast.watch`.
+    **options
+        Those of `predictor.answers.question.Question`; they replace what was seen.
 
     Returns
     -------

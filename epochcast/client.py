@@ -1,18 +1,21 @@
 """A service as seen from Python: the functions of `import epochcast`, answered over HTTP with the same fields."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import predictor.errors
+from epochcast.api import NOT_EXPLAINED
 from epochcast.service import KEY_VARIABLE, Reply, Service
+from epochcast.signatures import takes_options
 from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, Answer
+from predictor.answers.predict import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "UploadReceipt", "check_upload"]
 
+_LOCAL = tuple(name for name, known in options_of(Question).items() if not known.remote)
 _MOST_MEASUREMENTS = 10_000  # that services take with a question
 _MOST_EXPLAINED_GPUS = 8  # that services explain in one question
 _ROWS_OF_AN_UPLOAD = 2_000
@@ -68,12 +72,22 @@ class Client:
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
         self._service = Service(url, key, timeout_s)
 
+    @takes_options(Question, without=_LOCAL)
     def predict(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
-        """As `epochcast.predict`, without its options `model` and `offers`, which are the service's."""
+        """As `epochcast.predict`, without its options `model` and `offers`, which are the service's.
+
+        Parameters
+        ----------
+        cnn, gpu, batch_size
+            As for `epochcast.predict`.
+        **options
+            Those of `predictor.answers.question.Question`.
+        """
         return self.answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
+    @takes_options(Plan, Question, without=_LOCAL)
     def compare(
         self,
         cnn: object,
@@ -81,20 +95,42 @@ class Client:
         batch_size: int | str | Iterable[object] | None = None,
         **options: Any,
     ) -> "pd.DataFrame":
-        """As `epochcast.compare`, without its options `model` and `offers`, which are the service's."""
+        """As `epochcast.compare`, without its options `model` and `offers`, which are the service's.
+
+        Parameters
+        ----------
+        cnn, gpu, batch_size
+            As for `epochcast.compare`.
+        **options
+            Those of `predictor.answers.question.Question`.
+        """
         plan, others = Plan.of(options)
         return self.comparison(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
+    @takes_options(Question, without=(*NOT_EXPLAINED, *_LOCAL))
     def explain(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
-        """As `epochcast.explain` of CNNs, without its option `model`, which is the service's."""
+        """As `epochcast.explain` of CNNs, without its option `model`, which is the service's.
+
+        Parameters
+        ----------
+        cnn, gpu, batch_size
+            As for `epochcast.explain`.
+        **options
+            Those of `predictor.answers.question.Question`.
+        """
         from epochcast.api import explanation_frame, explanations
 
         return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
 
     def answer(self, question: Question) -> Answer:
         """As `predictor.answers.predict.answer`.
+
+        Parameters
+        ----------
+        question : Question
+            Without the options that a service answers with its own.
 
         Raises
         ------
@@ -118,7 +154,7 @@ class Client:
         return Answer(columns, "\n".join(scopes))
 
     def comparison(self, question: Question, plan: Plan) -> Comparison:
-        """As `predictor.answers.compare.compare`; errors as of `answer`."""
+        """As `predictor.answers.compare.compare` for a question and a plan; errors as of `answer`."""
         cnns = as_list(question.cnn)
         if len(cnns) != 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
@@ -129,7 +165,7 @@ class Client:
         return Comparison(rows, found["covers"], _verdict(found["verdict"]))
 
     def explanations(self, question: Question) -> tuple[list[Explanation], str]:
-        """As `predictor.answers.explain.explain`; errors as of `answer`."""
+        """As `predictor.answers.explain.explain` for a question; errors as of `answer`."""
         sent, names = _options_to_send(question), self._explained_gpus(question)
         found: list[Explanation] = []
         scopes: dict[str, None] = {}
@@ -163,6 +199,10 @@ class Client:
 
         The table is sent in parts, and each row is stored once, so that an upload that broke off can be repeated.
         Columns that the measurement schema lacks are not sent.
+
+        Parameters
+        ----------
+        measurements : DataFrame or path
 
         Raises
         ------
@@ -238,6 +278,11 @@ def _options_to_send(question: Question) -> dict[str, Any]:
     """The options that differ from the defaults, which a service shares; SchemaError for local ones."""
     given = _different(question)
     for name, known in options_of(Question).items():
+        if name == "input" and name in given:
+            raise SchemaError(
+                "input cannot be sent to a service, which reads no files. Pass what it holds: "
+                "samples_per_worker_second, the rate of one worker, and workers."
+            )
         if name in given and not known.remote:
             raise SchemaError(
                 f"{name} cannot be sent to a service, which answers with its own. Leave it out, or ask locally."
@@ -380,7 +425,13 @@ def _explanation(found: Mapping[str, Any]) -> Explanation:
         "switches": tuple(_made(Switch, each) for each in found["switches"]),
         "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
     }
-    return Explanation(**{name: _tuples(value) for name, value in found.items()} | parts)
+    numbers = {name: _numbers(value) for name, value in found.items() if name in TIMES}
+    return Explanation(**{name: _tuples(value) for name, value in found.items()} | numbers | parts)
+
+
+def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
+    """Numbers as the core has them: NaN for what a method does not tell."""
+    return tuple(math.nan if value is None else value for value in values)
 
 
 def _verdict(found: Mapping[str, Any]) -> Verdict:

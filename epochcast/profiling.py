@@ -12,7 +12,7 @@ from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
-    from proxy_cnns.configuration import Configuration
+    from proxy_cnns.configuration import Configuration, Subject
     from proxy_cnns.runs import Request
 
 __all__ = ["ProfileRequest", "asked_modes", "measuring_request", "request_for", "seconds"]
@@ -60,10 +60,26 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
         kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
+    if options.device == "cpu":
+        kept = _mixed(kept, chosen.subjects)
     if chosen.together:
         request = measuring_request(chosen.name, _together(kept, options), options, out)
         return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
     return measuring_request(chosen.name, kept, options, out), left_out
+
+
+def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":
+    """In rounds, each with every subject at another of its batch sizes: a CPU has time for part of the first."""
+    places = {subject: place for place, subject in enumerate(subjects)}
+    sizes: dict[Subject, list[int]] = {}
+    for each in sorted(kept, key=lambda each: each.batch_size):
+        sizes.setdefault(each.subject, []).append(each.batch_size)
+
+    def turn(each: "Configuration") -> tuple[int, int]:
+        own, place = sizes[each.subject], places[each.subject]
+        return (own.index(each.batch_size) + place) % len(own), place
+
+    return sorted(kept, key=turn)
 
 
 def measuring_request(
@@ -82,7 +98,7 @@ def measuring_request(
         _devices(options),
         Path(out),
         None if options.budget is None else seconds(options.budget, "--time-limit"),
-        options.allow_noise,
+        options.allow_noise or options.device == "cpu",  # on which something else always works
         options.refine,
         1000 * seconds(options.longest, "--longest"),
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from typing import Any
 
+from epochcast.signatures import takes_options
 from epochcast.torch_device import Seen, TorchDevice, images_in, is_module, layers_of
 from predictor.answers.predict import PredictionRow, answer
 from predictor.answers.quantities import duration, number, usd
@@ -57,6 +58,7 @@ class Watched:
         return f"{said}."
 
 
+@takes_options(Question)
 def watch(
     loader: Iterable[Any],
     model: object = None,
@@ -89,7 +91,7 @@ def watch(
     usd_per_hour : float, optional
         Price of the machine; by default that of the cheapest offer with this GPU.
     **options
-        Of `predict`, such as `host`, `optimizer`, `measurements`.
+        Those of `predictor.answers.question.Question`; they replace what was seen.
 
     Returns
     -------
@@ -304,7 +306,7 @@ class Watch:
         slowed = self._device.slowed_by() if self._device else ()
         if slowed:
             yield f"the GPU's clock is held down ({', '.join(slowed)})"
-        if row.host_time_ms >= row.gpu_time_ms:
+        if row.host_time_ms is not None and row.host_time_ms >= (row.gpu_time_ms or 0.0):
             yield f"the host decides here, and was taken for {row.host}"
         if row.extrapolates:
             yield f"the prediction extrapolates ({row.extrapolates[0]})"

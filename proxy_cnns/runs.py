@@ -18,12 +18,13 @@ __all__ = ["Outcome", "Request", "profile"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run: rows in the table, how many of them are new, and what is missing from it."""
+    """Result of a run: rows in the table, how many of them are new and disturbed, and what is missing from it."""
 
     out: Path
     gpu: str
     rows: int
     new: int
+    disturbed: int
     left: int
     ended: tuple[str, ...]
     failed: tuple[str, ...]
@@ -97,6 +98,7 @@ def _outcome(request: Request, run: Run, before: Run) -> Outcome:
         str((run.identity or {}).get("gpu", "")),
         len(run.rows),
         len(run.rows.keys() - before.rows.keys()),
+        sum(str(row.get("disturbed")) == "True" for row in run.rows.values()),
         len(pending(request.configurations, run, refine=request.refine)),
         tuple(
             f"{_name(end['series'])} from batch {end['batch_size']}: {end['reason']}"

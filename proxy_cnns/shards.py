@@ -160,6 +160,11 @@ def _measure_into(
             file.append(entry)
             run.take(entry, [])
         measure_all(replace(campaign, host_ms=host_ms), backend, monitor, run, file, report)
+    except KeyboardInterrupt:
+        if (
+            shard.of > 1 or not run.rows
+        ):  # one process: what is measured becomes a table, as after the time limit
+            raise
     finally:
         file.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.errors import BackendUnavailableError, EpochcastError, SchemaError, nearest
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Builder, Subject
@@ -35,6 +36,7 @@ _EXTRAS = {
     "torch": ("PyTorch", "torch"),
     "torchvision": ("torchvision", "torch"),
     "chainer": ("Chainer", "chainer"),
+    "keras": ("Keras", "keras"),
 }
 """Packages that a user's file may import: name, and the extra of epochcast that installs it or its framework."""
 
@@ -84,9 +86,15 @@ def make_model(builder: Builder) -> Any:
         ) from error
 
 
-def user_table(builder: Builder, image_size: int) -> LayerTable:
-    """Layer table of the user's CNN, a torch.nn.Module or a chainer.Chain, under its `user_name`."""
-    return replace(resolve_cnn(make_model(builder), image_size), cnn=user_name(builder))
+def user_table(builder: Builder, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
+    """Layer table of the user's CNN, a torch.nn.Module, keras.Model or chainer.Chain, under its `user_name`.
+
+    Without `image_size` its own; a CNN that has none gets `usual_size`, or 224 pixels.
+    """
+    model = make_model(builder)
+    if image_size is None and not has_own_image_size(model):
+        image_size = usual_size or _USER_IMAGE_SIZE
+    return replace(resolve_cnn(model, image_size), cnn=user_name(builder))
 
 
 def user_name(builder: Builder) -> str:
@@ -115,6 +123,7 @@ def _module(path: Path) -> Any:
         raise SchemaError(f"{path} cannot be loaded as a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    os.environ.setdefault("KERAS_BACKEND", "torch")  # on which a Keras model of the file can be read
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
@@ -146,10 +155,11 @@ def names_a_file(text: str) -> bool:
     return any(found.end() == len(text) for found in _PYTHON_FILE.finditer(text))
 
 
-def named_table(text: str, image_size: int | None = None) -> LayerTable:
+def named_table(text: str, image_size: int | None = None, usual_size: int | None = None) -> LayerTable:
     """Layer table of ``CNN[@IMAGE_SIZE]``: a name of the zoo, a file, or a user's function.
 
-    `image_size` applies where the text has none; SchemaError if they differ.
+    `image_size` applies where the text has none; SchemaError if they differ. `usual_size` is that of a user's CNN for
+    which neither says it.
     """
     cnn, own_size = _cnn_and_size(text)
     if own_size and image_size not in (None, own_size):
@@ -157,7 +167,7 @@ def named_table(text: str, image_size: int | None = None) -> LayerTable:
     image_size = own_size or image_size
     builder = builder_of(cnn)
     if builder is not None:
-        return user_table(builder, image_size or _USER_IMAGE_SIZE)
+        return user_table(builder, image_size, usual_size)
     return resolve_cnn(cnn, image_size)
 
 

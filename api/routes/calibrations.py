@@ -12,10 +12,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 from sqlalchemy import Engine
 
-from api.answers import CalibrationAnswer
+from api.answers import CalibrationAnswer, in_json
 from api.openapi import question_body
 from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
@@ -74,7 +73,7 @@ def _answer(body: bytes, state: Any) -> bytes:
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
     content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)
 
 
 def _fitted(given: _Given, serving: ServingState) -> OwnMeasurements:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
 from api.serving import serving_of
-from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet
+from predictor.catalogue.data_sets import TrainingSet, training_sets
 from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_IMAGE_SIZE
@@ -133,7 +133,7 @@ async def cnn(
 @router.get("/data_sets", operation_id="list_data_sets", summary="Known data sets")
 async def data_sets() -> list[TrainingSet]:
     """What `data_set` may name, with the samples of an epoch and the size of the images."""
-    return list(TRAINING_SETS.values())
+    return list(training_sets().values())
 
 
 @router.get("/models", operation_id="list_models", summary="The models that answer")

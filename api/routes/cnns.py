@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
-from pydantic_core import to_json
 
+from api.answers import in_json
 from api.bodies import read_body
 from api.forms import form_parts
 from api.layer_tables import LayerTableIn, as_sent
@@ -133,4 +133,4 @@ def _answer(table: LayerTable) -> bytes:
         "training_flops_per_image": cnn_flops(table, 1),
         "layer_table": as_sent(table),
     }
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)

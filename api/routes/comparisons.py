@@ -1,12 +1,10 @@
 """`POST /v1/comparisons`: which GPU to rent, ranked, with the Pareto front of time and cost."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import ComparisonAnswer
+from api.answers import ComparisonAnswer, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import ComparisonQuestion, core_question, plan_of
@@ -49,8 +47,8 @@ def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
     found = compare(question, plan_of(asked))
     content = {
-        "verdict": asdict(found.verdict),
+        "verdict": found.verdict,
         "covers": found.scope,
-        "rows": [asdict(row) for row in found.rows],
+        "rows": found.rows,
     }
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)

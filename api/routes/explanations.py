@@ -1,19 +1,17 @@
 """`POST /v1/explanations`: what the time of an iteration is made of, what bounds it, what another mode would give."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import ExplanationAnswer
+from api.answers import ExplanationAnswer, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
 from api.work import SEARCHED, check_work
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
-from predictor.answers.scope import scope_of
+from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.catalogue.offers import Offer
@@ -54,16 +52,16 @@ def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offer
         scope_of(
             question,
             model,
-            {"precision": [each.precision], "host": [each.host], "trained_on": [each.trained_on]},
+            {name: [getattr(each, name)] for name in SCOPE_COLUMNS},
         )
         for each in found
     ]
     content = {
         "covers": covers,
         "covers_together": scope,
-        "explanations": [asdict(each) for each in found],
+        "explanations": found,
     }
-    return to_json(content, inf_nan_mode="null")
+    return in_json(content)
 
 
 def _check_work(question: Question, table: LayerTable, model: Model) -> None:

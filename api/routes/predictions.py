@@ -8,9 +8,8 @@ from math import ceil
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic_core import to_json
 
-from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
+from api.answers import TEXT_COLUMNS, PredictionAnswer, coded, in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
@@ -43,8 +42,8 @@ _SEARCHED = ("common", "fastest", "largest")  # rows of a GPU if no batch size i
 async def predictions(request: Request) -> Response:
     """Time of an iteration and an epoch, cost and memory of one CNN on every GPU at every batch size.
 
-    The CNN is a name of the zoo, a layer table, or an ONNX file (base64, or as a file in a form). Every combination of
-    precision, memory format, GPU and batch size is a row; a GPU that lacks one of several precisions is left out there.
+    The CNN is a name of the zoo, or a layer table. Every combination of precision, memory format, GPU and batch size is
+    a row; a GPU that lacks one of several precisions is left out there.
     """
     answer = partial(answer_to, max_rows=request.app.state.settings.max_rows)
     return await answered(request, PredictionQuestion, answer)
@@ -55,7 +54,7 @@ def answer_to(
 ) -> bytes:
     """The answer in JSON, of at most so many rows."""
     question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
-    return to_json(predicted(asked, question, max_rows), inf_nan_mode="null")
+    return in_json(predicted(asked, question, max_rows))
 
 
 def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
  * Called by main.js; calls format, i18n and dom. Every mark has words: colour says nothing alone.
  */
 import { make } from "./dom.js";
-import { count, dollars, duration, durations, number, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, energy, number, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** @returns {import("./table.js").Column[]} of predictions */
@@ -20,6 +20,7 @@ export function predictionColumns() {
     { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
     { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
+    energyColumn("watt_hours", "energy_epoch"),
     { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || "–" },
   ];
 }
@@ -37,6 +38,7 @@ export function offerColumns() {
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     { key: "usd_per_hour", title: t("usd_per_hour"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
     memoryColumn(),
+    energyColumn("total_watt_hours", "energy_total"),
     { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
   ];
@@ -55,6 +57,13 @@ function memoryColumn() {
   };
 }
 
+/** Energy of the GPUs, ≈ where it is estimated from the power limit; pointing at it says so in the service's English. */
+function energyColumn(key, title) {
+  const estimated = (row) => row[key] !== null && row.energy_basis.startsWith("estimated");
+  const cell = (row) => make("span", { text: `${estimated(row) ? "≈ " : ""}${energy(row[key])}`, title: row.energy_basis });
+  return { key, title: t(title), value: (row) => row[key], cell };
+}
+
 function predictionMarks(row) {
   return marks(row, row.best_batch ? [badge("good", t("best_batch"), t("best_batch_hint"))] : []);
 }
@@ -68,9 +77,10 @@ function offerMarks(row) {
 }
 
 function marks(row, badges) {
+  const waits = ["loading", "reading"].includes(row.bottleneck) ? [badge("bad", t("waits_for_images"), t("waits_for_images_hint"))] : [];
   const mark = extrapolationMark(row);
-  if (mark) return [...badges, mark];
-  return badges.length ? badges : ["–"];
+  const found = [...badges, ...waits, ...(mark ? [mark] : [])];
+  return found.length ? found : ["–"];
 }
 
 /** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: string[]}} row */

@@ -49,6 +49,13 @@ export function dollars(value) {
   return `$${number(value, value >= 1000 ? 4 : 3)}`;
 }
 
+/** Watt-hours in Wh, kWh or MWh. @param {?number} wattHours */
+export function energy(wattHours) {
+  if (wattHours === null || wattHours === undefined) return "–";
+  const [size, unit] = wattHours < 1e3 ? [1, "Wh"] : wattHours < 1e6 ? [1e3, "kWh"] : [1e6, "MWh"];
+  return `${number(wattHours / size)} ${unit}`;
+}
+
 /** Bytes in KiB or MiB. @param {number} bytes */
 export function size(bytes) {
   return bytes < 2 ** 20 ? `${number(Math.max(1, bytes) / 1024)} KiB` : `${number(bytes / 2 ** 20)} MiB`;

@@ -1,5 +1,6 @@
 """How answers read on a terminal: the title, columns and notes that predict, compare and explain share."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -8,14 +9,19 @@ from typing import Any
 import typer
 
 from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
 
 __all__ = [
     "columns_of",
+    "energy_note",
     "gpu_name",
     "guessed_note",
     "host_bound_note",
+    "is_loading_bound",
     "legend",
+    "loading_bound_note",
+    "method_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -26,7 +32,8 @@ __all__ = [
     "write_answer",
 ]
 
-_HOST_BOUND, _GUESSED = "H", "~"
+_HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
+_OF_CNN, _OF_METHOD = "cnn: ", "method: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -67,6 +74,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
         "gpu": Column("GPU", lambda r: gpu_name(r["gpu"]), left=True),
         "epoch_time_s": Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
         "cost_usd": Column("US$/epoch", _cost, rank=1),
+        "watt_hours": Column("energy/epoch", lambda r: energy(r["watt_hours"]), rank=2),
         "precision": _if_it_varies(records, "precision", rank=0),
         "method": _if_it_varies(records, "method", rank=2),
     }
@@ -89,35 +97,81 @@ def legend(letters: dict[str, str]) -> list[str]:
 
 
 def notes_column(letters: dict[str, str] | None = None) -> Column:
-    """What marks a row, `~` or the letters of its reasons, and `H`; a narrow terminal keeps this column."""
+    """What marks a row, `~` or the letters of its reasons, `H` and `L`; a narrow terminal keeps this column."""
 
     def marks(record: Record) -> str:
         guessed = (
-            [_GUESSED] * bool(record["extrapolates"])
+            [_GUESSED] * bool(_guesses(record))
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
-        return ",".join([*guessed, *([_HOST_BOUND] * _is_host_bound(record))])
+        waits = _LOADING_BOUND if is_loading_bound(record) else _HOST_BOUND * _is_host_bound(record)
+        return ",".join([*guessed, *([waits] if waits else [])])
 
     return Column("notes", marks, left=True)
 
 
 def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
-    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer."""
-    guessed = [record for record in records if record["extrapolates"]]
+    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
+
+    What is wrong with a CNN's own layers is told whole, since it says what to change.
+    """
+    guessed = [record for record in records if _guesses(record)]
     if not guessed:
         return []
     kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in record["extrapolates"]
+        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in _guesses(record)
     )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
-    return [f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}"]
+    whole = dict.fromkeys(
+        reason.removeprefix(_OF_CNN)
+        for record in guessed
+        for reason in record["extrapolates"]
+        if reason.startswith(_OF_CNN)
+    )
+    return [
+        f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",
+        *(f"Beware: {reason}." for reason in whole),
+    ]
+
+
+def energy_note(records: Sequence[Record]) -> list[str]:
+    """What the energy of an epoch rests on; nothing without epochs."""
+    if all(record["watt_hours"] is None for record in records):
+        return []
+    from predictor.models.power import LAW
+
+    bases: dict[str, dict[str, None]] = {}
+    for record in records:
+        kind = record["energy_basis"].partition(" ")[0].rstrip(":")
+        bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
+    words = {
+        "power": "from power measured on {}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
+        "unknown": "unknown for {}",
+    }
+    named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
+    parts = [words[kind].format(gpus) for kind, gpus in named.items()]
+    return [f"Energy: that of the GPUs alone, without host and cooling; {'; '.join(parts)}."]
+
+
+def method_note(records: Iterable[Record]) -> list[str]:
+    """The errors of the methods that were named, beside the default's."""
+    told = (
+        reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
+    )
+    return [f"{reason.removeprefix(_OF_METHOD)}." for reason in dict.fromkeys(told)]
+
+
+def _guesses(record: Record) -> list[str]:
+    """Reasons why a row extrapolates; a named method's error is told apart."""
+    return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
     """Explain `H` where a row has it."""
-    if not any(map(_is_host_bound, records)):
+    if not any(_is_host_bound(record) and not is_loading_bound(record) for record in records):
         return []
     return [
         f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
@@ -125,11 +179,35 @@ def host_bound_note(records: Iterable[Record]) -> list[str]:
     ]
 
 
+def loading_bound_note(records: Iterable[Record]) -> list[str]:
+    """Explain `L` where a row has it."""
+    bound = [record for record in records if is_loading_bound(record)]
+    if not bound:
+        return []
+    if all(record["bottleneck"] == "reading" for record in bound):
+        return [
+            f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
+        ]
+    return [
+        f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
+        "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
+        "input."
+    ]
+
+
+def is_loading_bound(record: Record) -> bool:
+    """Whether an iteration waits for images."""
+    return record.get("bottleneck") in ("loading", "reading")
+
+
 def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     """What the times hold, in one line."""
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
-    said = f"Times are those of training alone, without loading of images ({', '.join(words)}), with 90 % intervals"
+    counted = [record["loading_time_ms"] is not None for record in records]
+    loading = "with loading of images" if any(counted) else "alone, without loading of images"
+    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
+    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

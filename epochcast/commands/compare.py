@@ -9,9 +9,13 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     guessed_note,
     host_bound_note,
+    is_loading_bound,
     legend,
+    loading_bound_note,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -22,8 +26,9 @@ from epochcast.commands.answer_tables import (
     write_answer,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
+from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
-from predictor.answers.quantities import percent
+from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
 
 if TYPE_CHECKING:
@@ -49,6 +54,9 @@ def compare_command(
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
+    sky: Annotated[
+        bool, typer.Option("--sky", help="Print the choice as the resources of a SkyPilot task, alone.")
+    ] = False,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -61,6 +69,11 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
+    if sky:
+        from epochcast.sky import resources_yaml
+
+        typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
+        return
     if write_answer([asdict(row) for row in found.rows], out):
         return
     _show(found, output, plan, question, verbose)
@@ -92,7 +105,7 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     if letters is not None:
         print_notes(_every_note(records, letters, found.scope, plan))
     else:
-        print_notes(_notes(shown, plan))
+        print_notes(_notes(shown, plan, question))
     print()
     print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
 
@@ -107,7 +120,11 @@ def _title(records: Sequence[Record], plan: Plan) -> str:
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
     by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
-    details = [Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5), shared["method"]]
+    details = [
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        shared["method"],
+    ]
     one_batch = len({record["batch_size"] for record in records}) == 1
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
@@ -120,7 +137,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | No
         Column("90 %", _time_span, rank=1),
         Column("US$", lambda r: number(r["total_cost_usd"])),
         Column("90 % US$", _cost_span, rank=1),
-        Column("AMP", lambda r: "" if r["fast_ratio"] is None else f"x {r['fast_ratio']:.2f}", rank=2),
+        Column("AMP", _amp, rank=2),
         Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
@@ -140,6 +157,14 @@ def _offer(record: Record) -> str:
     every = record["gpus_used"] == int(count) * record["nodes"]
     used = f"{record['gpus_used']}" if every else f"{record['gpus_used']} of {int(count) * record['nodes']}"
     return f"{nodes}{record['offer']} ({used} GPUs)"
+
+
+def _amp(record: Record) -> str:
+    """Time in the fastest common mode as a multiple, marked where loading bounds that."""
+    if record["fast_ratio"] is None:
+        return ""
+    bound = record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
+    return f"x {record['fast_ratio']:.2f}{' L' * bound}"
 
 
 def _time_span(record: Record) -> str:
@@ -162,14 +187,17 @@ def _but(record: Record) -> str:
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _notes(found: Sequence[Record], plan: Plan) -> list[str]:
+def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_amp_note(found),
         *_idle_note(found),
         *_relative_note(plan),
+        *method_note(found),
         *guessed_note(found, remedy=False),
         *host_bound_note(found),
+        *loading_bound_note(found),
+        *_loading_note(found, question),
         scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
     ]
 
@@ -180,7 +208,11 @@ def _amp_note(found: Sequence[Record]) -> list[str]:
         for row in found
         if row["fast_ratio"] is not None
     }
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)})."] if modes else []
+    if not modes:
+        return []
+    waits = any(_amp(row).endswith("L") for row in found)
+    bound = " L: the offer's vCPUs decode images slower than its GPUs then train on them." if waits else ""
+    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}).{bound}"]
 
 
 def _idle_note(found: Sequence[Record]) -> list[str]:
@@ -188,6 +220,26 @@ def _idle_note(found: Sequence[Record]) -> list[str]:
     return (
         ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
     )
+
+
+def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
+    """By which rate loading is counted where nobody asked for it."""
+    counted = [row for row in found if row["loading_time_ms"] is not None and row["vcpus"]]
+    if loading_asked(question) or not counted:
+        return []
+    row = counted[0]
+    rate = (
+        1000.0
+        * row["local_batch_size"]
+        * row["gpus_used"]
+        / row["loading_time_ms"]
+        / row["vcpus"]
+        / row["nodes"]
+    )
+    return [
+        f"Loading: each vCPU of an offer decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none "
+        "leaves it out."
+    ]
 
 
 def _relative_note(plan: Plan) -> list[str]:
@@ -207,5 +259,7 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         f"{methods(found)}.",
         *legend(letters),
         *host_bound_note(found),
+        *loading_bound_note(found),
+        *energy_note(found),
         scope,
     ]

@@ -1,6 +1,9 @@
 """`epochcast offer`: what GPUs cost to rent."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,6 +48,33 @@ def list_command(
         print_table(records, _columns(), f"{len(records)} offers; US$ per hour of the whole instance")
     else:
         typer.echo(f"No offer of {wanted}. --historic shows old ones; --offers FILE reads your own.")
+
+
+@app.command("update")
+def update_command(
+    out: Annotated[
+        Path, typer.Option(help="Price file to write, for --offers of the other commands.")
+    ] = Path("offers.csv"),
+    provider: Annotated[
+        list[str] | None, typer.Option(help="Only this provider, as gpuhunt names it; repeat it.")
+    ] = None,
+) -> None:
+    """Read today's prices over the network (needs epochcast[offers]) and write them to a price file."""
+    from predictor.catalogue.live_offers import SOURCE, updated_offers
+    from predictor.catalogue.offers import write_offers
+
+    found = updated_offers(provider or ())
+    write_offers(found.offers, out)
+    live = Counter(offer.provider for offer in found.offers if offer.source_url == SOURCE)
+    kept = Counter(offer.provider for offer in found.offers if offer.source_url != SOURCE)
+    typer.echo(f"Wrote {out}: {_counts(live)} read now" + (f"; {_counts(kept)} as shipped." if kept else "."))
+    if found.skipped:
+        typer.echo(f"Skipped {sum(found.skipped.values())}, not known here: {_counts(found.skipped)}.")
+    typer.echo(f"Use it: epochcast compare resnet50 --dataset imagenet --offers {out}")
+
+
+def _counts(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in numbers.items())
 
 
 def _columns() -> list[Column]:

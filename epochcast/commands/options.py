@@ -33,7 +33,7 @@ __all__ = [
     "write_figure",
 ]
 
-CNN_HELP = "a zoo name, a layer-table CSV, an ONNX file, or FILE.py:make_model, which is run"
+CNN_HELP = "a zoo name, a layer-table CSV, an ONNX or Keras file, or FILE.py:make_model, which is run"
 
 BatchSizes = Annotated[
     list[str] | None,
@@ -196,8 +196,7 @@ def cnn_or_layers(cnn: str, options: Mapping[str, Any]) -> "str | LayerTable":
     if not names_a_file(cnn):
         return cnn
     asked = Question.of(None, None, 1, {name: options.get(name) for name in ("image_size", "data_set")})
-    size = asked.image_size
-    return named_table(cnn, asked.image_size_of(None) if size is None and "@" not in cnn else size)
+    return named_table(cnn, asked.image_size, asked.image_size_of(None))
 
 
 def cnns_or_layers(cnns: Iterable[str], options: Mapping[str, Any]) -> "list[str | LayerTable]":

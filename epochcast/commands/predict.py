@@ -10,10 +10,13 @@ import typer
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
+    energy_note,
     gpu_name,
     guessed_note,
     host_bound_note,
     legend,
+    loading_bound_note,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -142,7 +145,8 @@ def _columns(records: Sequence[Record], letters: dict[str, str] | None, question
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
-        *([shared["method"]] if letters is not None else []),
+        Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
+        *([shared["watt_hours"], shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]
 
@@ -170,8 +174,10 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_mark_notes(found),
+        *method_note(found),
         *guessed_note(found),
         *host_bound_note(found),
+        *loading_bound_note(found),
         *_cost_notes(found),
         *_default_note(found, question),
         scope_line(found, question.framework),
@@ -185,8 +191,10 @@ def _every_note(
         f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten.",
         *legend(letters),
         *host_bound_note(found),
+        *loading_bound_note(found),
         *_mark_notes(found),
         *_cost_notes(found),
+        *energy_note(found),
         *_default_note(found, question),
         scope,
     ]

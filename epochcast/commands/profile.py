@@ -11,6 +11,7 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.data import push_table
+from epochcast.commands.profile_input import input_command
 from epochcast.progress import shown_progress
 from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
 from predictor.catalogue.devices import is_cpu
@@ -129,7 +130,7 @@ def profile_command(
         bool,
         typer.Option(
             "--allow-noise",
-            help="Measure on a busy device, and note it in the rows.",
+            help="Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
             rich_help_panel=_HOW_LONG,
         ),
     ] = False,
@@ -223,6 +224,9 @@ def doctor_command(output: o.OutputFormat = Format.table) -> None:
         Column("next step", lambda r: r["next_step"], left=True, rank=1),
     ]
     print_table(records, columns, "What this machine has for measuring")
+
+
+app.command("input")(input_command)
 
 
 def _show_suggestions(suggestions: "Sequence[Suggestion]", wanted: "ProfileRequest", output: Format) -> None:
@@ -357,9 +361,15 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
+    if outcome.disturbed:
+        notes.append(
+            f"{outcome.disturbed:,} measurements were disturbed by other work on this machine, which is noted in their "
+            "rows and widens the intervals of answers: close other programs for narrower ones."
+        )
     if outcome.left:
         notes.append(
-            f"{outcome.left:,} configurations are left: the same command continues where it stopped."
+            f"{outcome.left:,} configuration{' is' if outcome.left == 1 else 's are'} left: the same command continues "
+            "where it stopped."
         )
     if outcome.ended:
         notes.append(

@@ -9,7 +9,7 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.operators.memory import largest_batch_within
+from predictor.operators.memory import largest_batches_within
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -51,19 +51,28 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     int or None
         At most 65,536; None where not even one image fits, or the memory is not known.
     """
-    if gpu.memory_gib is None:
-        return None
-    return largest_batch_within(table, USABLE_SHARE * gpu.memory_gib, mode) or None
+    return _largest_of_one(table, [(gpu, mode)])[0]
 
 
 def largest_batch_sizes(
     question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 ) -> list[int | None]:
     """`largest_batch_size` on each GPU, times the GPUs that train together."""
-    alike = {(gpu.memory_gib, mode): gpu for gpu, mode in devices}  # the GPU's memory decides alone
-    of_one = {key: largest_batch_size(table, gpu, key[1]) for key, gpu in alike.items()}
-    sizes = (of_one[gpu.memory_gib, mode] for gpu, mode in devices)
-    return [None if size is None else size * question.n_gpus for size in sizes]
+    found = _largest_of_one(table, devices)
+    return [None if size is None else size * question.n_gpus for size in found]
+
+
+def _largest_of_one(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
+    """`largest_batch_size` on each GPU: its memory and mode decide alone."""
+    limits: dict[Mode, set[float]] = {}
+    for gpu, mode in devices:
+        if gpu.memory_gib is not None:
+            limits.setdefault(mode, set()).add(gpu.memory_gib)
+    of_memory: dict[tuple[float | None, Mode], int] = {}
+    for mode, gib in limits.items():
+        sizes = largest_batches_within(table, [USABLE_SHARE * each for each in gib], mode)
+        of_memory |= {(each, mode): size for each, size in zip(gib, sizes, strict=True)}
+    return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
 
 
 def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpus: int = 1) -> list[int]:

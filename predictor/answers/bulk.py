@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.answers.energy import ENERGIES, watt_hours
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
@@ -44,8 +45,10 @@ ADDED_COLUMNS = (
     "epoch_low_s",
     "epoch_high_s",
     "cost_usd",
+    *ENERGIES,
     "peak_memory_gib",
     "fits_in_memory",
+    "energy_basis",
     "mode",
     "method",
     "extrapolates",
@@ -53,9 +56,11 @@ ADDED_COLUMNS = (
 )
 
 _NUMBERS = ADDED_COLUMNS[:6]
-_TYPES = dict.fromkeys(ADDED_COLUMNS[:11], "float64") | {"fits_in_memory": "bool"}
+_FLOATS = ADDED_COLUMNS[: ADDED_COLUMNS.index("fits_in_memory")]
+_TYPES = dict.fromkeys(_FLOATS, "float64") | {"fits_in_memory": "bool"}
 """Columns that are no text where the answers are Parquet."""
 
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 _ANCHOR = "anchor_"
 _OF_EPOCH = ("samples", "validation_samples")
 _FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
@@ -234,29 +239,39 @@ def _answered(
     columns = answer(question).columns
     of_data_set = question.epoch_samples() or 0
     rows = np.array([(size, samples or of_data_set, more) for size, samples, more in numbers.values()])
-    at = np.searchsorted(question.batch_sizes, rows[:, 0])
-    times = np.array([columns[name] for name in _NUMBERS])[:, at]
-    mode = question.mode_on(question.devices()[0][0])
+    batch_sizes, samples_each, validation = rows.T
+    at = np.searchsorted(question.batch_sizes, batch_sizes)
+    times = np.array([columns[name] for name in _NUMBERS], dtype=float)[:, at]
+    [(gpu, mode)] = question.devices()
+    loading = np.array([columns[name] for name in _OF_LOADING], dtype=float)[:, at]
+    asked = np.where(samples_each > 0, 1.0, np.nan)  # without samples there is no epoch
+    more = (samples_each, validation, shared.model, mode)
     epochs = [
-        epoch_times_s(time, rows[:, 0], rows[:, 1], rows[:, 2], shared.model, mode)
-        for time in times[[0, 4, 5]]
+        asked * epoch_times_s(time, batch_sizes, *more, loaded, question.workers == 0)
+        for time, loaded in zip(times[[0, 4, 5]], loading, strict=True)
     ]
     cost = epochs[0] * _usd_per_hour(question) / 3600.0
-    of_epoch = np.array([*epochs, cost]).T.tolist()
-    memory = [(repr(columns["peak_memory_gib"][i]), str(columns["fits_in_memory"][i]).lower()) for i in at]
+    power_w = np.array(columns["power_w"], dtype=float)[at]
+    time_s, low_s, high_s = (each[None] for each in epochs)
+    energy = watt_hours([gpu], power_w[None], time_s, low_s, high_s, question.n_gpus)
+    of_epoch = np.array([*epochs, cost, *(energy[name][0] for name in ENERGIES)]).T.tolist()
+    basis = columns["energy_basis"][0]
+    memory = [
+        (repr(columns["peak_memory_gib"][i]), str(columns["fits_in_memory"][i]).lower(), basis) for i in at
+    ]
     words = ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture))
     method, reasons = columns["method"][0], ["; ".join(each) for each in columns["extrapolates"]]
     return {
-        own: (*map(repr, time), *_cells(epoch, samples), *fit, words, method, reasons[i], "")
-        for own, time, epoch, samples, fit, i in zip(
-            numbers, times.T.tolist(), of_epoch, rows[:, 1].tolist(), memory, at.tolist(), strict=True
+        own: (*_cells(time), *_cells(epoch), *fit, words, method, reasons[i], "")
+        for own, time, epoch, fit, i in zip(
+            numbers, times.T.tolist(), of_epoch, memory, at.tolist(), strict=True
         )
     }
 
 
-def _cells(of_epoch: Sequence[float], samples: int) -> list[str]:
-    """Numbers of an epoch as text; nothing without samples, and no cost without an offer."""
-    return [repr(each) if samples and each == each else "" for each in of_epoch]
+def _cells(numbers: Sequence[float]) -> list[str]:
+    """Numbers as text; nothing for what is unknown, as an epoch without samples or a cost without an offer."""
+    return [repr(each) if each == each else "" for each in numbers]
 
 
 def _usd_per_hour(question: Question) -> float:

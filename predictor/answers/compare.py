@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from predictor.answers.batch_sizes import (
     batch_sizes_to_try,
@@ -13,21 +15,35 @@ from predictor.answers.batch_sizes import (
     compared_batch_size,
     largest_batch_sizes,
 )
+from predictor.answers.energy import ENERGIES, energy_while_waiting
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.predict import COLUMNS, answer, fastest_row
+from predictor.answers.loading import (
+    LOADING_OPTIONS,
+    bottlenecks,
+    data_exceeds,
+    feed_of_offer,
+    loading_asked,
+    loading_in_words,
+)
+from predictor.answers.predict import COLUMNS, answer, epoch_times_s, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
 from predictor.answers.ranking import ComparisonRow, mark_pareto, pareto_front, ranked, ranking_key
+from predictor.answers.scope import scope_of
 from predictor.answers.verdict import Verdict, verdict_of
 from predictor.answers.wishes import chance_within, misses_by, within
 from predictor.catalogue.devices import Gpu, device_of, is_cpu
 from predictor.catalogue.links import usual_link
+from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
 from predictor.errors import SchemaError
+from predictor.models.input_pipeline import Feed
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from predictor.models.served import Model
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
 
@@ -69,7 +85,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     Comparison
         Rows that hold budget and deadline first, ranked by cost; those that miss them by how much; what does not fit
         in memory last. Cost is the whole instance x time. Each GPU keeps its best offer unless `all_offers` is set.
-        Historic offers never appear.
+        Historic offers never appear. The vCPUs of an offer bound the loading of JPEG data sets, unless `loader` is
+        ``none``.
 
     Raises
     ------
@@ -90,6 +107,10 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by)))
 
 
+_Fed = Callable[[dict[str, Any]], dict[str, Any]]
+"""From an answer without loading to that with loading on an offer."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     """The answers for one GPU: at the compared batch size by the number of GPUs that share it, and at the fastest."""
@@ -102,18 +123,23 @@ class _Found:
         """Its name."""
         return str(self.fastest["gpu"])
 
-    def on(self, offer: Offer | None) -> dict[str, Any]:
-        """The answer for as many of an offer's GPUs as are fastest."""
+    def on(self, offer: Offer | None, fed: _Fed) -> dict[str, Any]:
+        """The answer for as many of an offer's GPUs as are fastest, `fed` by its vCPUs."""
         most = math.inf if offer is None else offer.gpu_count
-        usable = [row for n, row in self.compared.items() if n <= most * row["nodes"]]
+        usable = [fed(row) for n, row in self.compared.items() if n <= most * row["nodes"]]
         return min(usable, key=lambda row: (not row["fits_in_memory"], row["epoch_time_s"]))
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A question about one CNN with its GPUs and offers, and the common batch size if none was given."""
+    """A question about one CNN with its GPUs and offers, and the common batch size if none was given.
 
+    `question` is without loading, which depends on the offer; `asked` has it.
+    """
+
+    asked: Question
     question: Question
+    model: Model
     plan: Plan
     offers: tuple[Offer, ...]
     common: int | None
@@ -121,6 +147,7 @@ class _Asked:
     scope: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
     """Where a common size is compared, that of each GPU in the mode asked for."""
+    feeds: dict[float | None, Feed | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, question: Question, plan: Plan) -> _Asked:
@@ -132,21 +159,25 @@ class _Asked:
                 "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
             )
         known, [table] = Knowledge.of(question), question.layer_tables()
-        question = replace(
+        loading_asked(question)  # refuses options that contradict each other
+        asked = replace(
             question, cnn=table, offers=prices, gpus=_offered(question, prices),
             model=known.model, measurements=known.own,
         )  # fmt: skip
+        no_loading: dict[str, Any] = dict.fromkeys(LOADING_OPTIONS)
+        question = replace(asked, **no_loading)
         if question.batch_sizes is not None:
-            return cls(question, plan, prices, None, question.batch_sizes)
+            return cls(asked, question, known.model, plan, prices, None, question.batch_sizes)
         largest = largest_batch_sizes(question, table, question.devices())
         tried = batch_sizes_to_try(largest, samples, question.n_gpus)
-        return cls(question, plan, prices, common_batch_size(largest, samples, question.n_gpus), tried)
+        common = common_batch_size(largest, samples, question.n_gpus)
+        return cls(asked, question, known.model, plan, prices, common, tried)
 
     def found(self, question: Question) -> dict[str, _Found]:
         """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
         sizes = self.tried if self.common is None else sorted({*self.tried, self.common})
         answered = answer(replace(question, batch_sizes=sizes))
-        self.scope = self.scope or answered.scope
+        self.scope = self.scope or self._scope(answered.columns)
         alone: dict[str, list[dict[str, Any]]] = {}
         for row in answered.records():
             alone.setdefault(row["gpu"], []).append(row)
@@ -158,6 +189,10 @@ class _Asked:
             )
             for gpu, rows in alone.items()
         }
+
+    def _scope(self, columns: Mapping[str, Sequence[Any]]) -> str:
+        loading = loading_in_words(self.asked, columns["image_size"][0], by_offer=True)
+        return scope_of(self.asked, self.model, columns, loading)
 
     def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The row at the GPU's compared batch size; else the best, where none fits the one that needs least memory."""
@@ -176,7 +211,7 @@ class _Asked:
     ) -> dict[str, dict[int, dict[str, Any]]]:
         """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
         found: dict[str, dict[int, dict[str, Any]]] = {}
-        if question.n_gpus > 1 or self.plan.trials > 1:
+        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
             return found
         gpus: dict[tuple[int, int], list[Gpu]] = {}
         for gpu, row in alone.items():
@@ -202,7 +237,7 @@ class _Asked:
 
     def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
         """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
-        if self.question.precision is not None:
+        if self.question.precision is not None or self.question.is_whole:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in map(device_of, found):
@@ -245,14 +280,21 @@ class _Asked:
         return min(rows, key=lambda row: ranking_key(row, self.plan.rank_by))
 
     def _row(self, found: _Found, fast: _Found | None, offer: Offer | None) -> ComparisonRow:
-        row, plan = found.on(offer), self.plan
-        per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
+        plan = self.plan
         at_once = math.floor(offer.gpu_count) if offer and plan.trials > 1 else 1
+        fed = self._fed(offer, min(plan.trials, at_once))
+        row = found.on(offer, fed)
+        per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
         time_h = {end: _total_h(plan, at_once, row[f"epoch_{end}_s"]) for end in ("low", "time", "high")}
         usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
-        fast_h = None if fast is None else _total_h(plan, at_once, fast.on(offer)["epoch_time_s"])
-        alone = found.compared[min(found.compared)]
-        one_h = None if row is alone else _total_h(plan, at_once, alone["epoch_time_s"])
+        in_fast = None if fast is None else fast.on(offer, fed)
+        fast_h = None if in_fast is None else _total_h(plan, at_once, in_fast["epoch_time_s"])
+        alone = fed(found.compared[min(found.compared)])
+        one_h = (
+            None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone["epoch_time_s"])
+        )
+        fastest = fed(found.fastest)
+        trainings = plan.trials * plan.epochs
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
             rank=None,
@@ -283,25 +325,76 @@ class _Asked:
             speedup=None,
             cost_ratio=None,
             common_batch_size=self.common,
-            fastest_batch_size=found.fastest["batch_size"],
-            fastest_epoch_time_s=found.fastest["epoch_time_s"],
+            fastest_batch_size=fastest["batch_size"],
+            fastest_epoch_time_s=fastest["epoch_time_s"],
             fast_precision=None if fast is None else fast.fastest["precision"],
             fast_memory_format=None if fast is None else fast.fastest["memory_format"],
             fast_ratio=None if fast_h is None else fast_h / time_h["time"],
             fast_time_h=fast_h,
             fast_cost_usd=_times(fast_h, per_hour),
+            fast_bottleneck=None if in_fast is None else in_fast["bottleneck"],
+            vcpus=None if offer is None else offer.vcpus,
+            data_exceeds=data_exceeds(self.asked, offer),
+            total_watt_hours=_times(trainings, row["watt_hours"]),
+            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
+            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
         )
+
+    def _fed(self, offer: Offer | None, trainings: int) -> _Fed:
+        """What loading on an offer makes of an answer, where so many trainings share its vCPUs."""
+        vcpus = None if offer is None else offer.vcpus
+        if vcpus not in self.feeds:
+            [table] = self.asked.layer_tables()
+            self.feeds[vcpus] = feed_of_offer(self.asked, table.image_size, offer)
+        feed = self.feeds[vcpus]
+
+        def fed(row: dict[str, Any]) -> dict[str, Any]:
+            sharing = trainings * row["gpus_used"] // row["nodes"]
+            return row if feed is None else row | self._loaded(row, feed, sharing)
+
+        return fed
+
+    def _loaded(self, row: dict[str, Any], feed: Feed, n_gpus: int) -> dict[str, Any]:
+        """What loading changes in an answer while `n_gpus` of a machine work."""
+        sizes = np.array([row["local_batch_size"]], dtype=float)
+        loading = feed.loading(sizes, n_gpus)
+        waits = (
+            np.array([row[name]], dtype=float)  # None of a method that predicts whole iterations becomes NaN
+            for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
+        )
+        [bound], [needed] = bottlenecks(feed, loading, sizes, *waits)
+        changed = {
+            "loading_time_ms": float(loading.time_ms[0]),
+            "bottleneck": bound,
+            "workers_needed": needed,
+        }
+        if not loading.between and loading.high_ms[0] <= row["low_ms"]:
+            return changed
+        joined = loading.joined_ms(*(np.array([row[name]]) for name in _OF_ITERATION))
+        for name, epoch, ms, load_ms in zip(_OF_ITERATION, _OF_EPOCH, joined, loading.ends_ms, strict=True):
+            changed |= {name: float(ms[0]), epoch: self._epoch_s(row, ms, load_ms, feed.between)}
+        return changed | energy_while_waiting(row, changed)
+
+    def _epoch_s(self, row: dict[str, Any], time_ms: Any, loading_ms: Any, between: bool) -> float:
+        question = self.question
+        seconds = epoch_times_s(
+            time_ms, np.array([row["batch_size"]]), question.epoch_samples() or 0, question.validation_samples,
+            self.model, Mode(question.framework), loading_ms, between,
+        )  # fmt: skip
+        return float(seconds[0])
 
 
 _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
-_ENDS = ("epoch_low_s", "epoch_time_s", "epoch_high_s")
+_OF_ITERATION = ("iteration_time_ms", "low_ms", "high_ms")
+_OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+_SCALED = (*_OF_ITERATION, *_OF_EPOCH, *ENERGIES)
 
 
 def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    return row | {end: factor * row[end] for end in _ENDS}
+    return row | {name: _times(factor, row[name]) for name in _SCALED}
 
 
 def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
@@ -313,8 +406,8 @@ def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
     return True
 
 
-def _times(hours: float | None, usd_per_hour: float | None) -> float | None:
-    return None if hours is None or usd_per_hour is None else hours * usd_per_hour
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
+from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
+from predictor.answers.loading import bottlenecks, feed_of_rental, loading_asked, loading_in_words
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -63,6 +65,8 @@ TIMES = (
     "gpu_high_ms",
     "host_time_ms",
 )
+_ENDS = TIMES[:3]
+_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,16 @@ class PredictionRow:
     `peak_memory_gib`; `link` joins them. An iteration takes `added_ms` longer than on one GPU with as many images;
     `scaling_efficiency` is the throughput over that of so many single GPUs. `best_batch` marks the smallest batch size
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
-    the memory free; None where not even one image fits. `sharpen` says what would narrow the interval of a row that
+    the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
+    of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
+    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
     extrapolates.
+
+    `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
+    `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
+    without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
+    ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
+    with which it would not wait for loading; None where it does not, or no number of them helps.
     """
 
     cnn: str
@@ -90,15 +102,26 @@ class PredictionRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
+    training_time_ms: float
+    loading_time_ms: float | None
+    loading_low_ms: float | None
+    loading_high_ms: float | None
+    bottleneck: str
+    workers_needed: int | None
     epoch_time_s: float | None
     epoch_low_s: float | None
     epoch_high_s: float | None
     throughput_samples_per_s: float
     cost_usd: float | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    energy_basis: str
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -124,22 +147,40 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 """Columns of an answer, in order."""
 
 
+_OF_A_GPU = (
+    *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
+    *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
+    *("host", "method", "trained_on", "energy_basis"),
+)
+"""Columns that are the same at all batch sizes of a CNN and GPU."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """Columns over CNN x GPU x batch size: CNNs as asked, then GPUs as asked, then ascending batch sizes.
 
     `columns` maps each of `COLUMNS` to a list of plain values; `scope` is a paragraph on what it includes and excludes.
+    Each `block` rows, one after another, are of one CNN and GPU.
     """
 
     columns: dict[str, list[Any]]
     scope: str
+    block: int = 1
 
     def __len__(self) -> int:
         return len(self.columns["gpu"])
 
     def records(self) -> list[dict[str, Any]]:
         """A dict per row."""
-        return [dict(zip(self.columns, row, strict=True)) for row in zip(*self.columns.values(), strict=True)]
+        own = {name: column for name, column in self.columns.items() if name not in _OF_A_GPU}
+        firsts = zip(*(column[:: self.block] for column in self.columns.values()), strict=True)
+        whole = [dict(zip(self.columns, first, strict=True)) for first in firsts]
+        if self.block == 1:
+            return whole
+        rows = [each.copy() for each in whole for _ in range(self.block)]  # a third faster than row by row
+        for row, values in zip(rows, zip(*own.values(), strict=True), strict=True):
+            row.update(zip(own, values, strict=True))
+        return rows
 
     def rows(self) -> list[PredictionRow]:
         """An object per row."""
@@ -181,12 +222,18 @@ def answer(question: Question) -> Answer:
         )
         for name, values in _columns(question, known, table, devices, rentals, alone).items():
             columns[name] += values
-    return Answer(columns, scope_of(question, known.model, columns))
+    return Answer(columns, _scope(question, known.model, columns), len(question.batch_sizes))
 
 
 def predict(cnn: object, gpus: object, batch_sizes: Any = None, **options: Any) -> list[PredictionRow]:
     """Rows of `answer` to a `Question` of these options."""
     return answer(Question(cnn, gpus, batch_sizes, **options)).rows()
+
+
+def _scope(question: Question, model: Model, columns: dict[str, list[Any]]) -> str:
+    return scope_of(
+        question, model, columns, loading_in_words(question, columns["image_size"][0], by_offer=False)
+    )
 
 
 def _columns(
@@ -202,29 +249,31 @@ def _columns(
         each if rental.team is None else together(each, table, gpu, mode, rental.team)
         for each, rental, (gpu, mode) in zip(alone, rentals, devices, strict=True)
     ]
-    unused = [known.unused_on(gpu, mode) for gpu, mode in devices]
+    unused, local_sizes = [known.unused_on(gpu, mode) for gpu, mode in devices], question.local_batch_sizes
     why = [
         of_batch + more
         for each, more, (gpu, mode) in zip(forecasts, unused, devices, strict=True)
-        for of_batch in with_shares(each.extrapolates, table, gpu, mode, question.local_batch_sizes)
+        for of_batch in with_shares(each.extrapolates, table, gpu, mode, local_sizes)
     ]
     sizes = np.array(question.batch_sizes)
     times = {name: _rows([getattr(each, name) for each in forecasts]) for name in TIMES}
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
-    one_ms = _rows([each.iteration_time_ms for each in alone])
+    efficiency = _efficiency(times["iteration_time_ms"], alone)
     rented = [rental.offer for rental in rentals]
+    loading = _load(question, table, rented, times)
     memory = _memory_gib(table, devices, question)
     fits = (
         memory
         <= np.array([-np.inf if gpu.memory_gib is None else gpu.memory_gib for gpu, _ in devices])[:, None]
     )
+    epochs = _epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits)
     n = len(devices) * len(sizes)
     reasons = {id(each): each for each in why}  # batch sizes share their tuples
     told = {key: tuple(map(str, each)) for key, each in reasons.items()}
     remedies = {key: sharpened_by(each) for key, each in reasons.items()}
 
     def of_gpus(values: Sequence[Any]) -> list[Any]:
-        return list(chain.from_iterable(repeat(value, len(sizes)) for value in values))
+        return list(chain.from_iterable(map(repeat, values, repeat(len(sizes)))))
 
     return {
         "cnn": [table.cnn] * n,
@@ -234,17 +283,18 @@ def _columns(
         "precision": of_gpus([mode.precision for _, mode in devices]),
         "memory_format": [question.memory_format] * n,
         "framework": [question.framework] * n,
-        **{name: values.ravel().tolist() for name, values in times.items()},
-        **_epochs(question, known.model, devices[0][1], sizes, times, rented, fits),
+        **{name: _known(values) for name, values in times.items()},
+        **loading,
+        **epochs,
+        **energy_columns(table, devices, question.local_batch_sizes, times, epochs, question.n_gpus),
         "throughput_samples_per_s": (1000.0 * sizes / times["iteration_time_ms"]).ravel().tolist(),
         "offer": of_gpus([f"{each.provider} {each.instance}" if each else "no offer" for each in rented]),
         "offer_gpu_count": of_gpus([each.gpu_count if each else None for each in rented]),
         "gpus_used": [question.n_gpus] * n,
         "nodes": [question.nodes] * n,
         "link": of_gpus([rental.team.link.name if rental.team else None for rental in rentals]),
-        "local_batch_size": question.local_batch_sizes * len(devices),
-        "added_ms": (times["iteration_time_ms"] - one_ms).ravel().tolist(),
-        "scaling_efficiency": (one_ms / times["iteration_time_ms"]).ravel().tolist(),
+        "local_batch_size": local_sizes * len(devices),
+        **efficiency,
         "priced_on": of_gpus(
             [str(each.retrieved_on) if each and each.retrieved_on else None for each in rented]
         ),
@@ -260,9 +310,51 @@ def _columns(
     }
 
 
+def _known(values: _Floats) -> list[float | None]:
+    """As a list; None where a method does not tell the GPU's time from the host's."""
+    found: list[float | None] = [*values.ravel().tolist()]
+    return [None if each != each else each for each in found] if np.isnan(values).any() else found
+
+
 def _rows(arrays: Sequence[_Floats]) -> _Floats:
     """Arrays of one length as rows; faster than `np.stack`."""
     return np.concatenate(arrays).reshape(len(arrays), -1)
+
+
+def _efficiency(time_ms: _Floats, alone: Sequence[IterationForecast]) -> dict[str, list[Any]]:
+    """What training together adds to an iteration, loading aside, and the throughput over that of single GPUs."""
+    one_ms = _rows([each.iteration_time_ms for each in alone])
+    return {
+        "added_ms": (time_ms - one_ms).ravel().tolist(),
+        "scaling_efficiency": (one_ms / time_ms).ravel().tolist(),
+    }
+
+
+def _load(
+    question: Question, table: LayerTable, rented: Sequence[Offer | None], times: dict[str, _Floats]
+) -> dict[str, list[Any]]:
+    """Columns of loading; where it is counted, `times` become those of training and loading."""
+    sizes = np.array(question.local_batch_sizes, dtype=float)
+    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_LOADING, "bottleneck", "workers_needed")}
+    columns["training_time_ms"] = times["iteration_time_ms"].ravel().tolist()
+    if not loading_asked(question):
+        waits = (times[name].ravel() for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
+        columns["bottleneck"], nothing = bottlenecks(None, None, sizes, *waits)
+        return {**columns, **dict.fromkeys((*_OF_LOADING, "workers_needed"), nothing)}
+    for i, offer in enumerate(rented):
+        feed = feed_of_rental(question, table.image_size, offer)
+        loading = None if feed is None else feed.loading(sizes, question.gpus_per_node)
+        waits = (times[name][i] for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
+        bounds, needed = bottlenecks(feed, loading, sizes, *waits)
+        columns["bottleneck"] += bounds
+        columns["workers_needed"] += needed
+        for name, ms in zip(_OF_LOADING, loading.ends_ms if loading else (None,) * 3, strict=True):
+            columns[name] += [None] * len(sizes) if ms is None else ms.tolist()
+        if loading is not None:
+            joined = loading.joined_ms(*(times[name][i] for name in _ENDS))
+            for name, ms in zip(_ENDS, joined, strict=True):
+                times[name][i] = ms
+    return columns
 
 
 def _check_times(
@@ -291,18 +383,32 @@ def _epochs(
     mode: Mode,
     sizes: NDArray[np.int64],
     times: dict[str, _Floats],
+    loading: dict[str, list[Any]],
     rented: Sequence[Offer | None],
     fits: NDArray[np.bool_],
 ) -> dict[str, list[Any]]:
     """Columns of the epoch (None without samples) and the recommended batch size."""
     samples = question.epoch_samples()
-    names = {"epoch_time_s": "iteration_time_ms", "epoch_low_s": "low_ms", "epoch_high_s": "high_ms"}
+    names = dict(zip(("epoch_time_s", "epoch_low_s", "epoch_high_s"), _ENDS, strict=True))
     if samples is None:
         nothing = dict.fromkeys(("iterations_per_epoch", *names, "cost_usd"), [None] * fits.size)
         return {**nothing, "best_batch": _best(times["iteration_time_ms"] / sizes, fits)}
+    loaded = {
+        end: np.array(loading[name], dtype=float).reshape(fits.shape)
+        for end, name in zip(_ENDS, _OF_LOADING, strict=True)
+    }
     seconds = {
-        name: epoch_times_s(times[time], sizes, samples, question.validation_samples, model, mode)
-        for name, time in names.items()
+        name: epoch_times_s(
+            times[end],
+            sizes,
+            samples,
+            question.validation_samples,
+            model,
+            mode,
+            loaded[end],
+            question.workers == 0,
+        )
+        for name, end in names.items()
     }
     usd_per_hour = question.nodes * np.array(
         [[np.nan if each is None else hourly_usd(each, question.spot)] for each in rented]
@@ -323,16 +429,23 @@ def epoch_times_s(
     validation_samples: int | NDArray[np.int64],
     model: Model,
     mode: Mode,
+    loading_ms: _Floats | float = np.nan,
+    between: bool = False,
 ) -> _Floats:
     """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
+
+    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up.
 
     Notes
     -----
     model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
-    approximation, see `FORWARD_SHARE`.
+    approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
     """
     training = model.epoch_time_s(-(-samples // batch_sizes), iteration_time_ms, mode)
-    validation = -(-validation_samples // batch_sizes) * iteration_time_ms * (FORWARD_SHARE / 1000.0)
+    loaded = np.nan_to_num(loading_ms)
+    forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
+    forward = forward + loaded if between else np.maximum(forward, loaded)
+    validation = -(-validation_samples // batch_sizes) * forward / 1000.0
     return np.asarray(training + validation, dtype=np.float64)
 
 
@@ -360,7 +473,7 @@ def _searched(question: Question) -> Answer:
             for row in _named_sizes([row for row in found if row["gpu"] == gpu], common, tried):
                 for name in COLUMNS:
                     columns[name].append(row[name])
-    return Answer(columns, scope_of(question, known.model, columns))
+    return Answer(columns, _scope(question, known.model, columns))
 
 
 def _named_sizes(rows: Sequence[dict[str, Any]], common: int, tried: Sequence[int]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["duration", "number", "percent", "span", "usd"]
+__all__ = ["duration", "energy", "number", "percent", "span", "usd"]
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -31,6 +31,14 @@ def span(low: float | None, high: float | None, like: float | None) -> str:
         return ""
     unit, size = _unit(like)
     return f"{number(low / size)}-{number(high / size)} {unit}"
+
+
+def energy(watt_hours: float | None) -> str:
+    """Watt-hours as ``12.3 Wh``, ``4.56 kWh`` or ``7.89 MWh``; empty for None."""
+    if watt_hours is None:
+        return ""
+    unit, size = ("Wh", 1.0) if watt_hours < 1e3 else ("kWh", 1e3) if watt_hours < 1e6 else ("MWh", 1e6)
+    return f"{number(watt_hours / size)} {unit}"
 
 
 def usd(value: float) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from predictor.answers.options import Option, option, options_of
+from predictor.catalogue.data_sets import TrainingSet, find_training_set
 from predictor.catalogue.devices import (
     Gpu,
     all_gpus,
@@ -22,6 +24,7 @@ from predictor.catalogue.devices import (
     precisions_of,
 )
 from predictor.catalogue.links import find_link
+from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
     FRAMEWORKS,
@@ -39,11 +42,12 @@ from predictor.checks import (
     batch_sizes_of,
 )
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
+from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.models.forecast import Anchor
-from predictor.models.registry import METHODS
+from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +65,8 @@ __all__ = [
 ]
 
 
+MAX_WORKERS = 1024
+
 MAX_N_GPUS = 1024
 """Most GPUs of a question: larger teams train otherwise than by one ring."""
 
@@ -69,6 +75,7 @@ RANKINGS = ("cost", "time")
 
 
 _TRAINING = "How it is trained"
+_LOADING = "Loading of images"
 _PRICES = "Prices"
 _MODEL = "Model"
 _PLAN = "The training"
@@ -172,6 +179,27 @@ class Question:
         panel=_TRAINING,
         usual="the reference host",
     )
+    workers: int | None = option(
+        None, "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
+        "whole", _LOADING, low=0, high=MAX_WORKERS,
+        usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
+    )  # fmt: skip
+    loader: str | None = option(
+        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out.", "choice", _LOADING,
+        choices=(*LOADERS, "none"), usual="torchvision",
+    )  # fmt: skip
+    samples_per_worker_second: float | None = option(
+        None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
+        usual="by the loader and the data set",
+    )  # fmt: skip
+    data_source: str | None = option(
+        None, f"Where images are read from: {', '.join(SOURCES)}.", "choice", _LOADING, choices=SOURCES,
+        usual="reading is taken as faster than decoding",
+    )  # fmt: skip
+    input: str | PathLike[str] | None = option(
+        None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", _LOADING,
+        remote=False,
+    )  # fmt: skip
     offers: str | PathLike[str] | Sequence[Offer] | None = option(
         None, "Your own price file, with the columns of offers.csv.", "file", _PRICES,
         usual="the shipped prices", remote=False,
@@ -214,6 +242,11 @@ class Question:
         ------
         SchemaError, OutOfRangeError
         """
+        if self.n_gpus > 1 and self.is_whole:
+            raise SchemaError(
+                f"method {self.method!r} predicts an iteration on one GPU, and n_gpus is {self.n_gpus}. "
+                "Leave the method out: several GPUs need the GPU's time apart from the host's."
+            )
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"n_gpus {self.n_gpus} cannot be spread evenly over nodes {self.nodes}. Pass a multiple of nodes."
@@ -228,6 +261,11 @@ class Question:
             raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its method predicts whole iterations on one GPU, in modes that it was fitted in."""
+        return self.method in WHOLE_METHODS
 
     @property
     def local_batch_sizes(self) -> list[int]:
@@ -248,7 +286,7 @@ class Question:
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
         precision = self.precision or default_precision(gpu, self.framework)
-        return Mode(
+        return _mode(
             self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
         )
 
@@ -257,6 +295,14 @@ class Question:
         if self.host is None or not self.host.casefold().endswith(".json"):
             return self.host
         return read_host(Path(self.host))
+
+    def input_measurement(self) -> InputMeasurement | None:
+        """The rates of the file `input`; None if none is given."""
+        return None if self.input is None else read_input(Path(self.input))
+
+    def training_set(self) -> TrainingSet | None:
+        """The data set of that name; None if none is given."""
+        return None if self.data_set is None else find_training_set(self.data_set)
 
     def devices(self) -> list[tuple[Gpu, Mode]]:
         """Each GPU with its mode; errors as of `gpus_of`.
@@ -271,7 +317,8 @@ class Question:
 
     def epoch_samples(self) -> int | None:
         """Training samples per epoch: as given, or those of the data set; None if neither is given."""
-        return _data_set(self.data_set).samples if self.data_set is not None else self.samples
+        found = self.training_set()
+        return self.samples if found is None else found.samples
 
     def layer_tables(self) -> list[LayerTable]:
         """Layer table of each CNN at the image size given, else the data set's, else its own."""
@@ -286,13 +333,14 @@ class Question:
     def image_size_of(self, cnn: object) -> int | None:
         """Image size at which `cnn` is trained: as given, else the data set's; None leaves it to the CNN.
 
-        A layer table and a file have a size of their own; a CNN of the zoo takes the data set's images as they are,
-        but its own usual size where the data set's images vary (ImageNet); a module is given the data set's size.
+        A layer table, a file and most Keras models have a size of their own; a CNN of the zoo takes the data set's
+        images as they are, but its own usual size where the data set's images vary (ImageNet); a module is given the
+        data set's size.
         """
-        if self.image_size is not None or self.data_set is None:
+        found = self.training_set()
+        if self.image_size is not None or found is None:
             return self.image_size
-        found = _data_set(self.data_set)
-        if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx")):
+        if has_own_image_size(cnn):
             return None
         return None if found.resized and isinstance(cnn, str) else found.image_size
 
@@ -385,7 +433,4 @@ def _check_names(given: Iterable[str], known: Mapping[str, Option]) -> None:
             )
 
 
-def _data_set(name: str) -> Any:
-    from predictor.catalogue.data_sets import find_training_set
-
-    return find_training_set(name)
+_mode = lru_cache(maxsize=256)(Mode)  # GPUs share a few

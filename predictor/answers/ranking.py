@@ -26,8 +26,16 @@ class ComparisonRow:
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
     at a smaller `batch_size`. `largest_batch_size` fits with a tenth of the memory left; `fastest_batch_size` is the
     smallest within 5 % of the best throughput. `fast_precision` and `fast_memory_format` name the fastest mode in
-    common use on this GPU, `fast_ratio` its time as a share of `total_time_h`; None where the question fixes the
-    precision.
+    common use on this GPU, `fast_ratio` its time as a share of `total_time_h`, `fast_bottleneck` what it waits for;
+    None where the question fixes the precision.
+
+    `loading_time_ms` is the time in which the offer's `vcpus` load the images of an iteration, None where loading is
+    not counted; `iteration_time_ms` and what follows from it hold the slower of it and `training_time_ms`. `bottleneck`
+    and `workers_needed` are as of predictions. `data_exceeds` names which of the offer's ``memory`` and local
+    ``disk`` the stored data set exceeds.
+
+    `power_w` is the mean power of one GPU, `watt_hours` the energy of an epoch on all that work, `total_watt_hours`
+    that of all epochs and trials, without host and set-up; `energy_basis` says what they rest on.
     """
 
     rank: int | None
@@ -54,10 +62,16 @@ class ComparisonRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
+    training_time_ms: float
+    loading_time_ms: float | None
+    bottleneck: str
+    workers_needed: int | None
+    vcpus: float | None
+    data_exceeds: tuple[str, ...]
     epoch_time_s: float
     epoch_low_s: float
     epoch_high_s: float
@@ -88,6 +102,15 @@ class ComparisonRow:
     fast_ratio: float | None
     fast_time_h: float | None
     fast_cost_usd: float | None
+    fast_bottleneck: str | None
+    power_w: float | None
+    watt_hours: float | None
+    watt_hours_low: float | None
+    watt_hours_high: float | None
+    total_watt_hours: float | None
+    total_watt_hours_low: float | None
+    total_watt_hours_high: float | None
+    energy_basis: str
     peak_memory_gib: float
     fits_in_memory: bool
     memory_estimate_validated: bool

@@ -213,7 +213,15 @@ class _Told:
     def hints(self) -> list[str]:
         return [
             hint
-            for hint in (self._change(), self._one_gpu(), self._unbound(), self._batch(), self._sharpen())
+            for hint in (
+                self._change(),
+                self._loading(),
+                self._data(),
+                self._one_gpu(),
+                self._unbound(),
+                self._batch(),
+                self._sharpen(),
+            )
             if hint
         ]
 
@@ -222,10 +230,39 @@ class _Told:
         if self.changed is None or self.if_fast is None:
             return ""
         ratio = self.changed.total_time_h / self.best.total_time_h
-        said = f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)})"
+        bound = ", bound by loading" if _waits_for_images(self.changed) else ""
+        said = (
+            f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)}{bound})"
+        )
         if _place(self.if_fast) != _place(self.best):
             said += f"; in its fastest mode, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
         return f"A few lines of code: {said}."
+
+    def _loading(self) -> str:
+        """Which loading the best row waits for, in its mode or in its fastest."""
+        row = next((each for each in (self.best, self.changed) if each and _waits_for_images(each)), None)
+        if row is None or row.loading_time_ms is None:
+            return ""
+        loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
+        mode = "" if row is self.best else f" in {_mode(row)}"
+        gpus = "the GPU" if row.gpus_used == 1 else f"{row.gpus_used} GPUs"
+        if row.bottleneck == "reading":
+            return f"The source gives about {loaded} images/s there, where {gpus} would train on {trained}{mode}."
+        cpus = "" if row.vcpus is None else f" ({row.vcpus:g} vCPUs)"
+        needed = (row.workers_needed or 0) * row.gpus_used // row.nodes
+        return (
+            f"Loading decodes about {loaded} images/s there{cpus}, where {gpus} would train on {trained}{mode}; "
+            f"{needed:,} workers with a vCPU each, or a faster loader, would do."
+        )
+
+    def _data(self) -> str:
+        """What of the best offer the stored data set exceeds."""
+        said = {
+            "memory": "the memory (every epoch reads it again)",
+            "disk": "the local disk (it needs a volume)",
+        }
+        exceeded = [said[name] for name in self.best.data_exceeds]
+        return f"The data set exceeds {_and(exceeded)} there." if exceeded else ""
 
     def _one_gpu(self) -> str:
         """What one GPU of an offer would do, where several train together."""
@@ -289,6 +326,17 @@ def _where(row: ComparisonRow) -> str:
 
 def _gpu(row: ComparisonRow) -> str:
     return row.gpu.removeprefix("NVIDIA ")
+
+
+def _waits_for_images(row: ComparisonRow) -> bool:
+    return row.bottleneck in ("loading", "reading")
+
+
+def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
+    """Images per second of all GPUs, to two digits."""
+    rate = 1000.0 * row.local_batch_size * row.gpus_used / time_ms
+    digits = 1 - math.floor(math.log10(rate))
+    return f"{round(rate, digits):,.0f}"
 
 
 def _mode(row: ComparisonRow) -> str:

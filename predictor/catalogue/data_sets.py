@@ -1,12 +1,21 @@
-"""Training sets by name, with the samples of an epoch and the image size."""
+"""Training sets by name: samples of an epoch, image size, and how much they hold on disk and decoded."""
 
+from __future__ import annotations
+
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
+from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, nearest
+from predictor.files import data_file
 
-__all__ = ["TRAINING_SETS", "TrainingSet", "find_training_set"]
+__all__ = ["STORED", "TrainingSet", "find_training_set", "training_sets"]
+
+STORED = ("jpeg", "array")
+"""How images are stored: as JPEGs, which every epoch decodes, or as numbers that fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +23,9 @@ class TrainingSet:
     """The part of a data set that one epoch of training passes over.
 
     Where `resized` is true the images' sizes vary, and `image_size` is the size that classification recipes resize
-    them to; else it is the images' own side.
+    them to; else it is the images' own side. `records` counts all parts of the data set. `disk_gb` is the size of the
+    training part as stored, `decoded_gb` that of its pixels at 8 bits, both in 10^9 bytes; `megapixels` is the mean
+    size of an image in 10^6 pixels.
     """
 
     name: str
@@ -23,42 +34,24 @@ class TrainingSet:
     channels: int
     classes: int
     resized: bool
+    stored: str
+    records: int
+    disk_gb: float
+    megapixels: float
+    decoded_gb: float
     source: str
 
+    @property
+    def sample_mb(self) -> float:
+        """Mean size of a stored image in 10^6 bytes."""
+        return 1000.0 * self.disk_gb / self.samples
 
-_ALL = (
-    TrainingSet(
-        "mnist", 60_000, 28, 1, 10, False, "LeCun, Cortes, Burges: The MNIST database; training part"
-    ),
-    TrainingSet(
-        "fashion_mnist", 60_000, 28, 1, 10, False, "Xiao et al. 2017, arXiv:1708.07747; training part"
-    ),
-    TrainingSet("cifar10", 50_000, 32, 3, 10, False, "Krizhevsky 2009; training part"),
-    TrainingSet("cifar100", 50_000, 32, 3, 100, False, "Krizhevsky 2009; training part"),
-    TrainingSet("svhn", 73_257, 32, 3, 10, False, "Netzer et al. 2011; training part without the extra one"),
-    TrainingSet(
-        "stl10", 5_000, 96, 3, 10, False, "Coates et al. 2011; labelled training part, not the unlabelled"
-    ),
-    TrainingSet("tiny_imagenet", 100_000, 64, 3, 200, False, "Stanford CS231n; training part"),
-    TrainingSet("food101", 75_750, 224, 3, 101, True, "Bossard et al. 2014; training part"),
-    TrainingSet(
-        "caltech101",
-        8_677,
-        224,
-        3,
-        101,
-        True,
-        "Li et al. 2004; all images of the 101 categories: it has no training part of its own, and the 467 "
-        "images of the background class, which make it 9,144, are left out as torchvision does",
-    ),
-    TrainingSet("mscoco", 118_287, 224, 3, 80, True, "Lin et al. 2014, arXiv:1405.0312; train2017"),
-    TrainingSet(
-        "imagenet", 1_281_167, 224, 3, 1000, True, "Russakovsky et al. 2015; ILSVRC 2012 training part"
-    ),
-)
 
-TRAINING_SETS: Mapping[str, TrainingSet] = MappingProxyType({known.name: known for known in _ALL})
-_BY_KEY = {name.replace("_", ""): known for name, known in TRAINING_SETS.items()}
+def training_sets() -> Mapping[str, TrainingSet]:
+    """Every data set of ``data_sets.csv`` by name, in its order."""
+    return MappingProxyType(_training_sets())
+
+
 _OTHER_NAMES = {"coco": "mscoco", "imagenet1k": "imagenet", "ilsvrc2012": "imagenet"}
 
 
@@ -75,11 +68,36 @@ def find_training_set(name: str) -> TrainingSet:
     >>> find_training_set("CIFAR-100").samples
     50000
     """
+    known = _training_sets()
+    by_key = {each.replace("_", ""): found for each, found in known.items()}
     key = "".join(character for character in name.casefold() if character.isalnum())
-    found = _BY_KEY.get(_OTHER_NAMES.get(key, key))
+    found = by_key.get(_OTHER_NAMES.get(key, key))
     if found is None:
         raise SchemaError(
-            f"no known data set is called {name!r}. Nearest: {nearest(name, TRAINING_SETS)}. "
-            f"Known: {', '.join(TRAINING_SETS)}. For any other, pass its number of samples."
+            f"no known data set is called {name!r}. Nearest: {nearest(name, known)}. "
+            f"Known: {', '.join(known)}. For any other, pass its number of samples."
         )
     return found
+
+
+@lru_cache(maxsize=1)
+def _training_sets() -> dict[str, TrainingSet]:
+    with data_file("data_sets.csv").open(newline="", encoding="utf-8") as file:
+        return {row["data_set"]: _training_set(row) for row in csv.DictReader(file)}
+
+
+def _training_set(row: Mapping[str, str]) -> TrainingSet:
+    return TrainingSet(
+        name=row["data_set"],
+        samples=int(row["samples"]),
+        image_size=int(row["image_size"]),
+        channels=int(row["channels"]),
+        classes=int(row["classes"]),
+        resized=yes_or_no("resized", row["resized"]),
+        stored=row["stored"],
+        records=int(row["records"]),
+        disk_gb=float(row["disk_gb"]),
+        megapixels=float(row["megapixels"]),
+        decoded_gb=float(row["decoded_gb"]),
+        source=row["source"],
+    )

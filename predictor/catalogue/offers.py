@@ -1,9 +1,10 @@
 """Cloud offers of GPUs with their prices per hour, checked when read; the standard library alone, so it loads fast."""
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import date
 from functools import lru_cache
 from os import PathLike
@@ -12,7 +13,7 @@ from pathlib import Path
 from predictor.catalogue.devices import find_gpu
 from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, UnknownGpuError
-from predictor.files import data_file
+from predictor.files import data_file, replace_file
 
 __all__ = [
     "OPTIONAL_COLUMNS",
@@ -22,6 +23,7 @@ __all__ = [
     "hourly_usd",
     "load_offers",
     "offers_for",
+    "write_offers",
 ]
 
 REQUIRED_COLUMNS = ("provider", "instance", "gpu", "gpu_count", "usd_per_hour")
@@ -109,6 +111,17 @@ def _load(file_path: Path, _modified_ns: int) -> tuple[Offer, ...]:
         raise SchemaError(f"{file_path} holds no offer, only its header.")
     dated = "retrieved_on" in columns
     return tuple(_offer(row, f"{file_path}, line {line}", dated) for line, row in rows)
+
+
+def write_offers(offers: Iterable[Offer], path: str | PathLike[str]) -> None:
+    """Write a price file that `load_offers` reads."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.name for column in fields(Offer))
+    for offer in offers:
+        cells = (getattr(offer, column.name) for column in fields(Offer))
+        writer.writerow(str(cell).lower() if isinstance(cell, bool) else cell for cell in cells)
+    replace_file(path, text.getvalue())
 
 
 def offers_for(

@@ -71,7 +71,7 @@ class Layer:
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
-    `source` names where it came from (zoo, python, csv, onnx, torch, chainer, or a published data set);
+    `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
     `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
     Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
     """

@@ -252,11 +252,12 @@ class Recorder:
     """Collects rows; `path` is the module that is running.
 
     With `other_batch_size`, each result comes with its shape in a second run at that batch size: dimensions
-    that differ grow with the mini-batch.
+    that differ grow with the mini-batch. With `either_layout`, moving the channels of maps first or last costs nothing.
     """
 
     batch_size: int
     other_batch_size: int | None = None
+    either_layout: bool = False
     path: list[tuple[str, bool]] = field(default_factory=list)  # (module path, is it a leaf?)
     rows: list[Layer] = field(default_factory=list)
     unknown: set[str] = field(default_factory=set)  # operators of type `other`
@@ -418,6 +419,9 @@ class Recorder:
         if order is not None and source.ndim > 2:
             moved = order.index(channel_dim % source.ndim)
             channel_dim = -1 if moved == source.ndim - 1 else 1
+            if self.either_layout and _moves_channels(order):
+                self._maps[id(out)] = _Map(was.row, channel_dim, batch=batch)
+                return
             end = _End(out, channel_dim, batch)
             row = self._add(operator, {"type": "permute"}, [source], end, end)
             was, permuted = _Map(row), True
@@ -434,7 +438,7 @@ class Recorder:
         """Track a copy: the copy of a permuted view is the permutation already counted, any other gets a row."""
         was = self._maps[id(source)]
         moves = not source.is_contiguous() or not out.is_contiguous()
-        if was.permuted:
+        if was.permuted or self.either_layout:
             self._maps[id(out)] = _Map(was.row, was.channel_dim, batch=batch)
             return
         columns = {"type": "permute" if moves else "other"}
@@ -564,6 +568,12 @@ def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | N
         a, b = arguments["dim0"] % ndim, arguments["dim1"] % ndim
         order[a], order[b] = order[b], order[a]
     return order if order != list(range(ndim)) else None
+
+
+def _moves_channels(order: list[int]) -> bool:
+    """Whether a permutation moves channels alone, from the second place to the last or back."""
+    first, last = [0, len(order) - 1, *range(1, len(order) - 1)], [0, *range(2, len(order)), 1]
+    return order in (first, last)
 
 
 def _flattens(source: Any, out: Any) -> bool:

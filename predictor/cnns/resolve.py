@@ -1,4 +1,4 @@
-"""Resolves zoo names, layer table CSVs, ONNX files, PyTorch modules and Chainer chains to layer tables.
+"""Resolves zoo names, layer table CSVs, ONNX and Keras files, and CNNs of PyTorch, Keras and Chainer to layer tables.
 
 Each reader is imported when first needed: a question about a zoo CNN loads no framework.
 """
@@ -12,7 +12,7 @@ from typing import Any
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, nearest
 
-__all__ = ["resolve_cnn"]
+__all__ = ["has_own_image_size", "resolve_cnn"]
 
 
 def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
@@ -20,12 +20,12 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
 
     Parameters
     ----------
-    cnn : str, path, LayerTable, torch.nn.Module or chainer.Chain
-        A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table) or ``.onnx``; or the
-        CNN itself.
+    cnn : str, path, LayerTable, torch.nn.Module, keras.Model or chainer.Chain
+        A name of the zoo, whatever its case and dashes; a path ending in ``.csv`` (a layer table), ``.onnx`` or
+        ``.keras``; or the CNN itself.
     image_size : int, optional
-        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table
-        or file was made for; a module or chain needs it.
+        Height and width of the images, in pixels. By default the zoo's usual size, or the size that a table,
+        file or Keras model was made for; a module or chain needs it.
 
     Raises
     ------
@@ -49,13 +49,24 @@ def resolve_cnn(cnn: Any, image_size: int | None = None) -> LayerTable:
         return _from_name_or_path(fspath(cnn), image_size)
     for (framework, base), read in _OBJECTS.items():
         if any(c.__name__ == base and c.__module__.split(".")[0] == framework for c in type(cnn).__mro__):
-            if image_size is None:
+            if image_size is None and framework != "keras":
                 raise SchemaError(f"image_size is needed: a {framework} {base} does not say it.")
             return read(cnn, image_size)
     raise UnknownCnnError(
-        f"a {type(cnn).__name__} is no CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv or "
-        ".onnx, a LayerTable, a torch.nn.Module or a chainer.Chain."
+        f"a {type(cnn).__name__} is no CNN. Give a zoo name (`epochcast cnn list`), a path ending in .csv, .onnx or "
+        ".keras, a LayerTable, a torch.nn.Module, a keras.Model or a chainer.Chain."
     )
+
+
+def has_own_image_size(cnn: Any) -> bool:
+    """Whether a CNN is made for one image size: a layer table, a file, or a Keras model with an input of that size."""
+    if isinstance(cnn, LayerTable) or str(cnn).casefold().endswith((".csv", ".onnx", ".keras")):
+        return True
+    if not any(each.__module__.startswith("keras.") for each in type(cnn).__mro__):
+        return False
+    from predictor.cnns.keras_model import image_size_of_keras
+
+    return image_size_of_keras(cnn) is not None
 
 
 def _of_size(table: LayerTable, image_size: int | None) -> LayerTable:
@@ -77,12 +88,16 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
         from predictor.cnns.onnx_file import from_onnx
 
         return from_onnx(name, image_size)
+    if ending == ".keras":
+        from predictor.cnns.keras_model import from_keras_file
+
+        return from_keras_file(name, image_size)
     from predictor.cnns.zoo import zoo_cnn, zoo_names
 
     if ".py" in (ending, ending.partition(":")[0]):
         raise UnknownCnnError(
-            f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module or "
-            "chainer.Chain that it makes, or its layer table."
+            f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module, "
+            "keras.Model or chainer.Chain that it makes, or its layer table."
         )
     return zoo_cnn(_zoo_name(name, zoo_names()), image_size)
 
@@ -96,7 +111,7 @@ def _zoo_name(name: str, known: Collection[str]) -> str:
         raise UnknownCnnError(f"{name!r} fits several CNNs. Say which: {', '.join(map(repr, alike))}.")
     raise UnknownCnnError(
         f"no CNN is called {name!r}. Nearest: {nearest(name, known)}. `epochcast cnn list` shows "
-        f"all {len(known)}; a path must end in .csv (a layer table) or .onnx."
+        f"all {len(known)}; a path must end in .csv (a layer table), .onnx or .keras."
     )
 
 
@@ -111,13 +126,20 @@ def _read_torch(module: Any, image_size: int) -> LayerTable:
     return from_torch(module, image_size)
 
 
+def _read_keras(model: Any, image_size: int | None) -> LayerTable:
+    from predictor.cnns.keras_model import from_keras
+
+    return from_keras(model, image_size)
+
+
 def _read_chainer(chain: Any, image_size: int) -> LayerTable:
     from predictor.cnns.chainer_chain import from_chainer
 
     return from_chainer(chain, image_size)
 
 
-_OBJECTS: dict[tuple[str, str], Callable[[Any, int], LayerTable]] = {
+_OBJECTS: dict[tuple[str, str], Callable[[Any, Any], LayerTable]] = {
+    ("keras", "Layer"): _read_keras,  # first: on its PyTorch backend a Keras model is a module, too
     ("torch", "Module"): _read_torch,
     ("chainer", "Link"): _read_chainer,
 }

@@ -7,6 +7,7 @@ two runs grow with the mini-batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRange
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch", "refuse_lazy"]
+__all__ = ["from_torch", "record_runs", "refuse_lazy"]
 
 _TOO_SMALL = (
     "too small",
@@ -76,17 +77,44 @@ def from_torch(
     shape = (in_channels, image_size, image_size)
     path: list[tuple[str, bool]] = []
     _follow_modules(copy, path)
-    image = torch.empty(batch, *shape, device="meta")
-    ran = _run(copy, image, path, name)
-    again = _run(copy, torch.empty(batch + 1, *shape, device="meta"), path, name)
-    recorder = Recorder(batch, batch + 1)
+    recorder = Recorder(batch, batch + 1, path=path)
     for parameter in copy.parameters():
         recorder.parameter(parameter)
-    recorder.image(image)
+    record_runs(recorder, copy, shape, name)
+    return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
+
+
+def record_runs(
+    recorder: Recorder, run: Callable[[Any], object], shape: Sequence[int], name: str, channel_dim: int = 1
+) -> None:
+    """Run on meta images at the recorder's two batch sizes, and record the operators that run.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        Knows the parameters; whoever runs keeps its `path`.
+    run : callable
+        Takes a batch of images.
+    shape : tuple of int
+        Of an image.
+    name : str
+        Of the CNN, for messages.
+    channel_dim : int
+        1 for channels first, -1 for last.
+
+    Raises
+    ------
+    OutOfRangeError, SchemaError
+        As `from_torch`.
+    """
+    torch, path = _torch(), recorder.path
+    image = torch.empty(recorder.batch_size, *shape, device="meta")
+    ran = _run(run, image, path, name)
+    again = _run(run, torch.empty(recorder.other_batch_size, *shape, device="meta"), path, name)
+    recorder.image(image, channel_dim)
     _record(recorder, ran, again, name)
     if not recorder.rows:
         raise SchemaError(f"{name} runs no operator on its image.")
-    return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
 
 
 def _torch() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,18 +102,33 @@ def reasons(
     beyond = Reason("batch", f"measured from {low} to {high}")
     inside = [low <= batch <= high for batch in batch_sizes]
     of_cnn = (*_of_cnn(ranges, table, kernels), *(Reason("cnn", text) for text in table.warnings))
+    measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
-    designs = _measured_designs(ranges.gpus)
-    of_modes = {mode: _of_any_gpu(ranges.modes, mode) for mode in {mode for _, mode in devices}}
+    for of_device in _of_devices(measured, tuple(devices)):
+        within = (*of_device, *of_cnn)
+        outside = (*within, beyond)
+        found.append(tuple([within if each else outside for each in inside]))
+    return found
+
+
+class _Measured(NamedTuple):
+    """What a model's training data hold of GPUs and modes: the fields of `Ranges` of these names."""
+
+    gpus: tuple[str, ...]
+    generations: tuple[str, ...]
+    gpu_modes: tuple[str, ...]
+    modes: tuple[str, ...]
+
+
+@lru_cache(maxsize=64)
+def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> list[tuple[Reason, ...]]:
+    """Reasons that follow from GPU and mode; cached: the same GPUs are asked about one CNN after another."""
+    designs, found = _measured_designs(measured.gpus), []
     for gpu, mode in devices:
-        everywhere, precision_known, capture = of_modes[mode]
-        twins = designs.get(
-            design_of(gpu), ()
-        )  # measured, with the same chip and rates, the GPU itself included
-        here = _on_gpu(ranges, gpu, mode, twins) if precision_known and twins else ()
-        common = (*_of_gpu(ranges, gpu, twins), *everywhere, *here, *capture, *of_cnn)
-        outside = (*common, beyond)
-        found.append(tuple(common if within else outside for within in inside))
+        everywhere, precision_known, capture = _of_any_gpu(measured.modes, mode)
+        twins = designs.get(design_of(gpu), ())  # with the same chip and rates, the GPU itself included
+        here = _on_gpu(measured, gpu, mode, twins) if precision_known and twins else ()
+        found.append((*_of_gpu(measured, gpu, twins), *everywhere, *here, *capture))
     return found
 
 
@@ -127,12 +142,12 @@ def mode_of_words(words: Mapping[str, object]) -> str:
     )
 
 
-def _of_gpu(ranges: Ranges, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
-    if gpu.name in ranges.gpus:
+def _of_gpu(measured: _Measured, gpu: Gpu, twins: tuple[str, ...]) -> tuple[Reason, ...]:
+    if gpu.name in measured.gpus:
         return ()
     if twins:
         return (Reason("gpu", f"never measured, but {twins[0]} with the same chip was", _IN_THE_SPREAD),)
-    if gpu.generation in ranges.generations:
+    if gpu.generation in measured.generations:
         return (Reason("gpu", "never measured, estimated from its specifications", _IN_THE_SPREAD),)
     return (Reason("gpu", f"never measured, nor any of its generation ({gpu.generation})", _IN_THE_SPREAD),)
 
@@ -169,10 +184,10 @@ def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...],
     return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
-def _on_gpu(ranges: Ranges, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
+def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -> tuple[Reason, ...]:
     """Settings measured on other chips alone; none if this chip was not measured at all."""
-    measured = _modes_by_gpu(ranges.gpu_modes)
-    here = [each for twin in twins for each in measured.get(twin, ())]
+    modes = _modes_by_gpu(measured.gpu_modes)
+    here = [each for twin in twins for each in modes.get(twin, ())]
     if not here or (mode.framework, mode.precision) in here:
         return ()
     if all(precision != mode.precision for _, precision in here):

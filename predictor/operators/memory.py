@@ -31,7 +31,7 @@ __all__ = [
     "CONTEXT_GIB",
     "MEASURED_FRAMEWORKS",
     "MemoryEstimate",
-    "largest_batch_within",
+    "largest_batches_within",
     "memory_estimate_validated",
     "peak_memories_gib",
     "peak_memory",
@@ -126,15 +126,17 @@ def peak_memories_gib(table: LayerTable, batch_sizes: Sequence[int], mode: Mode 
     return peaks
 
 
-def largest_batch_within(table: LayerTable, limit_gib: float, mode: Mode | None = None) -> int:
-    """Largest batch size, at most 65,536, whose estimated peak is at most `limit_gib`; 0 where one image exceeds it."""
+def largest_batches_within(
+    table: LayerTable, limits_gib: Sequence[float], mode: Mode | None = None
+) -> list[int]:
+    """Largest batch size, at most 65,536, whose estimated peak is at most each limit; 0 where one image exceeds it."""
     law = _law(table, mode or Mode())
     always = law.weights + law.optimizer_state + _CUBLAS_BYTES + CONTEXT_GIB * _GIB
-    left, per_image = limit_gib * _GIB - always - law.fixed, law.per_image
-    if (left < 0).any():
-        return 0
+    left, per_image = np.array(limits_gib)[:, None] * _GIB - always - law.fixed, law.per_image
     grows = per_image > 0
-    return int(min(MAX_BATCH_SIZE, np.min(left[grows] / per_image[grows])))
+    most = np.minimum(MAX_BATCH_SIZE, np.min(left[:, grows] / per_image[grows], axis=1))
+    found: list[int] = np.where((left < 0).any(axis=1), 0, most).astype(int).tolist()
+    return found
 
 
 def peak_memory_gib(table: LayerTable, batch_size: int, mode: Mode | None = None) -> float:

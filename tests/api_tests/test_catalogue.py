@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from predictor.catalogue.data_sets import TRAINING_SETS
+from predictor.catalogue.data_sets import training_sets
 from predictor.catalogue.devices import all_gpus, precisions_of
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn, zoo_names
@@ -61,7 +61,7 @@ def test_layers_that_were_shown_can_be_asked_about(client):
 
 
 def test_data_sets_are_listed(client):
-    assert [each["name"] for each in found(client, "/v1/data_sets")] == list(TRAINING_SETS)
+    assert [each["name"] for each in found(client, "/v1/data_sets")] == list(training_sets())
 
 
 def test_the_model_shows_its_card_with_accuracy(client):

@@ -9,6 +9,7 @@ import threading
 import tomllib
 
 import pytest
+import yaml
 from dockerfile import ROOT
 from packaging.requirements import Requirement
 from waiting import PATIENCE_S
@@ -118,9 +119,23 @@ def test_the_profile_image_knows_every_cuda_that_there_is_an_extra_for(stages):
 
 
 def test_the_images_python_is_one_that_is_supported(stages):
-    (default,) = re.findall(r"^ARG PYTHON=(.*)$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    assert {stage.base for stage in stages.values()} == {"python:${PYTHON}-slim"}
-    assert f"Programming Language :: Python :: {default}" in PROJECT["project"]["classifiers"]
+    assert {stage.base for stage in stages.values()} == {"python:${PYTHON}"}
+    default = re.match(r"\d+\.\d+", _default_python())
+    assert default is not None
+    assert f"Programming Language :: Python :: {default[0]}" in PROJECT["project"]["classifiers"]
+
+
+def test_images_are_pinned_by_the_digests_that_the_docs_give_two_sources_of():
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"].values()
+    pulled = {f"python:{_default_python()}", *(each["image"] for each in compose if "image" in each)}
+    told = (ROOT / "docs" / "containers.md").read_text("utf-8")
+    row = r"^\| `(\w+:[\d.]+-[\w-]+)` \| `(sha256:[0-9a-f]{64})` \| .*https://.*, .*https://.* \|$"
+    assert {f"{tag}@{digest}" for tag, digest in re.findall(row, told, re.MULTILINE)} == pulled
+
+
+def _default_python() -> str:
+    text = (ROOT / "Dockerfile").read_text("utf-8")
+    return next(iter(re.findall(r"^ARG PYTHON=(.*)$", text, re.MULTILINE)))
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False), (None, False)])

@@ -39,7 +39,7 @@ def test_help_says_of_a_command_what_the_command_says_of_itself():
 
 
 def test_help_lists_every_module_of_commands():
-    shared = {"__init__", "options", "answer_tables"}
+    shared = {"__init__", "options", "answer_tables", "profile_input"}
     folder = Path(face.__file__).parent / "commands"
     assert {path.stem for path in folder.glob("*.py")} - shared == set(COMMANDS)
 
@@ -236,7 +236,9 @@ def test_compare_gives_the_numbers_of_python(epochcast):
 
 
 def test_compare_shows_offer_count_used_gpus_and_the_prices_date(epochcast):
-    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "H200", "--verbose")
+    run = epochcast(
+        "compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "V100-SXM2-32GB", "--verbose"
+    )
     header, line = run.out.splitlines()[1:3]
     assert all(word in header for word in ("offer", "US$/h", "priced on"))
     assert "(8 GPUs)" in line
@@ -372,6 +374,20 @@ def test_offer_list_shows_todays_offers_cheapest_first(epochcast):
     rows = rows_of(epochcast("offer", "list", "--format", "json"))
     assert [row["usd_per_hour"] for row in rows] == sorted(row["usd_per_hour"] for row in rows)
     assert not any(row["historic"] for row in rows)
+
+
+def test_offer_update_writes_a_price_file_and_counts_what_it_skips(epochcast, tmp_path, monkeypatch):
+    pytest.importorskip("gpuhunt", reason="epochcast[offers] is not installed")
+    header = "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor"
+    rows = "box,eu,0.11,8,32,1,T4,16,False,100,nvidia\nother,eu,9.9,8,32,1,MI300X,192,False,100,amd\n"
+    (tmp_path / "cloudrift.csv").write_text(f"{header}\n{rows}")
+    monkeypatch.setenv("GPUHUNT_CATALOG_DIR", str(tmp_path))
+    prices = tmp_path / "today.csv"
+    run = epochcast("offer", "update", "--out", prices)
+    assert "cloudrift 1 read now" in run.out
+    assert "Skipped 1, not known here: MI300X of 192 GB 1." in run.out
+    cheapest = rows_of(epochcast("offer", "list", "--gpu", "T4", "--offers", prices, "--format", "json"))[0]
+    assert (cheapest["provider"], cheapest["usd_per_hour"]) == ("cloudrift", 0.11)
 
 
 def test_offer_list_can_show_one_gpu_and_history(epochcast):

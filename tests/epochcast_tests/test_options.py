@@ -13,6 +13,7 @@ from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.errors import SchemaError
+from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
 
 ANCHOR = {"gpu": "T4", "batch_size": "16", "iteration_time_ms": "60"}
 EXAMPLES = {
@@ -31,6 +32,11 @@ EXAMPLES = {
     "link": "infiniband_100g",
     "sync_batch_norm": True,
     "host": "p3.2xlarge",
+    "workers": 8,
+    "loader": "pillow_simd",
+    "samples_per_worker_second": 250.0,
+    "data_source": "nfs",
+    "input": "input.json",
     "offers": "prices.csv",
     "spot": True,
     "anchors": [ANCHOR],
@@ -73,11 +79,18 @@ def words(name):
 
 
 def needs(name):
-    """What must be given besides: an epoch, where it follows, and GPUs or machines to join."""
-    besides = {"nodes": ("n_gpus", "link"), "link": ("n_gpus", "nodes"), "sync_batch_norm": ("n_gpus",)}.get(
-        name, ()
-    )
-    epoch = {} if name in ("samples", "data_set") else {"samples": 1000}
+    """What must be given besides: an epoch, where it follows, GPUs or machines to join, and what is loaded by whom."""
+    besides = {
+        "nodes": ("n_gpus", "link"),
+        "link": ("n_gpus", "nodes"),
+        "sync_batch_norm": ("n_gpus",),
+        "workers": ("data_set",),
+        "loader": ("data_set", "workers"),
+        "samples_per_worker_second": ("workers",),
+        "data_source": ("data_set", "workers"),
+        "input": ("workers",),
+    }.get(name, ())
+    epoch = {} if {"samples", "data_set"} & {name, *besides} else {"samples": 1000}
     return epoch | {each: EXAMPLES[each] for each in besides}
 
 
@@ -197,6 +210,13 @@ def predicted(epochcast, tmp_path, columns, cells, *options):
     return run, row
 
 
+def written_input(path):
+    """A file of `epochcast profile input`."""
+    rates = (WorkerRate(1, 20.0), WorkerRate(2, 30.0))
+    write_input(InputMeasurement("a host", 2, "torchvision", 224, 200, 0.1, 0.2, rates), path)
+    return path
+
+
 def in_a_row(name):
     if name == "anchors":
         return {f"anchor_{key}": value for key, value in ANCHOR.items()}
@@ -221,18 +241,19 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     measured.write_text(
         "gpu,cnn,image_size,batch_size,precision,iteration_time_ms\nT4,resnet18,224,16,fp32,60\n"
     )
+    files = {"measurements": measured, "input": written_input(tmp_path / "input.json")}
     different = []
     for name in set(OF_QUESTION) - {"offers", "spot", "model", "autotune"}:  # autotune is refused on a T4
-        value = str(measured) if name == "measurements" else EXAMPLES[name]
+        value = str(files[name]) if name in files else EXAMPLES[name]
         expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
-        option = ["--measurements", str(measured)] if name == "measurements" else words(name)
+        option = [f"--{name}", value] if name in files else words(name)
         extra = [word for need in needs(name) for word in words(need)]
         base = ("cnn", "gpu", "batch_size"), ("resnet18", "T4", 16)
         run, row = predicted(epochcast, tmp_path, *base, *option, *extra)
         if run.code or numbers_of_a_row(row) != pytest.approx(expected, rel=1e-12):
             different.append(("option", name))
         if name not in NOT_IN_A_ROW or name == "anchors":
-            cells = in_a_row(name)
+            cells = in_a_row(name) | ({name: value} if name in files else {})
             columns = (*base[0], *cells)
             run, row = predicted(epochcast, tmp_path, columns, (*base[1], *cells.values()), *extra)
             if run.code or numbers_of_a_row(row) != pytest.approx(expected, rel=1e-12):

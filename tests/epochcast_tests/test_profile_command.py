@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,41 @@ def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monk
 def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):
     epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv.gz")
     assert "3 measurements" in epochcast("data", "show", tmp_path / "x.csv.gz").out
+
+
+def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeypatch, tmp_path):
+    monkeypatch.setenv("FAKE_ORDERS", '{"interrupted_after": 2}')
+    run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    assert run.code == 0
+    assert "x.csv: 2 measurements, 2 of them new." in run.out
+    assert "1 configuration is left: the same command continues" in run.out
+
+
+def test_a_busy_cpu_is_measured_and_noted(epochcast, fake, monkeypatch, tmp_path):
+    busy = iter(range(0, 10**6, 100))
+    monkeypatch.setattr("proxy_cnns.device._cpu_seconds", lambda: (next(busy), next(busy)))
+    words = [word for word in QUICKLY if word != "--allow-noise"]
+    run = epochcast("profile", *words, "--out", tmp_path / "x.csv")
+    assert run.code == 0, run.err
+    assert "3 measurements were disturbed by other work on this machine" in run.out
+
+
+def test_a_cpu_measures_small_and_large_batches_in_turn():
+    request, _ = request_for(ProfileRequest("quick", device="cpu"), "x.csv")
+    first = request.configurations[:30]
+    assert len({each.subject for each in first}) == 30
+    assert {each.batch_size for each in first} >= {4, 16, 64}
+
+
+def test_on_windows_measuring_says_where_it_works():
+    code = (
+        "import sys\nsys.modules['fcntl'] = None\nsys.argv = 'epochcast profile --device cpu --out x.csv'.split()\n"
+        "from epochcast.command import main\nmain()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "measuring needs Linux or macOS" in run.stderr
+    assert "WSL" in run.stderr
 
 
 def test_repeating_it_measures_nothing_again(epochcast, fake, tmp_path):
@@ -101,7 +138,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--memory-format", "nhcw"), "memory_format 'nhcw' is not known"),
         (("--out", "x.csv", "--framework", "torch"), "framework 'torch' is not known. Nearest: 'pytorch'"),
         (("--out", "x.csv", "--framework", "tensorflow", "--device", "cpu", "--allow-noise"), "no backend"),
-        (("--out", "x.json", "--device", "cpu"), "neither .csv nor .csv.gz"),
+        (("--out", "x.json", "--device", "cpu"), "none of .csv, .csv.gz, .parquet"),
         (("--out", "none/x.csv", "--device", "cpu"), "there is no folder none"),
         (("--out", "x.csv", "--batch-size", "0"), "lies outside 1..65,536"),
     ],

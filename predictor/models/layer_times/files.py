@@ -199,7 +199,7 @@ class LayerModels:
 
     def modes(self) -> list[str]:
         """File names without endings, for messages."""
-        names = {_file_name(mode) for mode in self.given} | {path.name for path in self._files()}
+        names = {_file_name(mode) for mode in self.given} | self._names()
         return sorted(name.removesuffix(".json.gz") for name in names)
 
     def _files(self) -> list[Path]:

@@ -151,8 +151,7 @@ class Curves:
             if not known.size:
                 continue
             own = self.at[known]
-            used = known[needed(own, asked)]
-            found[alike] = between(self.at[used], asked, values[np.ix_(alike, used)])
+            found[alike] = between(own, asked, values[np.ix_(alike, known)])
             beyond[alike] = (asked < own[0] - _ROUNDING) | (asked > own[-1] + _ROUNDING)
         return found, beyond
 
@@ -171,7 +170,9 @@ def needed(at: Array, asked: Array) -> NDArray[np.intp]:
     """Positions in `at`, ascending, that `between` reads for these batch sizes."""
     right = np.clip(np.searchsorted(at, asked), 0, at.size - 1)
     left = np.where((asked >= at[right]) | (right == 0), right, right - 1)
-    return np.union1d(left, right)
+    read = np.zeros(at.size, dtype=bool)
+    read[left] = read[right] = True
+    return np.flatnonzero(read)
 
 
 N_NEIGHBOURS = 12

@@ -127,7 +127,7 @@ class OperatorTotals:
 
     def reasons(self) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution at each batch size."""
-        told = {kind: _reason(kind, self.named[kind]) for kind in _UNSURE if self.named[kind]}
+        told = {kind: _reason(kind, self.named[kind]) for kind in _UNSURE if self.named.get(kind)}
         every = [
             tuple(kind for kind in told if self.shares[kind][i] > 0) for i in range(self.sized_ms.shape[2])
         ]
@@ -172,7 +172,7 @@ class SummingLaw:
 
     def gpu_ms(self, sums: OperatorTotals) -> Array:
         """GPU time of one iteration, in ms, (n_batches,)."""
-        weighted = sum(self._weighted(sums), np.zeros(sums.sized_ms.shape[2]))
+        weighted = self._weighted(sums).sum(axis=0)
         busy: Array = weighted + self.operator_ms * sums.n_operators + self.iteration_ms
         return busy
 
@@ -262,6 +262,7 @@ def layer_sums(library: OperatorSource, table: LayerTable, batch_sizes: Array) -
                 kind, [operators[int(i)] for i in np.flatnonzero((times.sureness == kind).any(axis=1))]
             )
             for kind in _UNSURE
+            if support[kind].any()
         },
         float(counts[gradients] @ times.host_ms[gradients]),
         float(counts[gradients].sum()),

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = ["DEPTHWISE", "FAMILIES", "FAMILY_OF", "FEATURES_OF_FAMILY", "kernel_base_ms", "kernel_features"]
+__all__ = [
+    "DEPTHWISE",
+    "FAMILIES",
+    "FAMILY_OF",
+    "FEATURES_OF_FAMILY",
+    "kernel_base_ms",
+    "kernel_features",
+    "like",
+]
 
 Array = NDArray[np.float64]
 
@@ -29,6 +37,10 @@ FAMILY_OF = {
 FAMILIES = ("conv", "depthwise", "product", "element")
 DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depthwise")
 """Classes of kernels of depthwise convolutions."""
+
+_SUMS_OVER_THE_BATCH = (
+    "conv_backward_weight"  # its product's inner size grows with the batch, not its outer one
+)
 
 FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
     "conv": (
@@ -86,6 +98,13 @@ def kernel_base_ms(family: str, columns: Mapping[str, Array], batch_size: Array,
     return joined
 
 
+def like(name: str) -> str:
+    """The first kernel class whose features follow the same formulas: of its family, but for one pass."""
+    if name == _SUMS_OVER_THE_BATCH:
+        return name
+    return next(each for each in KERNEL_CLASSES if FAMILY_OF[each] == FAMILY_OF[name])
+
+
 def kernel_features(
     name: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates
 ) -> dict[str, Array]:
@@ -137,7 +156,7 @@ def _conv_features(
     Tiles are not divided by the number of SMs: coefficients fitted that way extrapolated badly to larger GPUs.
     """
     m, n, k = columns["gemm_m"] * batch_size, columns["gemm_n"], columns["gemm_k"]
-    if name == "conv_backward_weight":
+    if name == _SUMS_OVER_THE_BATCH:
         m, k = columns["gemm_m"], columns["gemm_k"] * batch_size
     tiles = np.log2(np.ceil(m / 64) * np.ceil(n / 64) * columns["groups"] / 20)
     height, width, stride = columns["kernel_height"], columns["kernel_width"], columns["stride"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from predictor.models.roofline.features import (
     FEATURES_OF_FAMILY,
     kernel_base_ms,
     kernel_features,
+    like,
 )
 from predictor.models.roofline.terms import (
     BY_GPU,
@@ -198,28 +199,37 @@ class RooflineLaw:
     def _class_ms(
         self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
     ) -> dict[str, Array]:
-        rates, weights = _rates_of_all(contexts), self._weights(contexts)
+        rates, (weights, number) = _rates_of_all(contexts), self._weights(contexts)
         found: dict[str, Array] = {}
-        for number in np.unique(kernels.kernel_class):
-            name = KERNEL_CLASSES[number]
-            chosen = kernels.kernel_class == number
-            columns = {key: values[chosen][:, None] for key, values in kernels.columns.items()}
-            features = kernel_features(name, columns, batches, rates)
-            exponent = _weighted(weights[:, _PLACES[name]], [features[each] for each in _features_of(name)])
-            times = kernel_base_ms(FAMILY_OF[name], columns, batches, rates) * np.exp(exponent)
-            found[name] = np.einsum("k,gkb->gb", kernels.count[chosen], times)
-        return found
+        for group in _groups(kernels):
+            values = kernel_features(group.name, group.columns, batches, rates)
+            features = [values[each] for each in _features_of(group.name)]
+            exponent = _weighted(group.weights_of_each(weights), number, features)
+            times = kernel_base_ms(FAMILY_OF[group.name], group.columns, batches, rates)
+            times *= np.exp(exponent, out=exponent)
+            for name, rows in group.classes.items():
+                found[name] = np.einsum("k,gkb->gb", group.count[rows], times[:, rows])
+        return {name: found[name] for name in KERNEL_CLASSES if name in found}
 
-    def _weights(self, contexts: Sequence[KernelContext]) -> Array:
-        """Weights of the features of all kernel classes, in the order of `_PLACES`, shape (n_contexts, n_features)."""
-        conditions = [tuple(conditions_of(context)) for context in contexts]
-        for each in {*conditions} - {*self._known_weights}:
-            self._known_weights[each] = np.concatenate(
-                [self._weights_of(name, each) for name in KERNEL_CLASSES]
-            )
-        return np.array([self._known_weights[each] for each in conditions])
+    def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
+        """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
+        found = [self._known_weights.get(each) for each in contexts]
+        rows = [
+            self._weights_in(c) if each is None else each for c, each in zip(contexts, found, strict=True)
+        ]
+        place = {key: i for i, key in enumerate(dict.fromkeys(map(id, rows)))}
+        distinct = {id(each): each for each in rows}
+        return np.array(list(distinct.values())), np.array([place[id(each)] for each in rows])
 
-    def _weights_of(self, name: str, conditions: tuple[tuple[str, str], ...]) -> Array:
+    def _weights_in(self, context: KernelContext) -> Array:
+        """Weights in one context; contexts of equal weights share them."""
+        conditions = conditions_of(context)
+        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES])
+        weights = self._shared_weights.setdefault(weights.tobytes(), weights)
+        self._known_weights[context] = weights
+        return weights
+
+    def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
         """Weight of each feature of a kernel class where these conditions hold."""
         features = _features_of(name)
         total = np.zeros(len(features))
@@ -231,7 +241,11 @@ class RooflineLaw:
         return total
 
     @cached_property
-    def _known_weights(self) -> dict[tuple[tuple[str, str], ...], Array]:
+    def _known_weights(self) -> dict[KernelContext, Array]:
+        return {}
+
+    @cached_property
+    def _shared_weights(self) -> dict[bytes, Array]:
         return {}
 
     def _host_ms(self, kernels: Kernels, contexts: Sequence[KernelContext], machine: str | None) -> Array:
@@ -274,13 +288,58 @@ def _rates_of_all(contexts: Sequence[KernelContext]) -> Rates:
     return Rates(**columns)
 
 
-def _weighted(weights: Array, features: Sequence[Array]) -> Array:
-    """Sum of weight x feature, shape (n_contexts, n_kernels, n_batches) or what broadcasts to it."""
-    total = np.zeros((len(weights), 1, 1))
-    for weight, values in zip(weights.T, features, strict=True):
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Kernels of a CNN whose features follow the formulas of the class `name`; `classes` has the rows of each class."""
+
+    name: str
+    columns: dict[str, Array]
+    count: Array
+    classes: dict[str, slice]
+
+    def weights_of_each(self, weights: Array) -> Array:
+        """The weights of each kernel's features, (n_weights, n_features, n_kernels)."""
+        of_classes = [
+            np.repeat(weights[:, _PLACES[name], None], rows.stop - rows.start, axis=2)
+            for name, rows in self.classes.items()
+        ]
+        return np.concatenate(of_classes, axis=2)
+
+
+@lru_cache(maxsize=256)
+def _groups(kernels: Kernels) -> list[_Group]:
+    """Cached: a CNN is asked for at one batch size after another."""
+    found = []
+    names = {name: like(name) for name in (KERNEL_CLASSES[i] for i in np.unique(kernels.kernel_class))}
+    for group in dict.fromkeys(names.values()):
+        members = [name for name, formulas in names.items() if formulas == group]
+        rows = [np.flatnonzero(kernels.kernel_class == KERNEL_CLASSES.index(name)) for name in members]
+        ends = np.cumsum([0, *map(len, rows)]).tolist()
+        chosen = np.concatenate(rows)
+        columns = {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+        classes = {name: slice(a, b) for name, a, b in zip(members, ends, ends[1:], strict=False)}
+        found.append(_Group(group, columns, kernels.count[chosen], classes))
+    return found
+
+
+def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array]) -> Array:
+    """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
+
+    `weights` (n_weights, n_features, n_kernels) has in row `number[i]` what context i has. Features that do not depend
+    on the context, that is most, are summed for contexts of equal weights together.
+    """
+    shape = np.broadcast_shapes(*(values.shape[-2:] for values in features))
+    total, own = np.zeros((*weights.shape[::2], shape[-1])), []
+    for weight, values in zip(weights.transpose(1, 0, 2)[..., None], features, strict=True):
         if weight.any():
-            total = total + weight[:, None, None] * values
-    return total
+            if values.ndim == total.ndim:
+                own.append(weight[number] * values)
+            else:
+                total += weight * values
+    found = total[number]
+    for each in own:
+        found += each
+    return found
 
 
 def _finite(value: Any) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from predictor.catalogue.data_sets import TRAINING_SETS, TrainingSet, find_training_set
+from predictor.catalogue.data_sets import TrainingSet, find_training_set, training_sets
 from predictor.errors import SchemaError
 
 
@@ -39,4 +39,4 @@ def test_every_data_set_has_a_source_and_sizes_that_can_be() -> None:
         sizes = known.samples > 0 and known.image_size >= 28 and known.classes >= 10
         return bool(known.source) and sizes and known.channels in (1, 3)
 
-    assert [known for known in TRAINING_SETS.values() if not holds(known)] == []
+    assert [known for known in training_sets().values() if not holds(known)] == []

@@ -62,7 +62,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_a_hint() -> None:
         resolve_cnn("resnet51")
     message = str(refusal.value)
     assert "no CNN is called 'resnet51'. Nearest: 'resnet50'" in message or "'resnet50'" in message
-    assert "a path must end in .csv (a layer table) or .onnx" in message
+    assert "a path must end in .csv (a layer table), .onnx or .keras" in message
 
 
 def test_an_object_that_is_no_cnn_is_refused() -> None:

@@ -1,0 +1,166 @@
+"""Is loading the bottleneck? The default rates of loading beside published figures, and what they mean for 8 GPUs.
+
+Run it as `python benchmarks/bench_input.py [--published FOLDER]`. With the published tables
+($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
+"""
+
+import argparse
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from machine import machine
+
+from predictor.answers.compare import compare
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.data_sets import find_training_set
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.links import usual_link
+from predictor.catalogue.loading_rates import find_loader
+from predictor.catalogue.offers import load_offers
+from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.models.data_parallel import LAW, Gradients, Team
+
+PUBLISHED = "nvidia_dle_training.csv.gz"
+ASSUMED_BATCH_SIZE = 128
+"""Of published rows that do not say it; efficiency hardly depends on it."""
+
+THREADS = {"DGX-1": 80, "DGX-2": 96, "DGX A100": 256}
+"""Hardware threads of NVIDIA's machines: 2 Xeon E5-2698 v4, 2 Xeon Platinum 8168, 2 EPYC 7742."""
+
+LOADED = (
+    (
+        "p3.2xlarge, PyTorch, 2018: an epoch in 32 minutes",
+        8,
+        1_281_167 / (32 * 60),
+        "pytorch/accimage issue 12",
+    ),
+)
+"""Published throughputs that the writer found to be bound by loading: what, vCPUs, images/s, source."""
+
+ASKED = ("alexnet", "squeezenet1_1", "resnet18", "mobilenet_v2", "resnet50", "vgg16")
+OF_EIGHT = ("V100-SXM2-16GB", "A100-SXM4-40GB", "H100 80GB HBM3", "H200")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--published", type=Path, help="folder of published tables [$EPOCHCAST_PUBLISHED_DATA]"
+    )
+    folder = parser.parse_args().published or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
+    print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    show_rates()
+    show_published(Path(folder) if folder else None)
+    show_offers()
+    return 0
+
+
+def rate_per_vcpu(loader: str = "torchvision") -> tuple[float, float]:
+    """Images per second of ImageNet at 224 pixels on a busy vCPU, and the factor within which it holds."""
+    known = find_loader(loader, "jpeg")
+    return 1e6 * known.vcpu_share / known.sample_us(find_training_set("imagenet"), 224), known.spread
+
+
+def show_rates() -> None:
+    for loader in ("torchvision", "pillow_simd", "dali"):
+        rate, spread = rate_per_vcpu(loader)
+        print(f"{loader:12} {rate:5.0f} images/s on a busy vCPU, {rate / spread:.0f} to {rate * spread:.0f}")
+    rate, spread = rate_per_vcpu()
+    for what, vcpus, images, source in LOADED:
+        low, high = rate * vcpus / spread, rate * vcpus * spread
+        print(
+            f"{what}: {images:,.0f} images/s; by the rates {rate * vcpus:,.0f} ({low:,.0f}-{high:,.0f}); {source}"
+        )
+    print()
+
+
+def show_published(folder: Path | None) -> None:
+    """Rows of 8 GPUs beside what the GPUs alone and what the machine's threads would give."""
+    path = None if folder is None else folder / PUBLISHED
+    if path is None or not path.is_file():
+        print(f"published rows: not run: {PUBLISHED} is not part of epochcast; pass --published FOLDER\n")
+        return
+    rows = published_rows(pd.read_csv(path))
+    print(
+        "published rows of 8 GPUs (NVIDIA DeepLearningExamples), images/s: measured, by the GPUs alone, by loading"
+    )
+    print(rows.round(3).to_string(index=False))
+    above = rows[rows["images_per_s"] > rows["loading_high"]]
+    print(
+        f"\nabove the upper end of loading: {len(above)} of {len(rows)}; above the estimate: "
+        f"{(rows['images_per_s'] > rows['loading']).sum()}"
+    )
+    mixed = rows[(rows["framework"] == "pytorch") & rows["precision"].str.startswith("amp")]
+    measured = mixed["images_per_s"]
+    of_gpus, of_loading = measured / mixed["by_gpus"], measured / mixed["loading"]
+    print(
+        f"PyTorch in AMP: {100 * of_gpus.mean():.0f} % of what the GPUs alone would give, at {measured.min():,.0f} to "
+        f"{measured.max():,.0f} images/s; correlation of that share with the share of the loading that is used: "
+        f"{np.corrcoef(of_gpus, of_loading)[0, 1]:+.2f}\n"
+    )
+
+
+def published_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of 8 GPUs on machines whose threads are known."""
+    key = ["framework", "cnn", "gpu", "precision", "batch_size_per_gpu"]
+    frame = frame[frame["image_size"] == 224]
+    one = {
+        tuple(row[name] if row[name] == row[name] else None for name in key): row["images_per_s"]
+        for row in frame[frame["n_gpus"] == 1].to_dict("records")
+    }
+    rate, spread = rate_per_vcpu()
+    found = []
+    for row in frame[(frame["n_gpus"] == 8) & frame["scaling_efficiency"].notna()].to_dict("records"):
+        of = next((name for name in THREADS if f"NVIDIA {name} " in row["notes"]), None)
+        alone = one.get(tuple(row[name] if row[name] == row[name] else None for name in key))
+        if of is None or alone is None:
+            continue
+        found.append(
+            {name: row[name] for name in key[:4]}
+            | {
+                "images_per_s": row["images_per_s"],
+                "by_gpus": 8 * alone * efficiency(row, alone),
+                "loading": rate * THREADS[of],
+                "loading_high": rate * spread * THREADS[of],
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def efficiency(row: dict[str, object], alone: float) -> float:
+    """Scaling efficiency of 8 GPUs by the law of data parallelism; of a CNN outside the zoo that of ResNet-50."""
+    gpu = find_gpu({"V100-SXM3-32GB": "V100-SXM2-32GB"}.get(str(row["gpu"]), str(row["gpu"])))
+    batch = float(str(row["batch_size_per_gpu"]))
+    one_ms = np.array([1000 * (batch if batch > 0 else ASSUMED_BATCH_SIZE) / alone])
+    cnn = str(row["cnn"]) if row["cnn"] in zoo_names() else "resnet50"
+    team = Team(8, 1, usual_link(gpu, load_offers()))
+    return float((one_ms / LAW.iteration_ms(one_ms, np.zeros(1), Gradients.of(zoo_cnn(cnn)), gpu, team))[0])
+
+
+def show_offers() -> None:
+    """Which CNNs wait for images on offers of 8 fast GPUs, in AMP, at 256 images on each."""
+    print(
+        "offers of 8 GPUs, ImageNet, AMP in fp16, 256 images on each GPU: images/s by the GPUs and by loading"
+    )
+    print(f"{'':16}{'GPU':22}{'offer':32}{'vCPUs':>6}{'GPUs':>9}{'loading':>9}  bottleneck")
+    for cnn in ASKED:
+        question = Question(cnn, OF_EIGHT, 2048, data_set="imagenet", precision="amp_fp16", n_gpus=8)
+        for row in compare(question, Plan(all_offers=True, rank_by="time")).rows:
+            if row.loading_time_ms is None:
+                continue
+            by_gpus, loading = (
+                1000 * row.batch_size / ms for ms in (row.training_time_ms, row.loading_time_ms)
+            )
+            if row.region not in ("us-east-1", "eastus", "us-central1"):
+                continue
+            print(
+                f"{cnn:16}{row.gpu.removeprefix('NVIDIA '):22}{row.offer:32}{row.vcpus or 0:6.0f}{by_gpus:9,.0f}"
+                f"{loading:9,.0f}  {row.bottleneck}"
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

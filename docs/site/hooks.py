@@ -1,0 +1,68 @@
+"""What mkdocs does beside its own work: pages that are made when the site is built, and links that lead out of docs/.
+
+The references of commands and service are made from the parser and the OpenAPI document. Pages that stand beside docs/
+(CONTRIBUTING.md, CHANGELOG.md, datasets/README.md) are shown, too, and notebooks can be downloaded.
+"""
+
+import re
+import sys
+from pathlib import Path
+from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from command_reference import commands_page  # noqa: E402
+from rest_reference import rest_page  # noqa: E402
+
+_BESIDE = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "datasets/README.md": "data.md",
+    "README.md": "index.md",
+}
+"""Files beside docs/ and the pages that show them; what README.md says is on the first page."""
+
+_MADE = {"reference/commands.md": commands_page, "reference/rest.md": rest_page}
+_SOURCES = {page: source for source, page in _BESIDE.items() if page != "index.md"}
+_LINK = re.compile(r"(?<!!)\[(?P<name>[^\]]+)\]\((?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made, those that stand beside docs/, and the notebooks."""
+    for name, make in _MADE.items():
+        files.append(File.generated(config, name, content=make()))
+    for source, page in _BESIDE.items():
+        if files.get_file_from_path(page) is None:
+            files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+        files.append(
+            File.generated(config, f"notebooks/{notebook.name}", content=notebook.read_text(encoding="utf-8"))
+        )
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
+    """Lead links out of docs/ to the pages that show what lies there; a file that no page shows is named alone."""
+    name = page.file.src_uri
+    source = _SOURCES.get(name, f"docs/{name}")
+
+    def lead(found: re.Match[str]) -> str:
+        there = _page_of(normpath(join(dirname(source), found["path"])))
+        if there is None or files.get_file_from_path(there) is None:
+            return found["name"] if found["path"].startswith("../") or name in _SOURCES else found[0]
+        return f"[{found['name']}]({relpath(there, dirname(name) or '.')}{found['anchor'] or ''})"
+
+    return _LINK.sub(lead, markdown)
+
+
+def _page_of(target: str) -> str | None:
+    """The page or file of the site that a file of the checkout becomes."""
+    if target in _BESIDE:
+        return _BESIDE[target]
+    if target.startswith("docs/"):
+        return target.removeprefix("docs/")
+    return target if target.startswith("notebooks/") else None

@@ -1,0 +1,110 @@
+"""`epochcast profile input`: measure what reading, decoding and augmenting images takes on this machine."""
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from epochcast.commands import options as o
+from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
+
+if TYPE_CHECKING:
+    from predictor.measurements.inputs import InputMeasurement
+
+__all__ = ["input_command"]
+
+
+@o.with_json
+def input_command(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of images, with folders in it or without.",
+            show_default="200 JPEGs of ImageNet's sizes are made",
+        ),
+    ] = None,
+    image_size: Annotated[
+        int, typer.Option(help="Side of the images that the CNN gets, in pixels.", min=1)
+    ] = 224,
+    workers: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Numbers of worker processes; repeat it, or write 0,1,8.",
+            metavar="N",
+            show_default="0, 1, half of the vCPUs, all of them",
+        ),
+    ] = None,
+    loader: Annotated[
+        str | None,
+        typer.Option(
+            help="torchvision, pillow or dali.", show_default="torchvision where it is installed, else pillow"
+        ),
+    ] = None,
+    seconds: Annotated[str, typer.Option(help="Time for each number of workers: 3s, 1min.")] = "3s",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="JSON file to write, which questions take as --input.", show_default=False),
+    ] = None,
+    output: o.OutputFormat = Format.table,
+) -> None:
+    """Measure reading, decoding and augmenting images here: for each worker, and by so many of them together."""
+    from epochcast.profiling import seconds as duration_s
+    from predictor.checks import whole_number
+    from predictor.measurements.inputs import write_input
+    from proxy_cnns.input_pipeline import measure_input
+
+    numbers = [
+        whole_number("workers", part, low=0, high=1024) for each in workers or () for part in each.split(",")
+    ]
+    measured = measure_input(folder, image_size, numbers, loader, duration_s(seconds, "--seconds"))
+    if out is not None:
+        write_input(measured, out)
+    _show_input(measured, out, output)
+
+
+def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) -> None:
+    one = measured.samples_per_worker_second
+    records: list[Record] = [asdict(rate) | {"ratio": rate.samples_per_s / one} for rate in measured.rates]
+    if output is not Format.table:
+        about = {name: value for name, value in asdict(measured).items() if name != "rates"}
+        print_records(records, output, records[0], **about)
+        return
+    columns = [
+        Column("workers", lambda r: str(r["workers"])),
+        Column("images/s", lambda r: number(r["samples_per_s"])),
+        Column("x one worker", lambda r: f"{r['ratio']:.2f}"),
+    ]
+    title = f"Loading {measured.images:,} images with {measured.loader} on {measured.host}"
+    print_table(records, columns, f"{title}, {measured.image_size} px")
+    print()
+    print_notes(_input_notes(measured, out))
+
+
+def _input_notes(measured: "InputMeasurement", out: Path | None) -> list[str]:
+    where = measured.folder or "made for this measurement"
+    mean = f"{1000 * measured.mean_mb:.0f} KB and {measured.mean_megapixels:.2f} megapixels in the mean"
+    notes = [f"Images: {where}, {mean}. They are read from the page cache."]
+    if measured.decode_us is not None:
+        stages = (
+            ("reading", measured.read_us),
+            ("decoding", measured.decode_us),
+            ("augmenting", measured.augment_us),
+        )
+        said = ", ".join(f"{name} {number(us)}" for name, us in stages if us is not None)
+        notes.append(f"CPU microseconds of an image: {said}.")
+    if measured.copy_gb_per_s is not None:
+        images = 1e9 * measured.copy_gb_per_s / (12.0 * measured.image_size**2)
+        notes.append(
+            f"Copies from pinned memory to the GPU: {measured.copy_gb_per_s:g} GB/s, {images:,.0f} images/s in fp32."
+        )
+    most = measured.rates[-1]
+    if most.workers > 1 and most.samples_per_s < 1.1 * measured.samples_per_worker_second:
+        notes.append("Workers hardly help: other work runs on this machine. Measure again when it is idle.")
+    if out is not None:
+        notes += [
+            f"Written to {out}.",
+            f"Next: epochcast predict resnet50 --gpu T4 --workers 4 --input {shlex.quote(str(out))}",
+        ]
+    return notes

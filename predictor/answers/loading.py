@@ -1,0 +1,218 @@
+"""What feeds the GPUs of a question: rates as asked, as measured, or of the tables; the vCPUs of an offer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from predictor.catalogue.data_sets import TrainingSet
+from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
+from predictor.errors import SchemaError
+from predictor.models.input_pipeline import Feed, Loading
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from predictor.answers.question import Question
+    from predictor.catalogue.offers import Offer
+    from predictor.measurements.inputs import InputMeasurement
+
+    Array = NDArray[np.float64]
+
+__all__ = [
+    "LOADING_OPTIONS",
+    "bottlenecks",
+    "data_exceeds",
+    "feed_of_offer",
+    "feed_of_rental",
+    "is_bound_by_default",
+    "loading_asked",
+    "loading_in_words",
+]
+
+LOADING_OPTIONS = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+"""Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
+
+_OF_RATES = ("loader", "samples_per_worker_second", "input")
+_MEASURED_SPREAD = 1.15
+"""Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
+_GB_PER_GIB = 2**30 / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """Samples per second of a worker on a core of its own, and of each vCPU while all are busy; factor of the error."""
+
+    per_worker: float
+    per_vcpu: float
+    spread: float
+
+
+def loading_asked(question: Question) -> bool:
+    """Whether an option of the question has loading counted.
+
+    Raises
+    ------
+    SchemaError
+        If loading is both asked for and left out.
+    """
+    given = [name for name in LOADING_OPTIONS if getattr(question, name) is not None]
+    if question.loader == "none" and len(given) > 1:
+        other = next(name for name in given if name != "loader")
+        raise SchemaError(f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them.")
+    rates = [name for name in _OF_RATES if name in given]
+    if len(rates) > 1:
+        raise SchemaError(f"{' and '.join(rates)} say each how fast a worker is. Pass one of them.")
+    return bool(given) and question.loader != "none"
+
+
+def is_bound_by_default(question: Question) -> bool:
+    """Whether a comparison counts loading without being asked: the data set is stored as JPEGs."""
+    data_set = question.training_set()
+    return question.loader != "none" and data_set is not None and data_set.stored == "jpeg"
+
+
+def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
+    """What feeds the GPUs of a prediction; None where loading is not asked for.
+
+    The workers asked for are taken to have a core each; without a number of them, they are as many as the vCPUs of the
+    offer keep busy.
+
+    Raises
+    ------
+    SchemaError
+        If no rate is known, or neither workers nor the vCPUs of an offer are.
+    """
+    if not loading_asked(question):
+        return None
+    if question.workers is not None:
+        return _feed(question, image_size, None)
+    if offer is None or offer.vcpus is None:
+        what = (
+            "there is no offer"
+            if offer is None
+            else f"the vCPUs of {offer.provider} {offer.instance} are not known"
+        )
+        raise SchemaError(
+            f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
+        )
+    return _feed(question, image_size, offer.vcpus)
+
+
+def feed_of_offer(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
+    """What feeds the GPUs of an offer in a comparison; None where loading is not counted.
+
+    Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
+    bound it. Without known vCPUs it is counted for a given number of workers alone.
+    """
+    if not (loading_asked(question) or is_bound_by_default(question)):
+        return None
+    vcpus = None if offer is None else offer.vcpus
+    if vcpus is None and question.workers is None:
+        return None
+    return _feed(question, image_size, vcpus)
+
+
+def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str:
+    """Whether an answer counts loading, and by which rate."""
+    counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
+    if not counted:
+        return "data loading is excluded"
+    feed = _feed(question, image_size, 1.0)
+    workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
+    bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
+    return (
+        f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each on a core of its own, "
+        f"{feed.per_vcpu:,.0f} on a vCPU of a busy machine, within a factor of {feed.spread:g})"
+    )
+
+
+def data_exceeds(question: Question, offer: Offer | None) -> tuple[str, ...]:
+    """Which of an offer's memory and local disk the stored training set exceeds, as far as both are known."""
+    data_set = question.training_set()
+    if data_set is None or offer is None:
+        return ()
+    memory_gb = math.inf if offer.memory_gib is None else offer.memory_gib * _GB_PER_GIB
+    disk_gb = math.inf if offer.disk_gb is None else offer.disk_gb
+    sizes = {"memory": memory_gb, "disk": disk_gb}
+    return tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb)
+
+
+def bottlenecks(
+    feed: Feed | None,
+    loading: Loading | None,
+    local_batch_sizes: Array,
+    time_ms: Array,
+    gpu_ms: Array,
+    host_ms: Array,
+) -> tuple[list[str], list[int | None]]:
+    """What iterations of `time_ms` without loading wait for, and the workers of each GPU that would change that."""
+    told = np.where(host_ms >= gpu_ms, "host", "gpu")
+    bounds = np.where(
+        np.isnan(gpu_ms), "unknown", told
+    ).tolist()  # a method may predict whole iterations alone
+    needed: list[int | None] = [None] * len(bounds)
+    if feed is None or loading is None:
+        return bounds, needed
+    for i in np.flatnonzero(loading.between | (loading.time_ms > time_ms)).tolist():
+        bounds[i] = loading.name if loading.time_ms[i] > time_ms[i] else bounds[i]
+        if loading.name == "loading":
+            needed[i] = feed.workers_needed(float(local_batch_sizes[i]), float(time_ms[i]))
+    return bounds, needed
+
+
+def _feed(question: Question, image_size: int, vcpus: float | None) -> Feed:
+    measured = question.input_measurement()
+    rates = _rates(question, image_size, measured)
+    reading = _reading(question, measured)
+    return Feed(rates.per_worker, rates.per_vcpu, question.workers, vcpus, reading, rates.spread)
+
+
+def _rates(question: Question, image_size: int, measured: InputMeasurement | None) -> _Rates:
+    """Rates as given, else as measured, else those of the tables."""
+    data_set = question.training_set()
+    name = question.loader or USUAL_LOADER
+    share = find_loader(name, "jpeg" if data_set is None else data_set.stored).vcpu_share
+    if question.samples_per_worker_second is not None:
+        rate = question.samples_per_worker_second
+        return _Rates(rate, share * rate, _MEASURED_SPREAD)
+    if measured is not None:
+        busy = (
+            measured.samples_per_vcpu_second
+            if question.workers is None
+            else share * measured.samples_per_worker_second
+        )
+        return _Rates(measured.samples_per_worker_second, busy, _MEASURED_SPREAD)
+    if data_set is None:
+        raise SchemaError(
+            "how fast a worker loads these images is not known. Pass samples_per_worker_second, input (the file of "
+            "`epochcast profile input`), or a data set."
+        )
+    return _of_tables(question, image_size, data_set, name)
+
+
+def _of_tables(question: Question, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
+    loader = find_loader(name, data_set.stored)
+    source = find_source(question.data_source or "memory")
+    cpu_us = loader.sample_us(data_set, image_size) + source.cpu_us
+    return _Rates(1e6 / (cpu_us + source.wait_us), loader.vcpu_share * 1e6 / cpu_us, loader.spread)
+
+
+def _reading(question: Question, measured: InputMeasurement | None) -> float:
+    """Samples per second that the source gives a machine; infinite where none is named."""
+    if question.data_source is None:
+        return math.inf
+    source, data_set = find_source(question.data_source), question.training_set()
+    if math.isinf(source.read_mb_per_s):
+        return math.inf
+    if data_set is not None:
+        return source.read_mb_per_s / data_set.sample_mb
+    if measured is not None:
+        return source.read_mb_per_s / measured.mean_mb
+    raise SchemaError(
+        f"data_source {question.data_source!r}: how large an image is stored is not known. Pass a data set, or "
+        "input (the file of `epochcast profile input`)."
+    )

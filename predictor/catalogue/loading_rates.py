@@ -1,0 +1,107 @@
+"""How fast images are read and decoded where nobody measured it: loaders and sources, read from their tables."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from predictor.catalogue.data_sets import TrainingSet
+from predictor.errors import SchemaError
+from predictor.files import data_file
+
+__all__ = ["LOADERS", "SOURCES", "USUAL_LOADER", "Loader", "Source", "find_loader", "find_source"]
+
+LOADERS = ("torchvision", "pillow_simd", "dali")
+"""What decodes and augments: names of ``loaders.csv``."""
+
+USUAL_LOADER = "torchvision"
+"""Taken where none is named: Pillow and torchvision's transforms, as in PyTorch's own ImageNet example."""
+
+SOURCES = ("folder", "nfs", "lmdb", "hdf5", "memory")
+"""Where images are read from: names of ``sources.csv``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """CPU time to decode and augment one image, on one core of a usual cloud CPU, in microseconds.
+
+    Time = `fixed_us` + `us_per_source_megapixel` x megapixels stored + `us_per_megapixel` x megapixels that the CNN
+    gets. A vCPU does `vcpu_share` of what a core does while all are busy. The true rate is meant to lie within a factor
+    of `spread`.
+    """
+
+    name: str
+    stored: str
+    fixed_us: float
+    us_per_source_megapixel: float
+    us_per_megapixel: float
+    vcpu_share: float
+    spread: float
+
+    def sample_us(self, data_set: TrainingSet, image_size: int) -> float:
+        """CPU time of one image of a data set, brought to `image_size` pixels."""
+        source = self.us_per_source_megapixel * data_set.megapixels
+        return self.fixed_us + source + self.us_per_megapixel * image_size**2 / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where images are read from: for each image the CPU time and the wait of a worker; MB/s of a whole machine."""
+
+    name: str
+    cpu_us: float
+    wait_us: float
+    read_mb_per_s: float  # infinite where nothing is read
+
+
+def find_loader(name: str, stored: str) -> Loader:
+    """Rates of a loader for images stored as JPEGs or arrays; SchemaError if they are not known."""
+    found = _loaders().get((name, stored))
+    if found is None:
+        known = ", ".join(loader for loader, form in _loaders() if form == stored)
+        raise SchemaError(
+            f"loader {name!r}: its rate for images stored as {stored} is not known. Known: {known}. "
+            "Or pass samples_per_worker_second."
+        )
+    return found
+
+
+def find_source(name: str) -> Source:
+    """Rates of a source, one of `SOURCES`."""
+    return _sources()[name]
+
+
+@lru_cache(maxsize=1)
+def _loaders() -> Mapping[tuple[str, str], Loader]:
+    return MappingProxyType(
+        {(row["loader"], row["stored"]): _loader(row) for row in _rows("loaders.csv")},
+    )
+
+
+def _loader(row: Mapping[str, str]) -> Loader:
+    numbers = ("fixed_us", "us_per_source_megapixel", "us_per_megapixel", "vcpu_share", "spread")
+    return Loader(row["loader"], row["stored"], *(float(row[name]) for name in numbers))
+
+
+@lru_cache(maxsize=1)
+def _sources() -> Mapping[str, Source]:
+    return MappingProxyType(
+        {
+            row["source"]: Source(
+                row["source"],
+                float(row["cpu_us"]),
+                float(row["wait_us"]),
+                float(row["read_mb_per_s"]) if row["read_mb_per_s"] else math.inf,
+            )
+            for row in _rows("sources.csv")
+        }
+    )
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with data_file(name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))

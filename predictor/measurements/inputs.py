@@ -1,0 +1,129 @@
+"""What reading and decoding images takes on a machine: measured by `epochcast profile input`, kept as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from pathlib import Path
+
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.files import replace_file
+
+__all__ = ["INPUT_FORMAT_VERSION", "InputMeasurement", "WorkerRate", "read_input", "write_input"]
+
+INPUT_FORMAT_VERSION = 1
+"""Version of the JSON file of `epochcast profile input`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRate:
+    """Samples per second of so many worker processes together; 0 workers are the training process itself."""
+
+    workers: int
+    samples_per_s: float
+
+    def __post_init__(self) -> None:
+        if type(self.workers) is not int or self.workers < 0:
+            raise SchemaError(f"workers {self.workers!r} is no whole number from 0.")
+        _check_positive("samples_per_s", self.samples_per_s)
+
+
+@dataclass(frozen=True, slots=True)
+class InputMeasurement:
+    """One machine's input pipeline.
+
+    `loader` decoded and augmented `images` images of `folder` (None: generated) to `image_size` pixels; they hold
+    `mean_mb` 10^6 bytes and `mean_megapixels` 10^6 pixels each. `read_us`, `decode_us` and `augment_us` are CPU
+    microseconds of one image on one core, None where the loader has no such parts. `rates` are in ascending order of
+    workers, with 1 worker at least. `vcpus` are the hardware threads of the machine that may be used. `copy_gb_per_s`
+    is the rate of copies from pinned memory to the GPU, in 10^9 bytes/s; None without a GPU.
+    """
+
+    host: str
+    vcpus: int
+    loader: str
+    image_size: int
+    images: int
+    mean_mb: float
+    mean_megapixels: float
+    rates: tuple[WorkerRate, ...]
+    folder: str | None = None
+    read_us: float | None = None
+    decode_us: float | None = None
+    augment_us: float | None = None
+    copy_gb_per_s: float | None = None
+    measured_at: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vcpus", "image_size", "images", "mean_mb", "mean_megapixels"):
+            _check_positive(name, getattr(self, name))
+        workers = [each.workers for each in self.rates]
+        if any(two <= one for one, two in pairwise(workers)) or 1 not in workers:
+            raise SchemaError(f"rates are of {workers} workers. They must ascend and include 1.")
+
+    @property
+    def samples_per_worker_second(self) -> float:
+        """Rate of one worker alone."""
+        return next(each.samples_per_s for each in self.rates if each.workers == 1)
+
+    @property
+    def samples_per_vcpu_second(self) -> float:
+        """Rate of each vCPU while all are busy; of a core alone where fewer workers were measured.
+
+        Raises
+        ------
+        OutOfRangeError
+            If fewer workers than vCPUs were measured.
+        """
+        most = self.rates[-1]
+        if most.workers < self.vcpus:
+            raise OutOfRangeError(
+                f"at most {most.workers} workers were measured on the {self.vcpus} vCPUs of {self.host}. Measure as "
+                f"many workers as it has: epochcast profile input --workers 1,{self.vcpus} --out input.json"
+            )
+        return most.samples_per_s / self.vcpus
+
+
+def read_input(path: Path) -> InputMeasurement:
+    """Read the JSON file that `epochcast profile input` wrote.
+
+    Raises
+    ------
+    SchemaError
+        If it is no such file, of another version, or a rate is no number above 0; the message names the file.
+    """
+    try:
+        given = json.loads(path.read_text())
+        version = given.pop("format_version")
+        if version != INPUT_FORMAT_VERSION:
+            raise SchemaError(f"format_version is {version!r}; this release reads {INPUT_FORMAT_VERSION}.")
+        rates = tuple(WorkerRate(**each) for each in given.pop("rates"))
+        known = {name: given[name] for name in _ABOUT if name in given}
+        return InputMeasurement(**known, rates=rates)
+    except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SchemaError(
+            f"{path} is no file of `epochcast profile input`: {error}. "
+            "Write one: epochcast profile input --out input.json"
+        ) from error
+
+
+_ABOUT = [each.name for each in fields(InputMeasurement) if each.name != "rates"]
+
+
+def write_input(measured: InputMeasurement, path: Path) -> None:
+    """Write the JSON file that `read_input` reads."""
+    about: Mapping[str, object] = {name: getattr(measured, name) for name in _ABOUT}
+    document = {
+        "format_version": INPUT_FORMAT_VERSION,
+        **{name: value for name, value in about.items() if value is not None},
+        "rates": [asdict(each) for each in measured.rates],
+    }
+    replace_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise SchemaError(f"{name} {value!r} is no finite number above 0.")

@@ -1,0 +1,97 @@
+"""What loading images adds to an iteration: workers load the next mini-batches while the GPUs train on this one.
+
+So an iteration takes as long as the slower of the two; with 0 workers the training process itself loads, and the two
+times add up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+__all__ = ["BOTTLENECKS", "Feed", "Loading"]
+
+BOTTLENECKS = ("gpu", "host", "loading", "reading")
+"""What an iteration waits for: the GPU, the host that enqueues its kernels, workers that decode images, or the source
+that images are read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What feeds the GPUs of one machine; rates in samples per second.
+
+    `per_worker` is the rate of one worker on a core of its own, `per_vcpu` that of each vCPU while all are busy,
+    `reading` that of the source for the whole machine. `workers` are those of each GPU, None for as many as keep every
+    vCPU busy. `vcpus` are those of the machine, None where workers are not bound by them. The true rates are meant to
+    lie within a factor of `spread` nine times out of ten.
+    """
+
+    per_worker: float
+    per_vcpu: float
+    workers: int | None
+    vcpus: float | None
+    reading: float = math.inf
+    spread: float = 1.0
+
+    @property
+    def between(self) -> bool:
+        """Whether the training process loads by itself, between iterations."""
+        return self.workers == 0
+
+    def decoding_of_one(self, n_gpus: int) -> float:
+        """Samples per second that are decoded for each of `n_gpus` GPUs of the machine."""
+        own = math.inf if self.workers is None else max(1, self.workers) * self.per_worker
+        shared = math.inf if self.vcpus is None else self.vcpus * self.per_vcpu / n_gpus
+        return min(own, shared)
+
+    def loading(self, local_batch_sizes: Array, n_gpus: int) -> Loading:
+        """Time to load each GPU's part of the mini-batches, while `n_gpus` of the machine work.
+
+        Notes
+        -----
+        local batch size / min(workers x rate of a worker, vCPUs x rate of a busy vCPU / n, rate of the source / n).
+        """
+        decoding, reading = self.decoding_of_one(n_gpus), self.reading / n_gpus
+        time_ms = 1000.0 * np.asarray(local_batch_sizes, dtype=float) / min(decoding, reading)
+        name = "reading" if reading < decoding else "loading"
+        return Loading(time_ms, time_ms / self.spread, time_ms * self.spread, name, self.between)
+
+    def workers_needed(self, local_batch_size: float, iteration_time_ms: float) -> int:
+        """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share."""
+        rate = self.per_worker if self.vcpus is None else min(self.per_worker, self.per_vcpu)
+        return math.ceil(1000.0 * local_batch_size / iteration_time_ms / rate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loading:
+    """Time to load the part of a mini-batch of one GPU, with its 90 % interval, in ms; `name` as of `BOTTLENECKS`.
+
+    `between` says that the training process loads between iterations.
+    """
+
+    time_ms: Array
+    low_ms: Array
+    high_ms: Array
+    name: str
+    between: bool
+
+    def joined_ms(self, time_ms: Array, low_ms: Array, high_ms: Array) -> tuple[Array, Array, Array]:
+        """Iteration with loading and its interval, from those without."""
+        if self.between:
+            return time_ms + self.time_ms, low_ms + self.low_ms, high_ms + self.high_ms
+        own = (time_ms, self.time_ms), (low_ms, self.low_ms), (high_ms, self.high_ms)
+        time, low, high = (np.maximum(*pair) for pair in own)
+        return time, low, high
+
+    @property
+    def ends_ms(self) -> tuple[Array, Array, Array]:
+        """Estimate, lower and upper end."""
+        return self.time_ms, self.low_ms, self.high_ms

@@ -1,0 +1,248 @@
+"""Fits the law of power on readings made while CNNs trained, and judges it on CNNs and GPUs that it never saw."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.catalogue.devices import Gpu, find_gpu
+from predictor.catalogue.links import usual_link
+from predictor.catalogue.modes import Mode
+from predictor.catalogue.offers import load_offers
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError, SchemaError
+from predictor.files import data_root
+from predictor.models.data_parallel import Team, together
+from predictor.models.forecast import IterationForecast
+from predictor.models.power import PowerLaw, product_times_ms
+from predictor.models.served import Model
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+__all__ = [
+    "PUBLISHED_GPUS",
+    "Reading",
+    "fit_law",
+    "held_out_w",
+    "own_readings",
+    "predicted_w",
+    "published_readings",
+    "shipped_law",
+]
+
+PUBLISHED_GPUS = {
+    "v100": ("Tesla V100-PCIE-32GB", "fp32"),
+    "p100": ("Tesla P100-PCIE-16GB", "fp32"),
+    "a40": ("NVIDIA A40", "tf32"),
+    "rtx6000": ("Quadro RTX 6000", "fp32"),
+}
+"""GPU and precision of the published traces ``summary_power_NAME.csv``."""
+
+_IMAGENET_IMAGES = 1_281_167
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Power of one GPU in W, read while a CNN trained on it and on the others of its team."""
+
+    cnn: str
+    image_size: int
+    gpu: Gpu
+    limit_w: float
+    mode: Mode
+    n_gpus: int
+    local_batch_size: int
+    iteration_ms: float
+    power_w: float
+
+    @cached_property
+    def predicted_ms(self) -> tuple[float, float]:
+        """Iteration and GPU time that the shipped model predicts, as `answer` does."""
+        alone = _forecast(self.cnn, self.image_size, self.gpu.name, self.mode, self.local_batch_size)
+        found = alone if self.n_gpus == 1 else self._together(alone)
+        return float(found.iteration_time_ms[0]), float(found.gpu_time_ms[0])
+
+    @cached_property
+    def product_ms(self) -> float:
+        """Least time of the iteration's convolutions and matrix products."""
+        table, size = zoo_cnn(self.cnn, self.image_size), np.array([float(self.local_batch_size)])
+        return float(product_times_ms(table, [self.gpu], [self.mode.precision], size)[0, 0])
+
+    def _together(self, alone: IterationForecast) -> IterationForecast:
+        team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
+        return together(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
+
+    def terms(self) -> tuple[float, float, float]:
+        """What the numbers of the law multiply, at the measured iteration time."""
+        busy = min(1.0, self.predicted_ms[1] / self.iteration_ms)
+        return 1.0, busy, math.sqrt(busy * self.product_ms / self.iteration_ms)
+
+
+def own_readings(folder: Path | None = None) -> list[Reading]:
+    """Readings beside the project's tables of GPUs that trained together, whose iterations are those of a training.
+
+    Raises
+    ------
+    DataError
+        If a table has no readings, or fewer than CNNs.
+
+    Notes
+    -----
+    The device is read after each CNN, whose last second the reading averages: by then wall and host time are measured,
+    so that the GPU trained throughout. Other tables end in replays and profiles of single iterations, whose power
+    is not that of training. All-reduces come first and share readings; the last ones belong to CNNs, one each.
+    """
+    root = folder or data_root() / "measurements"
+    found = [reading for path in sorted(root.glob("*_ddp.csv.gz")) for reading in _readings_of(path)]
+    if not found:
+        raise DataError(f"{root} has no *_ddp.csv.gz. Measure one with `epochcast profile --preset ddp`.")
+    return found
+
+
+def published_readings(folder: Path) -> list[Reading]:
+    """Mean power of ResNet-50 on ImageNet at four GPUs' full power limits, from the traces of Zeus.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``summary_power_v100.csv`` and its like: the folder ``trace`` of github.com/ml-energy/zeus (Apache-2.0;
+        You et al., Zeus, NSDI 2023). Its ShuffleNetV2 is a variant for CIFAR, whose layers are not known here.
+
+    Raises
+    ------
+    SchemaError
+        If a file is missing or lacks a column.
+    """
+    return [
+        reading
+        for name, (gpu, precision) in PUBLISHED_GPUS.items()
+        for reading in _published(folder / f"summary_power_{name}.csv", find_gpu(gpu), precision)
+    ]
+
+
+def fit_law(readings: Sequence[Reading]) -> PowerLaw:
+    """The law that fits these readings best, by non-negative least squares of relative errors; without its spreads."""
+    from scipy.optimize import nnls
+
+    terms = np.array([reading.terms() for reading in readings])
+    share = np.array([reading.power_w / reading.limit_w for reading in readings])
+    numbers, _ = nnls(terms / share[:, None], np.ones(share.size))
+    return PowerLaw(*(round(float(each), 4) for each in numbers))
+
+
+def predicted_w(law: PowerLaw, reading: Reading, *, served: bool = False) -> float:
+    """Power by the law at the measured iteration time, or, as `served`, at the predicted one."""
+    time_ms, gpu_ms = reading.predicted_ms
+    iteration, gpu, product = (
+        np.array([each]) for each in (time_ms if served else reading.iteration_ms, gpu_ms, reading.product_ms)
+    )
+    return float(law.power_w(reading.limit_w, iteration, gpu, product)[0])
+
+
+def held_out_w(readings: Sequence[Reading], group: Callable[[Reading], Hashable]) -> Array:
+    """Power of each reading by a law that was fitted without the readings of its group."""
+    laws = {
+        left_out: fit_law([each for each in readings if group(each) != left_out])
+        for left_out in {group(reading) for reading in readings}
+    }
+    return np.array([predicted_w(laws[group(reading)], reading) for reading in readings])
+
+
+def shipped_law(own: Sequence[Reading], published: Sequence[Reading] = ()) -> PowerLaw:
+    """The law of our readings with its spread over CNNs held out and, with `published`, its spread on other GPUs.
+
+    Notes
+    -----
+    On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of
+    the means (each GPU of ours held out, and those published), in quadrature with the spread over CNNs.
+    """
+    law, by_cnn = fit_law(own), _errors(own, held_out_w(own, lambda reading: reading.cnn))
+    law = replace(law, spread=round(float(np.quantile(np.abs(by_cnn), 0.9)), 2))
+    if not published:
+        return law
+    others = _errors(published, np.array([predicted_w(law, reading) for reading in published]))
+    by_gpu = _errors(own, held_out_w(own, lambda reading: reading.gpu.name))
+    means = _means([*own, *published], np.concatenate([by_gpu, others]))
+    return replace(law, other_spread=round(math.hypot(_half_width(means), law.spread), 2))
+
+
+def _errors(readings: Sequence[Reading], power_w: Array) -> Array:
+    """ln(predicted / read)."""
+    errors: Array = np.log(power_w / np.array([reading.power_w for reading in readings]))
+    return errors
+
+
+def _means(readings: Sequence[Reading], errors: Array) -> Array:
+    """Mean error of each GPU."""
+    names = np.array([reading.gpu.name for reading in readings])
+    return np.array([errors[names == name].mean() for name in sorted(set(names))])
+
+
+def _half_width(means: Array) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.95, means.size)) * math.sqrt(float(np.mean(means**2)))
+
+
+@lru_cache(maxsize=1024)
+def _forecast(cnn: str, image_size: int, gpu_name: str, mode: Mode, batch_size: int) -> IterationForecast:
+    return Model.load().forecast(zoo_cnn(cnn, image_size), find_gpu(gpu_name), mode, [batch_size])
+
+
+def _readings_of(path: Path) -> Iterator[Reading]:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "target"]
+    rows.sort(key=lambda row: row["measured_at"])
+    with gzip.open(path.with_name(path.name.replace(".csv", ".json")), "rt", encoding="utf-8") as file:
+        events = json.load(file)["events"]
+    devices = [event["device"] for event in events if event["when"] == "during"][-len(rows) :]
+    if len(devices) < len(rows) or len({row["measured_at"] for row in rows}) < len(rows):
+        raise DataError(f"{path.name}: its sidecar does not have a reading of the device for each CNN.")
+    for row, device in zip(rows, devices, strict=True):
+        yield _reading(row, device)
+
+
+def _reading(row: dict[str, str], device: dict[str, Any]) -> Reading:
+    n_gpus = int(row["n_gpus"])
+    mode = Mode(
+        row["framework"], row["precision"], row["memory_format"], False, row["capture"], row["optimizer"]
+    )
+    return Reading(
+        row["cnn"],
+        int(row["image_size"]),
+        find_gpu(row["gpu"]),
+        device["power_limit_w"],
+        mode,
+        n_gpus,
+        int(row["batch_size"]) // n_gpus,
+        float(row["iteration_time_ms"]),
+        device["power_draw_w"],
+    )
+
+
+def _published(path: Path, gpu: Gpu, precision: str) -> Iterator[Reading]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [row for row in csv.DictReader(file) if row["network"] == "resnet50"]
+        full = max(float(row["power_limit"]) for row in rows)
+        for row in rows:
+            if float(row["power_limit"]) == full:
+                size, epoch_s = int(row["batch_size"]), float(row["time_per_epoch"])
+                time_ms = 1000.0 * epoch_s / math.ceil(_IMAGENET_IMAGES / size)
+                mode = Mode("pytorch", precision, "nchw")
+                power_w = float(row["average_power"])
+                yield Reading("resnet50", 224, gpu, full, mode, 1, size, time_ms, power_w)
+    except (OSError, KeyError, ValueError) as error:
+        raise SchemaError(f"{path} is no power trace of Zeus: {error!r}.") from error

@@ -1,0 +1,257 @@
+"""Measure an input pipeline: reading, decoding and augmenting on one core, and images a second by worker processes.
+
+Worker processes are those of PyTorch's DataLoader where PyTorch is installed, which hand over batches as in training,
+else a pool of processes, which only count.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import cycle, islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from predictor.errors import SchemaError
+from predictor.measurements.inputs import InputMeasurement, WorkerRate
+from proxy_cnns.device import host_name
+from proxy_cnns.pictures import images_of, pillow, write_images
+from proxy_cnns.pipelines import Pipeline, dali_batches, decode, pipeline_of, usual_pipeline
+
+__all__ = ["MADE_IMAGES", "copy_gb_per_s", "measure_input", "rate_of", "usable_cpus", "usual_workers"]
+
+Clock = Callable[[], float]
+
+MADE_IMAGES = 200
+"""Images that are made where no folder is given."""
+
+_MOST_IMAGES = 2000
+_TIMED = 64  # images whose stages are timed
+_BATCH = 32
+_WARM_BATCHES = 2  # of each worker
+_COPIES = 20
+_COPIED_BYTES = 64 * 3 * 224 * 224 * 4
+
+
+def measure_input(
+    folder: Path | None = None,
+    image_size: int = 224,
+    workers: Sequence[int] = (),
+    loader: str | None = None,
+    seconds: float = 3.0,
+    clock: Clock = time.perf_counter,
+    cpu_clock: Clock = time.process_time,
+) -> InputMeasurement:
+    """Measure this machine's input pipeline, `seconds` for each number of workers.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Of images; without it 200 JPEGs of 500 x 375 pixels are made for the time of the measurement.
+    image_size : int
+        Side of the square that a CNN gets, in pixels.
+    workers : sequence of int
+        Numbers of worker processes; by default `usual_workers`.
+    loader : str, optional
+        ``torchvision``, ``pillow`` or ``dali`` (workers are then its threads, and 0 is left out); by default the first
+        that can be imported of the first two.
+    seconds : float
+    clock, cpu_clock : callable
+
+    Raises
+    ------
+    SchemaError
+        If the folder holds no image, no loader is called so, or 1 worker is not among `workers`.
+    BackendUnavailableError
+        If Pillow or the loader is missing.
+    """
+    numbers = sorted({*(workers or usual_workers())})
+    if 1 not in numbers or numbers[0] < 0:
+        raise SchemaError(
+            f"workers {numbers}: 1 must be among them, which others are compared with; none below 0."
+        )
+    with ExitStack() as stack:
+        if folder is None:
+            paths = write_images(Path(stack.enter_context(tempfile.TemporaryDirectory())), MADE_IMAGES)
+        else:
+            paths = images_of(folder, _MOST_IMAGES)
+        if loader == "dali":
+            stages: tuple[float | None, ...] = (None, None, None)
+            rates = [_dali_rate(paths, image_size, n, seconds, clock) for n in numbers if n > 0]
+        else:
+            pipeline = usual_pipeline(image_size) if loader is None else pipeline_of(loader, image_size)
+            stages = _stages_us(pipeline, paths, cpu_clock)
+            rates = [_rate(pipeline, paths, n, seconds, clock) for n in numbers]
+        sizes = [_megapixels(path) for path in islice(paths, _TIMED)]
+        return InputMeasurement(
+            host=host_name(),
+            vcpus=usable_cpus(),
+            loader=loader or pipeline.name,
+            image_size=image_size,
+            images=len(paths),
+            mean_mb=statistics.fmean(path.stat().st_size for path in paths) / 1e6,
+            mean_megapixels=statistics.fmean(sizes),
+            rates=tuple(rates),
+            folder=None if folder is None else str(folder),
+            read_us=stages[0],
+            decode_us=stages[1],
+            augment_us=stages[2],
+            copy_gb_per_s=copy_gb_per_s(),
+            measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+
+
+def usable_cpus() -> int:
+    """Hardware threads that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usual_workers() -> tuple[int, ...]:
+    """No worker, one, half as many as there are hardware threads, and as many."""
+    cpus = usable_cpus()
+    return tuple(sorted({0, 1, max(1, cpus // 2), cpus}))
+
+
+def rate_of(batches: Iterable[int], seconds: float, clock: Clock, warm: int = _WARM_BATCHES) -> float:
+    """Images per second of an endless series of batches, `warm` of them before the clock starts.
+
+    Parameters
+    ----------
+    batches : iterable of int
+        Images of each batch.
+    seconds : float
+        Count at least as long, and at least one batch.
+    clock : callable
+    warm : int
+    """
+    iterator = iter(batches)
+    for _ in range(warm):
+        next(iterator)
+    start, images = clock(), 0
+    for batch in iterator:
+        images += batch
+        if clock() - start >= seconds:
+            break
+    return float(f"{images / (clock() - start):.6g}")
+
+
+def copy_gb_per_s() -> float | None:
+    """Rate of copies from pinned memory to the GPU, in 10^9 bytes/s; None without PyTorch or a GPU.
+
+    It was never run here on a GPU.
+    """
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    pinned = torch.empty(_COPIED_BYTES, dtype=torch.uint8, pin_memory=True)
+    target = torch.empty_like(pinned, device="cuda")
+    target.copy_(pinned, non_blocking=True)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(_COPIES):
+        target.copy_(pinned, non_blocking=True)
+    end.record()
+    end.synchronize()
+    return float(f"{_COPIES * _COPIED_BYTES / start.elapsed_time(end) / 1e6:.4g}")
+
+
+def _stages_us(pipeline: Pipeline, paths: Sequence[Path], cpu_clock: Clock) -> tuple[float, float, float]:
+    """CPU microseconds to read, decode and augment an image: medians, in one process."""
+    some = paths[:_TIMED]
+    pipeline.load(some[0])  # imports what it needs
+    contents, read = _timed(Path.read_bytes, some, cpu_clock)
+    images, decoded = _timed(decode, contents, cpu_clock)
+    _, augmented = _timed(pipeline.augment, images, cpu_clock)
+    return read, decoded, augmented
+
+
+def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) -> tuple[list[Any], float]:
+    """Outputs of a step, and its median time in microseconds."""
+    outputs, times = [], []
+    for each in inputs:
+        start = cpu_clock()
+        outputs.append(step(each))
+        times.append(1e6 * (cpu_clock() - start))
+    return outputs, float(f"{statistics.median(times):.5g}")
+
+
+def _rate(
+    pipeline: Pipeline, paths: Sequence[Path], workers: int, seconds: float, clock: Clock
+) -> WorkerRate:
+    with ExitStack() as stack:
+        batches = _batches(pipeline, paths, workers, stack)
+        return WorkerRate(workers, rate_of(batches, seconds, clock, _WARM_BATCHES * max(1, workers)))
+
+
+def _dali_rate(paths: list[Path], image_size: int, threads: int, seconds: float, clock: Clock) -> WorkerRate:
+    return WorkerRate(threads, rate_of(dali_batches(paths, image_size, threads, _BATCH), seconds, clock))
+
+
+def _batches(pipeline: Pipeline, paths: Sequence[Path], workers: int, stack: ExitStack) -> Iterator[int]:
+    """Images of each batch: by this process, by PyTorch's workers where it is installed, else by a pool's."""
+    if workers == 0:
+        return _own_batches(pipeline, paths)
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError:
+        pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
+        return _pool_batches(pool, pipeline, paths, workers)
+    images = _Images(pipeline, list(paths))
+    loader = DataLoader(images, _BATCH, num_workers=workers, persistent_workers=True)
+    return (len(batch) for batch in loader)
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """A data set without an end, as PyTorch's DataLoader reads it."""
+
+    pipeline: Pipeline
+    paths: list[Path]
+
+    def __len__(self) -> int:
+        return 10**9
+
+    def __getitem__(self, i: int) -> Any:
+        return self.pipeline.load(self.paths[i % len(self.paths)])
+
+
+def _own_batches(pipeline: Pipeline, paths: Sequence[Path]) -> Iterator[int]:
+    endless = cycle(paths)
+    while True:
+        yield _loaded(pipeline, list(islice(endless, _BATCH)))
+
+
+def _pool_batches(
+    pool: ProcessPoolExecutor, pipeline: Pipeline, paths: Sequence[Path], workers: int
+) -> Iterator[int]:
+    """Batches of a pool that always has two for each worker to do."""
+    endless = cycle(paths)
+    ahead: deque[Future[int]] = deque()
+    while True:
+        while len(ahead) < 2 * workers:
+            ahead.append(pool.submit(_loaded, pipeline, list(islice(endless, _BATCH))))
+        yield ahead.popleft().result()
+
+
+def _loaded(pipeline: Pipeline, paths: Sequence[Path]) -> int:
+    for path in paths:
+        pipeline.load(path)
+    return len(paths)
+
+
+def _megapixels(path: Path) -> float:
+    with pillow().open(path) as image:
+        width, height = image.size
+    return float(width * height) / 1e6

@@ -1,0 +1,168 @@
+"""How an image becomes a CNN's input: read, decoded, and augmented as in PyTorch's ImageNet example.
+
+A random crop of 8 to 100 % of the image is resized, flipped half of the time and normalised.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from predictor.errors import BackendUnavailableError, SchemaError, nearest
+from proxy_cnns.pictures import pillow
+
+__all__ = ["PIPELINES", "Pipeline", "dali_batches", "pipeline_of", "usual_pipeline"]
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_AREA, _RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A loader's name, the size of its images in pixels, and what it does to a decoded image."""
+
+    name: str
+    image_size: int
+    augment: Callable[[Any], Any]
+
+    def load(self, path: Path) -> Any:
+        """The CNN's input from a file."""
+        return self.augment(decode(path.read_bytes()))
+
+
+def decode(content: bytes) -> Any:
+    """Decode an image with Pillow, in RGB."""
+    return pillow().open(io.BytesIO(content)).convert("RGB")
+
+
+def pipeline_of(name: str, image_size: int) -> Pipeline:
+    """The pipeline of this name.
+
+    Raises
+    ------
+    SchemaError
+        If none is called so.
+    BackendUnavailableError
+        If what it needs is not installed.
+    """
+    if name not in PIPELINES:
+        known = ", ".join(("dali", *PIPELINES))
+        raise SchemaError(
+            f"no loader is called {name!r}. Nearest: {nearest(name, PIPELINES)}; known: {known}."
+        )
+    pillow()
+    return Pipeline(name, image_size, PIPELINES[name](image_size))
+
+
+def usual_pipeline(image_size: int) -> Pipeline:
+    """Torchvision's transforms where they can be imported, else the same steps with Pillow and numpy."""
+    try:
+        return pipeline_of("torchvision", image_size)
+    except BackendUnavailableError:
+        return pipeline_of("pillow", image_size)
+
+
+def dali_batches(paths: list[Path], image_size: int, threads: int, batch_size: int) -> Iterator[int]:
+    """Number of images of each mini-batch that DALI loads on the CPU with so many threads, without an end.
+
+    Written against DALI's documented interface (``fn.readers.file``, ``fn.decoders.image_random_crop``); it was never
+    run here.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If DALI is not installed.
+    """
+    try:
+        from nvidia.dali import fn, pipeline_def, types
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "DALI is not installed: pip install nvidia-dali-cuda120, then repeat; or leave --loader out."
+        ) from error
+    files = [str(path) for path in paths]
+
+    @pipeline_def(batch_size=batch_size, num_threads=threads, device_id=None)  # type: ignore[untyped-decorator]
+    def pipeline() -> Any:
+        encoded, _ = fn.readers.file(files=files, labels=[0] * len(files), random_shuffle=True)
+        images = fn.decoders.image_random_crop(
+            encoded, device="cpu", random_area=list(_AREA), random_aspect_ratio=list(_RATIO)
+        )
+        images = fn.resize(images, resize_x=image_size, resize_y=image_size)
+        return fn.crop_mirror_normalize(
+            images,
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            mean=[255 * each for each in MEAN],
+            std=[255 * each for each in DEVIATION],
+            mirror=fn.random.coin_flip(),
+        )
+
+    built = pipeline()
+    built.build()
+    while True:
+        built.run()
+        yield batch_size
+
+
+def _torchvision(image_size: int) -> Callable[[Any], Any]:
+    try:
+        from torchvision import transforms
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # a torchvision of another build of PyTorch raises RuntimeError
+        raise BackendUnavailableError(
+            f"torchvision cannot be imported ({error}). Install torch and torchvision of one build, or pass --loader "
+            "pillow."
+        ) from error
+    steps = [
+        transforms.RandomResizedCrop(image_size),
+        transforms.RandomHorizontalFlip(),
+        transforms.ToTensor(),
+        transforms.Normalize(MEAN, DEVIATION),
+    ]
+    composed: Callable[[Any], Any] = transforms.Compose(steps)
+    return composed
+
+
+@dataclass(frozen=True, slots=True)
+class _PillowAndNumpy:
+    """The steps of torchvision's transforms without torchvision."""
+
+    image_size: int
+
+    def __call__(self, image: Any) -> Any:
+        size = (self.image_size, self.image_size)
+        resized = image.resize(size, pillow().Resampling.BILINEAR, _random_box(*image.size))
+        pixels = np.asarray(resized, dtype=np.float32) / 255.0
+        if random.random() < 0.5:  # noqa: S311 - augmentation, not a secret
+            pixels = pixels[:, ::-1]
+        mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
+        normalised = (pixels - mean) / deviation
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1))
+
+
+def _random_box(width: int, height: int) -> tuple[float, float, float, float]:
+    """Left, upper, right and lower edge of a random crop; of the whole image after ten crops that do not fit."""
+    for _ in range(_TRIES):
+        area = width * height * random.uniform(*_AREA)  # noqa: S311
+        ratio = np.exp(random.uniform(*np.log(_RATIO)))  # noqa: S311
+        wide, high = (area * ratio) ** 0.5, (area / ratio) ** 0.5
+        if wide <= width and high <= height:
+            left, upper = random.uniform(0, width - wide), random.uniform(0, height - high)  # noqa: S311
+            return left, upper, left + wide, upper + high
+    return 0, 0, width, height
+
+
+PIPELINES: dict[str, Callable[[int], Callable[[Any], Any]]] = {
+    "torchvision": _torchvision,
+    "pillow": _PillowAndNumpy,
+}
+"""Loaders that work image by image, by name: what each makes of an image size."""

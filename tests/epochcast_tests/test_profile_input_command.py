@@ -1,0 +1,97 @@
+"""`epochcast profile input` prints rates by workers, and writes the file that questions take as --input."""
+
+import json
+
+import pytest
+
+from predictor.measurements.inputs import InputMeasurement, WorkerRate, read_input
+from proxy_cnns import input_pipeline
+
+MEASURED = InputMeasurement(
+    "a host, 4 cores", 4, "torchvision", 224, 200, 0.106, 0.19,
+    (WorkerRate(0, 90.0), WorkerRate(1, 100.0), WorkerRate(4, 320.0)),
+    read_us=12.0, decode_us=2000.0, augment_us=900.0,
+)  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What was measured, without measuring."""
+    seen = []
+
+    def measure(*given):
+        seen.extend(given)
+        return MEASURED
+
+    monkeypatch.setattr(input_pipeline, "measure_input", measure)
+    return seen
+
+
+def test_it_prints_rates_and_the_parts_of_an_image(epochcast, asked):
+    run = epochcast("profile", "input")
+    assert run.code == 0
+    assert "3.20" in run.out
+    assert "reading 12.0, decoding 2,000, augmenting 900" in " ".join(run.out.split())
+    assert asked == [None, 224, [], None, 3.0]
+
+
+def test_options_reach_the_measurement(epochcast, asked, tmp_path):
+    epochcast(
+        "profile", "input", tmp_path, "--image-size", 64, "--workers", "0,1", "--workers", 8,
+        "--loader", "pillow", "--seconds", "1min",
+    )  # fmt: skip
+    assert asked == [tmp_path, 64, [0, 1, 8], "pillow", 60.0]
+
+
+def test_the_file_that_it_writes_answers_questions(epochcast, asked, tmp_path):
+    path = tmp_path / "input.json"
+    run = epochcast("profile", "input", "--out", path)
+    assert f"--input {path}" in " ".join(run.out.split()).replace("\n", "")
+    assert read_input(path) == MEASURED
+    answer = epochcast(
+        "predict",
+        "resnet50",
+        "-g",
+        "H200",
+        "-b",
+        256,
+        "--samples",
+        50_000,
+        "--workers",
+        2,
+        "--input",
+        path,
+        "--json",
+    )
+    [row] = json.loads(answer.out)["rows"]
+    assert (row["loading_time_ms"], row["bottleneck"]) == (pytest.approx(1280.0), "loading")
+
+
+def test_json_has_the_rates_and_the_machine(epochcast, asked):
+    found = json.loads(epochcast("profile", "input", "--format", "json").out)
+    assert [row["workers"] for row in found["rows"]] == [0, 1, 4]
+    assert (found["vcpus"], found["decode_us"]) == (4, 2000.0)
+
+
+def test_a_folder_without_images_is_refused_in_one_line(epochcast, tmp_path):
+    pytest.importorskip("PIL", reason="Pillow is not installed: no image is loaded")
+    run = epochcast("profile", "input", tmp_path)
+    assert (run.code, run.err.count("\n")) == (2, 1)
+    assert "holds no image" in run.err
+
+
+def test_a_prediction_marks_what_waits_for_images(epochcast):
+    run = epochcast("predict", "resnet50", "-g", "H200", "-b", 256, "--data-set", "imagenet", "--workers", 2)
+    assert "L loading-bound" in run.out
+    assert "with loading of images" in " ".join(run.out.split())
+
+
+def test_a_comparison_says_by_which_rate_loading_is_counted(epochcast):
+    words = " ".join(
+        epochcast("compare", "resnet50", "-g", "H200", "-g", "T4", "--data-set", "imagenet").out.split()
+    )
+    assert "each vCPU of an offer decodes about" in words
+    alone = " ".join(
+        epochcast("compare", "resnet50", "-g", "T4", "--data-set", "imagenet", "--loader", "none").out.split()
+    )
+    assert "without loading of images" in alone

@@ -1,0 +1,86 @@
+"""Every public function names and documents every option that it takes; none hides behind `**options`."""
+
+import inspect
+import re
+
+import pytest
+
+import epochcast
+from epochcast.api import NOT_EXPLAINED
+from epochcast.signatures import takes_options
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
+
+CALLABLE = {name: getattr(epochcast, name) for name in epochcast.__all__} | {
+    f"Client.{name}": function for name, function in inspect.getmembers(epochcast.Client, inspect.isfunction)
+}
+PUBLIC = {name: each for name, each in CALLABLE.items() if not name.split(".")[-1].startswith("_")}
+QUESTION, PLAN = set(options_of(Question)), set(options_of(Plan))
+
+
+def options(function):
+    return {
+        name
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+    }
+
+
+def test_no_option_hides():
+    hidden = {
+        name
+        for name, each in PUBLIC.items()
+        if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(each).parameters.values())
+        or "**options" in (each.__doc__ or "")
+    }
+    assert hidden == set()
+
+
+def test_every_parameter_is_documented():
+    missing = [
+        (name, parameter)
+        for name, each in PUBLIC.items()
+        for parameter in inspect.signature(each).parameters
+        if parameter != "self" and not re.search(rf"\b{parameter}\b", each.__doc__ or "")
+    ]
+    assert missing == []
+
+
+_LOADING = {"workers", "loader", "samples_per_worker_second", "data_source", "input"}
+WITH_OPTIONS = {
+    "predict": QUESTION,
+    "compare": QUESTION | PLAN,
+    "explain": QUESTION - set(NOT_EXPLAINED),
+    "parallel_ways": QUESTION - {"samples", "validation_samples", *_LOADING},
+    "watch": QUESTION - {"model", "loader"} | {"epochs", "gpu", "out", "report_after", "usd_per_hour"},
+    "Client.predict": QUESTION - {"offers", "model", "input"},
+    "Client.compare": (QUESTION | PLAN) - {"offers", "model", "input"},
+    "Client.explain": QUESTION - {"offers", "model", "input"} - set(NOT_EXPLAINED),
+}
+
+
+@pytest.mark.parametrize("name", WITH_OPTIONS)
+def test_a_function_shows_the_options_that_it_takes(name):
+    assert options(PUBLIC[name]) == WITH_OPTIONS[name]
+
+
+def test_an_option_shows_its_default_and_what_holds_without_it():
+    shown = inspect.signature(epochcast.predict).parameters["memory_format"]
+    assert (shown.default, shown.annotation) == ("nchw", "str")
+    assert "by default the shipped prices" in epochcast.predict.__doc__
+
+
+def test_every_option_of_profile_is_one_of_the_command():
+    from epochcast.profiling import ProfileRequest
+
+    known = set(inspect.signature(ProfileRequest).parameters)
+    assert known - options(epochcast.profile) == {"preset", "suggest", "gpu"}
+    assert options(epochcast.profile) <= known
+
+
+def test_a_docstring_without_a_place_for_options_is_refused():
+    def function(**options):
+        """Say nothing of them."""
+
+    with pytest.raises(ValueError, match=r"no entry \*\*options"):
+        takes_options(Plan)(function)

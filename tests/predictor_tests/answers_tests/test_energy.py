@@ -1,0 +1,105 @@
+"""Energy in answers: power x time, what it rests on, its interval, and where it is unknown."""
+
+import csv
+import math
+
+import pytest
+
+from predictor.answers.bulk import predict_rows
+from predictor.answers.compare import compare
+from predictor.answers.predict import predict
+from predictor.answers.quantities import energy
+from predictor.answers.question import Plan, Question
+from predictor.models.power import LAW
+
+
+def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
+    (row,) = predict(cnn, gpu, batch_size, **{"data_set": "imagenet", **options})
+    return row
+
+
+def test_watt_hours_are_power_times_time_of_all_gpus():
+    one, four = row_of(), row_of(n_gpus=4, batch_size=512)
+    assert one.watt_hours == pytest.approx(one.power_w * one.epoch_time_s / 3600)
+    assert four.watt_hours == pytest.approx(4 * four.power_w * four.epoch_time_s / 3600)
+
+
+def test_energy_rests_on_measured_power_where_there_is_some_and_else_on_the_limit():
+    assert row_of().energy_basis == "power measured on this GPU"
+    assert row_of("T4", precision="fp32").energy_basis == "estimated from the power limit of 70 W"
+
+
+def test_the_interval_is_wider_where_the_limit_alone_is_known_and_holds_the_times_too():
+    measured, estimated = row_of(), row_of("A100-SXM4-80GB")
+    for row, spread in ((measured, LAW.spread), (estimated, LAW.other_spread)):
+        below = math.hypot(math.log(row.epoch_time_s / row.epoch_low_s), spread)
+        assert row.watt_hours_low == pytest.approx(row.watt_hours * math.exp(-below))
+        assert row.watt_hours < row.watt_hours_high
+    assert measured.watt_hours_high / measured.watt_hours < estimated.watt_hours_high / estimated.watt_hours
+
+
+def test_no_interval_reaches_above_the_power_limit():
+    row = row_of("T4", precision="fp32")
+    assert row.watt_hours_high == pytest.approx(70 * row.epoch_high_s / 3600)
+
+
+def test_without_a_power_limit_the_energy_is_unknown_and_the_reason_is_given():
+    row = row_of("NVIDIA GH200 480GB")
+    assert (row.power_w, row.watt_hours, row.watt_hours_low, row.watt_hours_high) == (None,) * 4
+    assert row.energy_basis == "unknown: gpus.csv has no power limit of NVIDIA GH200 480GB"
+
+
+def test_without_samples_there_is_power_but_no_energy():
+    row = row_of(data_set=None)
+    assert row.power_w is not None
+    assert row.watt_hours is None
+
+
+def test_a_gpu_that_waits_for_its_images_draws_less_power_for_longer():
+    fed, waiting = row_of(loader="none"), row_of(loader="torchvision", workers=1)
+    assert waiting.epoch_time_s > 2 * fed.epoch_time_s
+    assert waiting.power_w < 0.7 * fed.power_w
+    assert waiting.watt_hours > fed.watt_hours
+
+
+def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
+    question = Question("resnet50", "H200", 128, data_set="imagenet")
+    once = compare(question).rows[0]
+    often = compare(question, Plan(epochs=10, trials=3, setup_minutes=5)).rows[0]
+    alone = row_of()
+    assert often.total_watt_hours == pytest.approx(30 * alone.watt_hours)
+    assert once.total_watt_hours_low < once.total_watt_hours < once.total_watt_hours_high
+
+
+def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_waits_as_long():
+    question = Question("resnet18", "H100 SXM", 512, data_set="imagenet", precision="amp_bf16", n_gpus=8)
+    offered = next(row for row in compare(question).rows if row.bottleneck == "loading")
+    alone = row_of(
+        "H100 SXM", 512, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
+    )
+    assert offered.power_w < alone.power_w
+    idle_wh = 8 * LAW.idle * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
+    assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)
+
+
+def test_rows_of_a_file_have_the_energy_of_single_answers(tmp_path):
+    asked, answered = tmp_path / "rows.csv", tmp_path / "answers.csv"
+    asked.write_text(
+        "cnn,gpu,batch_size,data_set\n"
+        "resnet50,H200,128,imagenet\nresnet50,GH200 480GB,128,imagenet\nresnet50,H200,64,\n"
+    )
+    assert predict_rows(asked, answered) == 0
+    with answered.open(newline="") as file:
+        known, unlimited, without_epoch = csv.DictReader(file)
+    row = row_of()
+    for name in ("watt_hours", "watt_hours_low", "watt_hours_high"):
+        assert float(known[name]) == pytest.approx(getattr(row, name))
+        assert unlimited[name] == without_epoch[name] == ""
+    assert unlimited["energy_basis"].startswith("unknown: ")
+
+
+@pytest.mark.parametrize(
+    ("watt_hours", "words"), [(12.3, "12.3 Wh"), (4560.0, "4.56 kWh"), (7.89e6, "7.89 MWh"), (None, "")]
+)
+def test_energy_is_written_in_the_unit_of_its_size(watt_hours, words):
+    assert energy(watt_hours) == words

@@ -1,0 +1,192 @@
+"""Loading in answers: counted where asked for, and in comparisons of JPEG data sets by the vCPUs of an offer."""
+
+from dataclasses import replace
+
+import pytest
+
+from predictor.answers.compare import compare
+from predictor.answers.predict import predict
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.offers import Offer, load_offers
+from predictor.errors import SchemaError
+from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
+
+IMAGENET = {"data_set": "imagenet", "precision": "amp_fp16"}
+FAST = ("resnet50", "H100 SXM", 256)
+
+
+def one(cnn="resnet50", gpu="H100 SXM", batch_size=256, **options):
+    [row] = predict(cnn, gpu, batch_size, **IMAGENET | options)
+    return row
+
+
+def offer(vcpus, gpu_count=1.0, **more):
+    return Offer(
+        "lab", f"box-{vcpus}", "NVIDIA H100 80GB HBM3", gpu_count, 5.0, vcpus, link="nvlink4", **more
+    )
+
+
+def compared(plan=None, **options):
+    known = {"cnn": "resnet50", "gpus": "H100 SXM", "batch_sizes": 256} | IMAGENET | options
+    return compare(Question(**known), plan)
+
+
+def best(plan=None, **options):
+    return compared(plan, **options).rows[0]
+
+
+def test_a_prediction_counts_no_loading_unless_asked():
+    row = one()
+    assert (row.loading_time_ms, row.workers_needed, row.iteration_time_ms) == (
+        None,
+        None,
+        row.training_time_ms,
+    )
+
+
+def test_too_few_workers_bound_an_epoch_and_the_named_number_frees_it():
+    few = one(workers=2)
+    assert few.bottleneck == "loading"
+    assert few.iteration_time_ms == few.loading_time_ms > few.training_time_ms
+    enough = one(workers=few.workers_needed)
+    assert (enough.iteration_time_ms, enough.bottleneck != "loading") == (one().iteration_time_ms, True)
+    assert one(workers=few.workers_needed - 1).bottleneck == "loading"
+
+
+def test_epoch_cost_and_throughput_follow_the_slower_one():
+    few, free = one(workers=2), one()
+    ratio = few.iteration_time_ms / free.iteration_time_ms
+    assert few.epoch_time_s / free.epoch_time_s == pytest.approx(ratio)
+    assert few.cost_usd / free.cost_usd == pytest.approx(ratio)
+    assert few.throughput_samples_per_s * ratio == pytest.approx(free.throughput_samples_per_s)
+
+
+def test_without_workers_loading_and_training_add_up():
+    row = one(workers=0)
+    assert row.iteration_time_ms == pytest.approx(row.training_time_ms + row.loading_time_ms)
+
+
+def test_the_images_of_a_validation_pass_are_loaded_as_well():
+    passes = [one(samples=25_600, data_set=None, workers=1, samples_per_worker_second=256.0, validation_samples=n)
+              for n in (0, 2_560)]  # fmt: skip
+    assert passes[1].epoch_time_s - passes[0].epoch_time_s == pytest.approx(10 * 1.0)
+
+
+def test_a_given_rate_is_that_of_one_worker():
+    row = one(workers=4, samples_per_worker_second=64.0)
+    assert row.loading_time_ms == pytest.approx(1000.0)
+    assert row.workers_needed == pytest.approx(256 / row.training_time_ms * 1000 / 64, abs=1)
+
+
+def test_each_gpu_of_a_team_has_its_own_workers():
+    team = one(batch_size=2048, n_gpus=8, workers=2)
+    assert team.loading_time_ms == pytest.approx(one(workers=2).loading_time_ms)
+
+
+def test_a_network_drive_bounds_what_no_worker_can_help():
+    row = one(cnn="alexnet", batch_size=1024, workers=64, data_source="nfs")
+    assert (row.bottleneck, row.workers_needed) == ("reading", None)
+
+
+def test_without_a_number_of_workers_the_vcpus_of_the_offer_load():
+    boxes = (offer(8.0),)
+    row = one(offers=boxes, loader="torchvision")
+    assert row.loading_time_ms == pytest.approx(
+        one(offers=(offer(16.0),), loader="torchvision").loading_time_ms * 2
+    )
+
+
+def test_a_measured_machine_answers_by_its_own_rates(tmp_path):
+    rates = (WorkerRate(1, 50.0), WorkerRate(4, 160.0))
+    write_input(InputMeasurement("a host", 4, "pillow", 224, 200, 0.1, 0.19, rates), tmp_path / "input.json")
+    row = one(workers=2, input=tmp_path / "input.json")
+    assert row.loading_time_ms == pytest.approx(2560.0)
+    busy = one(offers=(offer(8.0),), input=tmp_path / "input.json")
+    assert busy.loading_time_ms == pytest.approx(256 / (8 * 40) * 1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 4, "loader": "none"}, "loader 'none' leaves loading out, and workers is given"),
+        (
+            {"loader": "dali", "samples_per_worker_second": 9.0},
+            "loader and samples_per_worker_second say each",
+        ),
+        ({"workers": 4, "data_set": None, "samples": 1000}, "Pass samples_per_worker_second, input"),
+        (
+            {"workers": 1, "samples_per_worker_second": 9.0, "data_set": None, "data_source": "nfs"},
+            "data_source 'nfs'",
+        ),
+        ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
+        ({"loader": "torchvision", "offers": (offer(None),)}, "the vCPUs of lab box-None are not known"),
+        ({"workers": 2, "input": "nowhere.json"}, "nowhere.json is no file of"),
+    ],
+)
+def test_what_cannot_be_answered_names_the_next_step(options, message):
+    with pytest.raises(SchemaError, match=message):
+        one(**options)
+
+
+def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
+    found = compared(
+        n_gpus=8, batch_sizes=2048, precision="amp_bf16", memory_format="channels_last",
+        offers=[each for each in load_offers() if each.instance == "Standard_ND96isr_H100_v5"],
+    )  # fmt: skip
+    row = found.rows[0]
+    assert (row.vcpus, row.bottleneck) == (96, "loading")
+    assert row.workers_needed * 8 > 96
+    assert any("Loading decodes about" in hint and "96 vCPUs" in hint for hint in found.verdict.hints)
+
+
+def test_more_vcpus_change_the_ranking_of_equal_gpus():
+    boxes = (offer(4.0), replace(offer(64.0), usd_per_hour=5.5))
+    assert [best(offers=boxes).offer, best(offers=boxes, loader="none").offer] == [
+        "lab box-64.0",
+        "lab box-4.0",
+    ]
+
+
+def test_left_out_loading_gives_the_times_of_training_alone():
+    row = best(offers=(offer(4.0),), loader="none")
+    assert (row.loading_time_ms, row.iteration_time_ms) == (None, row.training_time_ms)
+    assert "data loading is excluded" in compared(loader="none").scope
+
+
+def test_arrays_in_memory_and_own_samples_are_not_bound_by_default():
+    cifar = best(offers=(offer(1.0),), data_set="cifar10", cnn="resnet18_cifar")
+    own = best(offers=(offer(1.0),), data_set=None, samples=50_000)
+    assert (cifar.loading_time_ms, own.loading_time_ms) == (None, None)
+
+
+def test_an_offer_whose_vcpus_are_not_known_is_not_bound():
+    assert best(offers=(offer(None),)).loading_time_ms is None
+    assert best(offers=(offer(None),), workers=2).bottleneck == "loading"
+
+
+def test_workers_asked_for_are_bound_by_the_vcpus_of_an_offer():
+    few, many = (best(offers=(offer(vcpus),), workers=16).loading_time_ms for vcpus in (4.0, 64.0))
+    assert few > many == pytest.approx(one(workers=16).loading_time_ms)
+
+
+def test_trainings_at_once_share_the_vcpus():
+    both = best(Plan(trials=2), offers=(offer(8.0, 2.0),))
+    assert both.loading_time_ms == pytest.approx(2 * best(offers=(offer(8.0),)).loading_time_ms)
+
+
+def test_what_mixed_precision_saves_is_bound_by_loading_too():
+    bound, free = (best(offers=(offer(8.0),), precision=None, loader=loader) for loader in (None, "none"))
+    assert (bound.fast_bottleneck, free.fast_bottleneck != "loading") == ("loading", True)
+    assert bound.fast_ratio > free.fast_ratio
+
+
+def test_data_beyond_memory_and_disk_are_named():
+    small, large = (offer(64.0, memory_gib=gib, disk_gb=gb) for gib, gb in ((64.0, 100.0), (512.0, 900.0)))
+    assert best(offers=(small,)).data_exceeds == ("memory", "disk")
+    assert best(offers=(large,)).data_exceeds == ()
+    assert best(offers=(offer(64.0),)).data_exceeds == ()
+    assert any("exceeds the memory" in hint for hint in compared(offers=(small,)).verdict.hints)
+
+
+def test_a_file_that_fits_on_the_disk_is_read_once():
+    assert best(offers=(offer(64.0, memory_gib=64.0, disk_gb=900.0),)).data_exceeds == ("memory",)

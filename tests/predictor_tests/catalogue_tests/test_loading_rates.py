@@ -1,0 +1,83 @@
+"""Rates of loaders and sources: every row can be, has its basis, and gives what published figures say."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from predictor.catalogue.data_sets import STORED, find_training_set, training_sets
+from predictor.catalogue.loading_rates import LOADERS, SOURCES, USUAL_LOADER, find_loader, find_source
+from predictor.errors import SchemaError
+
+DATASETS = Path(__file__).parents[3] / "datasets"
+BASES = {"measured", "published", "derived"}
+
+
+def rows_of(name):
+    with (DATASETS / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def per_vcpu(loader, data_set="imagenet", image_size=224):
+    found = find_training_set(data_set)
+    known = find_loader(loader, found.stored)
+    return 1e6 * known.vcpu_share / known.sample_us(found, image_size)
+
+
+def test_every_word_of_an_option_has_a_row_and_every_row_a_word():
+    assert {row["loader"] for row in rows_of("loaders.csv")} == {*LOADERS}
+    assert [row["source"] for row in rows_of("sources.csv")] == sorted(
+        SOURCES, key=[row["source"] for row in rows_of("sources.csv")].index
+    )
+    assert {row["source"] for row in rows_of("sources.csv")} == {*SOURCES}
+
+
+def test_every_row_says_what_it_rests_on():
+    rows = [*rows_of("loaders.csv"), *rows_of("sources.csv")]
+    assert [row for row in rows if row["basis"] not in BASES or not row["from"]] == []
+    assert [row for row in rows if row["basis"] == "published" and not row["source_url"]] == []
+
+
+def test_the_usual_rate_lies_among_published_figures_per_vcpu():
+    assert 100 < per_vcpu(USUAL_LOADER) < 250
+
+
+def test_a_faster_loader_is_faster_and_a_larger_image_slower():
+    assert per_vcpu("torchvision") < per_vcpu("pillow_simd") < per_vcpu("dali")
+    assert per_vcpu("torchvision", image_size=448) < per_vcpu("torchvision", image_size=224)
+
+
+def test_small_arrays_load_an_order_faster_than_jpegs():
+    assert per_vcpu("torchvision", "cifar10", 32) > 10 * per_vcpu("torchvision")
+
+
+def test_a_loader_without_a_rate_for_arrays_is_refused_with_those_that_have_one():
+    with pytest.raises(SchemaError, match=r"loader 'dali'.*stored as array.*Known: torchvision, pillow_simd"):
+        find_loader("dali", "array")
+
+
+def test_memory_reads_without_a_bound_and_a_network_waits():
+    assert math.isinf(find_source("memory").read_mb_per_s)
+    assert find_source("nfs").wait_us > find_source("folder").wait_us
+
+
+def test_every_data_set_holds_more_decoded_than_its_images_have_pixels_for():
+    def holds(known):
+        pixels_gb = known.samples * known.channels * known.megapixels / 1000
+        return (
+            known.stored in STORED
+            and known.records >= known.samples
+            and (pixels_gb == pytest.approx(known.decoded_gb, rel=0.06))
+        )
+
+    assert [known.name for known in training_sets().values() if not holds(known)] == []
+
+
+def test_jpegs_are_smaller_than_their_pixels():
+    jpegs = [known for known in training_sets().values() if known.stored == "jpeg"]
+    assert [known.name for known in jpegs if known.disk_gb >= 0.5 * known.decoded_gb] == []
+
+
+def test_an_image_of_imagenet_is_stored_in_115_kilobytes():
+    assert find_training_set("imagenet").sample_mb == pytest.approx(0.115, abs=0.001)

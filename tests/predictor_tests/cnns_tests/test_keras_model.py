@@ -1,0 +1,208 @@
+"""Keras models are read as the layers that every framework runs, with the counts of their makers."""
+
+import os
+import sys
+import types
+from math import prod
+
+import pytest
+
+from predictor.answers.question import Question
+from predictor.cnns.keras_model import from_keras, from_keras_file
+from predictor.cnns.resolve import has_own_image_size, resolve_cnn
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+from predictor.operators.work import layer_flops
+
+
+@pytest.fixture(scope="module")
+def keras():
+    os.environ["KERAS_BACKEND"] = "torch"
+    return pytest.importorskip("keras")
+
+
+@pytest.fixture
+def small(keras):
+    """A model with what Keras spells out in its own way: biases, pads, noise, batch norms, nested models."""
+    layers = keras.layers
+    stem = keras.Sequential(
+        [
+            layers.Input((32, 32, 3)),
+            layers.Conv2D(8, 3, padding="same", name="conv"),
+            layers.BatchNormalization(name="norm"),
+        ],
+        name="stem",
+    )
+    image = keras.Input((32, 32, 3))
+    maps = layers.ReLU(name="relu")(stem(image))
+    maps = layers.MaxPooling2D(3, 2, padding="same", name="pool")(maps)
+    branch = layers.Dropout(0.2, noise_shape=(None, 1, 1, 1), name="drop")(
+        layers.DepthwiseConv2D(3, padding="same", name="depthwise")(maps)
+    )
+    maps = layers.Add(name="sum")([maps, branch])
+    maps = layers.Dropout(0.5, name="dropout")(layers.GlobalAveragePooling2D(name="mean")(maps))
+    return keras.Model(image, layers.Dense(10, name="head")(maps), name="small")
+
+
+def conv_macs(table):
+    return sum(layer_flops(row, "forward", 1) // 2 for row in table if row.type == "conv2d")
+
+
+def macs_by_keras(model):
+    kernels = [layer for layer in model.layers if "Conv2D" in type(layer).__name__]
+    return sum(prod(layer.kernel.shape) * prod(layer.output.shape[1:3]) for layer in kernels)
+
+
+def test_mobilenet_v2_is_torchvisions_with_a_softmax(keras):
+    model = keras.applications.MobileNetV2(weights=None)
+    ours, theirs = from_keras(model), zoo_cnn("mobilenet_v2")
+    assert (ours.image_size, ours.parameters, conv_macs(ours)) == (224, theirs.parameters, conv_macs(theirs))
+    assert conv_macs(ours) == macs_by_keras(model)
+    free = ("pad", "flatten", "dropout")
+    assert [row.type for row in ours if row.type not in free] == [
+        *(row.type for row in theirs if row.type not in free),
+        "activation",
+    ]
+    assert ours.warnings == ()
+
+
+def test_resnet50_has_the_published_parameters_and_the_work_of_its_kernels(keras):
+    model = keras.applications.ResNet50(weights=None)
+    table = from_keras(model)
+    assert table.parameters == 25_583_592  # 25,636,712 less the statistics of its batch norms
+    assert conv_macs(table) == macs_by_keras(model)
+
+
+def test_layers_are_named_and_joined_as_in_the_model(small):
+    table = from_keras(small)
+    assert [(row.name, row.type) for row in table] == [
+        ("stem/conv", "conv2d"),
+        ("stem/norm", "batch_norm"),
+        ("relu", "activation"),
+        ("pool", "pad"),
+        ("pool_1", "max_pool"),
+        ("depthwise", "conv2d"),
+        ("drop", "stochastic_depth"),
+        ("sum", "add"),
+        ("mean", "avg_pool"),
+        ("dropout", "dropout"),
+        ("head", "linear"),
+    ]
+    assert table.layers[7].inputs == (4, 6)
+    assert table.parameters == small.count_params() - 2 * 8  # without the statistics of the batch norm
+
+
+def test_the_model_stays_as_it_was(keras, small):
+    before = [variable.numpy().copy() for variable in small.variables]
+    attributes = {name: set(vars(layer)) for name, layer in ((each.name, each) for each in small.layers)}
+    from_keras(small)
+    assert all((a == b.numpy()).all() for a, b in zip(before, small.variables, strict=True))
+    assert {each.name: set(vars(each)) for each in small.layers} == attributes
+
+
+def test_channels_first_is_read_alike(keras):
+    tables = []
+    for data_format, shape, axis in (("channels_last", (16, 16, 3), -1), ("channels_first", (3, 16, 16), 1)):
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                layers.Input(shape),
+                layers.Conv2D(4, 3, data_format=data_format),
+                layers.BatchNormalization(axis=axis),
+                layers.AveragePooling2D(2, data_format=data_format),
+                layers.Flatten(data_format=data_format),
+                layers.Dense(2),
+            ]
+        )
+        tables.append(
+            [(row.type, row.in_channels, row.out_height, row.parameters) for row in from_keras(model)]
+        )
+    assert tables[0] == [row for row in tables[1] if row[0] != "permute"]
+
+
+def test_frozen_layers_count_as_trained_and_are_told(small):
+    whole = from_keras(small).parameters
+    small.get_layer("head").trainable = False
+    table = from_keras(small)
+    assert (table.parameters, table.warnings) == (whole, ("90 frozen parameters, taken as trained",))
+
+
+def test_a_model_of_any_size_needs_one(keras):
+    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Conv2D(4, 3)])
+    assert not has_own_image_size(model)
+    assert resolve_cnn(model, 64).image_size == 64
+    with pytest.raises(SchemaError, match="image_size is needed"):
+        resolve_cnn(model)
+
+
+def test_a_data_set_does_not_change_the_size_that_a_model_is_made_for(small):
+    question = Question([small], ["T4"], 8, data_set="imagenet")
+    assert question.layer_tables()[0].image_size == 32
+
+
+def test_what_cannot_be_read_says_why(keras, small):
+    layers = keras.layers
+    unbuilt = keras.Sequential([layers.Conv2D(4, 3)])
+    left, right = keras.Input((8, 8, 3)), keras.Input((8, 8, 3))
+    twofold = keras.Model([left, right], layers.Add()([left, right]))
+    for model, size, error, message in (
+        (unbuilt, 32, SchemaError, "has no weights yet"),
+        (twofold, 8, SchemaError, "not one batch of images"),
+        (small, 64, OutOfRangeError, "made for images of 32x32"),
+        (keras.Sequential([keras.Input((8, 4, 3)), layers.Conv2D(4, 3)]), None, SchemaError, "only square"),
+    ):
+        with pytest.raises(error, match=message):
+            from_keras(model, size)
+
+
+def test_a_layer_that_does_not_run_is_told_in_one_line(keras):
+    class Odd(keras.layers.Layer):
+        def call(self, inputs):
+            if inputs.shape[0] == 3:
+                raise ValueError("three images\nare too many")
+            return inputs
+
+    model = keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Conv2D(4, 3), Odd(name="odd")])
+    with pytest.raises(
+        SchemaError, match=r"does not run on a batch of 3x8x8x3: .*Odd.call\(\): three images\."
+    ):
+        from_keras(model)
+
+
+def test_a_file_is_the_model_under_its_own_name(small, tmp_path):
+    small.save(tmp_path / "mine.keras")
+    ours, theirs = from_keras(small), from_keras_file(tmp_path / "mine.keras")
+    assert (theirs.cnn, theirs.layers) == ("mine", ours.layers)
+    assert resolve_cnn(tmp_path / "mine.keras").layers == ours.layers
+
+
+def test_files_that_cannot_be_read_say_why(keras, tmp_path):
+    class Own(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs
+
+    keras.Sequential([keras.Input((8, 8, 3)), Own()]).save(tmp_path / "own.keras")
+    (tmp_path / "broken.keras").write_bytes(b"PK no archive")
+    for name, message in (
+        ("own", "given as FILE.py:make_model"),
+        ("broken", "cannot be read"),
+        ("none", "no file"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            from_keras_file(tmp_path / f"{name}.keras")
+
+
+def test_another_backend_is_refused_with_the_next_step(monkeypatch, small):
+    other = types.SimpleNamespace(backend=types.SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", other)
+    with pytest.raises(
+        BackendUnavailableError, match=r"Keras runs on jax here.*epochcast predict mine\.keras"
+    ):
+        resolve_cnn(small, 32)
+
+
+def test_without_keras_the_extra_is_named(monkeypatch, tmp_path):
+    (tmp_path / "mine.keras").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "keras", None)
+    with pytest.raises(BackendUnavailableError, match=r"pip install 'epochcast\[keras\]'"):
+        resolve_cnn(tmp_path / "mine.keras")

@@ -1,0 +1,59 @@
+"""The law of loading: the slower of loading and training, their sum without workers, and who shares what."""
+
+import math
+
+import numpy as np
+import pytest
+
+from predictor.models.input_pipeline import Feed
+
+ONE_MS = np.array([100.0]), np.array([90.0]), np.array([110.0])
+
+
+def feed(**changed):
+    return Feed(**{"per_worker": 100.0, "per_vcpu": 60.0, "workers": 4, "vcpus": None} | changed)
+
+
+def loading_ms(known, size=64, n_gpus=1):
+    return float(known.loading(np.array([size]), n_gpus).time_ms[0])
+
+
+def test_workers_share_the_images_of_an_iteration():
+    assert loading_ms(feed()) == pytest.approx(64 / 400 * 1000)
+    assert loading_ms(feed(workers=8)) == pytest.approx(64 / 800 * 1000)
+
+
+def test_vcpus_bound_workers_and_are_shared_by_the_gpus_of_a_machine():
+    assert loading_ms(feed(workers=8, vcpus=4.0)) == pytest.approx(64 / 240 * 1000)
+    assert loading_ms(feed(workers=None, vcpus=4.0)) == pytest.approx(64 / 240 * 1000)
+    assert loading_ms(feed(workers=None, vcpus=16.0), n_gpus=8) == pytest.approx(64 / 120 * 1000)
+
+
+def test_a_slow_source_bounds_all_workers():
+    slow = feed(workers=8, reading=80.0).loading(np.array([64]), 2)
+    assert (slow.name, float(slow.time_ms[0])) == ("reading", pytest.approx(64 / 40 * 1000))
+
+
+def test_the_slower_of_loading_and_training_bounds_an_iteration():
+    slow, fast = (feed(workers=n).loading(np.array([64]), 1).joined_ms(*ONE_MS) for n in (4, 8))
+    assert [float(ms[0]) for ms in slow] == [160.0, 160.0, 160.0]
+    assert [float(ms[0]) for ms in fast] == [100.0, 90.0, 110.0]
+
+
+def test_the_spread_of_a_rate_widens_the_interval_alone():
+    time_ms, low_ms, high_ms = feed(workers=8, spread=2.0).loading(np.array([64]), 1).joined_ms(*ONE_MS)
+    assert [float(each[0]) for each in (time_ms, low_ms, high_ms)] == [100.0, 90.0, 160.0]
+
+
+def test_without_workers_loading_and_training_add_up():
+    alone = feed(workers=0).loading(np.array([64]), 1)
+    assert alone.between
+    assert float(alone.joined_ms(*ONE_MS)[0][0]) == pytest.approx(100 + 640)
+
+
+@pytest.mark.parametrize("vcpus", [None, 64.0])
+def test_the_workers_needed_remove_the_bottleneck_and_one_fewer_does_not(vcpus):
+    known = feed(vcpus=vcpus, per_vcpu=100.0)
+    needed = known.workers_needed(64, 50.0)
+    assert needed == math.ceil(64 / 0.050 / 100.0)
+    assert loading_ms(feed(workers=needed)) <= 50.0 < loading_ms(feed(workers=needed - 1))

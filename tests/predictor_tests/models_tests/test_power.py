@@ -1,0 +1,89 @@
+"""The law of power: what it was fitted on, how far it may err, and what bounds it."""
+
+from dataclasses import astuple
+
+import numpy as np
+import pytest
+
+from predictor.catalogue.devices import all_gpus, cpu_device, find_gpu
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError, SchemaError
+from predictor.models.power import LAW, MEASURED_GPUS, power_limit_w, product_times_ms
+from predictor.models.power_fit import held_out_w, own_readings, published_readings, shipped_law
+
+TRACE = """dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power
+cifar100,shufflenetv2,64,adam,250,30,90
+imagenet,resnet50,64,adadelta,200,4000,180
+imagenet,resnet50,64,adadelta,250,3754,223
+"""
+
+
+@pytest.fixture(scope="module")
+def readings():
+    return own_readings()
+
+
+def power_w(iteration_ms, gpu_ms, product_ms, limit_w=700.0):
+    return float(LAW.power_w(limit_w, *(np.array([each]) for each in (iteration_ms, gpu_ms, product_ms)))[0])
+
+
+def error(readings, found):
+    return np.abs(found / np.array([reading.power_w for reading in readings]) - 1)
+
+
+def test_the_shipped_law_is_what_the_fit_gives(readings):
+    fitted = shipped_law(readings)
+    assert astuple(fitted)[:3] == pytest.approx(astuple(LAW)[:3], rel=0.05)  # it rests on predicted GPU times
+    assert fitted.spread == pytest.approx(LAW.spread, abs=0.02)
+    assert {reading.gpu.name for reading in readings} == set(MEASURED_GPUS)
+
+
+def test_power_of_cnns_and_gpus_held_out_is_within_ten_percent_on_average(readings):
+    assert len(readings) > 200
+    assert error(readings, held_out_w(readings, lambda r: r.cnn)).mean() < 0.08
+    assert error(readings, held_out_w(readings, lambda r: r.gpu.name)).mean() < 0.09
+
+
+def test_a_gpu_that_waits_draws_less_and_one_that_multiplies_draws_more():
+    waiting, moving, multiplying = power_w(100, 10, 1), power_w(100, 100, 1), power_w(100, 100, 30)
+    assert LAW.idle * 700 < waiting < moving < multiplying < 700
+
+
+def test_no_gpu_draws_more_than_its_limit():
+    assert power_w(100, 100, 100) == 700
+    assert power_w(100, 120, 100) == 700
+
+
+def test_a_gpu_of_a_card_with_two_has_half_of_its_limit():
+    assert power_limit_w(find_gpu("Tesla K80")) == find_gpu("Tesla K80").tdp_w / 2
+
+
+def test_a_gpu_without_a_limit_and_a_cpu_have_none():
+    assert power_limit_w(cpu_device("cpu:Some CPU")) is None
+    assert {gpu.name for gpu in all_gpus() if power_limit_w(gpu) is None} == {
+        gpu.name for gpu in all_gpus() if gpu.tdp_w is None
+    }
+
+
+def test_least_time_of_the_products_is_that_of_the_peak_rate():
+    [[one, two]] = product_times_ms(zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"], np.array([1.0, 2.0]))
+    assert two == 2 * one
+    assert one == pytest.approx(92.68e9 / 494.7e9, rel=0.2)  # 93 GFLOP at 495 TFLOP/s, the clocks sustained
+
+
+def test_a_spread_on_other_gpus_needs_traces_of_other_gpus(readings, tmp_path):
+    for name in ("v100", "p100", "a40", "rtx6000"):
+        (tmp_path / f"summary_power_{name}.csv").write_text(TRACE)
+    published = published_readings(tmp_path)
+    assert {(r.cnn, r.local_batch_size, r.limit_w, r.power_w) for r in published} == {
+        ("resnet50", 64, 250, 223)
+    }
+    assert published[0].iteration_ms == pytest.approx(3754e3 / 20019)
+    assert shipped_law(readings, published).other_spread > shipped_law(readings).spread
+
+
+def test_a_folder_without_traces_or_tables_is_refused(tmp_path):
+    with pytest.raises(SchemaError, match=r"summary_power_v100\.csv is no power trace"):
+        published_readings(tmp_path)
+    with pytest.raises(DataError, match="profile --preset ddp"):
+        own_readings(tmp_path)

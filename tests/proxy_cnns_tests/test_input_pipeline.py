@@ -1,0 +1,154 @@
+"""Measuring an input pipeline: images of a folder or made here, the steps of each, and rates counted by a clock."""
+
+import itertools
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from predictor.errors import BackendUnavailableError, SchemaError
+from proxy_cnns import input_pipeline, pipelines
+from proxy_cnns.input_pipeline import measure_input, rate_of, usual_workers
+from proxy_cnns.pictures import images_of, write_images
+from proxy_cnns.pipelines import pipeline_of, usual_pipeline
+
+pytest.importorskip("PIL", reason="Pillow is not installed: no image is loaded")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three small images in two folders, beside a text."""
+    from PIL import Image
+
+    found = tmp_path_factory.mktemp("images")
+    for name in ("cat/one.jpg", "cat/two.JPEG", "dog/three.png"):
+        (found / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((40, 60, 3), 128, dtype=np.uint8)).save(found / name)
+    (found / "cat" / "notes.txt").write_text("no image")
+    return found
+
+
+STEPS = ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"]
+
+
+def step(*given):
+    return given
+
+
+class Clock:
+    """A clock that one second passes on at each look."""
+
+    def __init__(self):
+        self.seconds = itertools.count()
+
+    def __call__(self):
+        return float(next(self.seconds))
+
+
+def test_images_are_found_in_folders_within_a_folder(folder):
+    assert [path.name for path in images_of(folder, 9)] == ["one.jpg", "two.JPEG", "three.png"]
+    assert [path.name for path in images_of(folder, 2)] == ["one.jpg", "two.JPEG"]
+
+
+def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):
+    with pytest.raises(SchemaError, match=r"holds no image \(\.jpg.*Pass a folder of images, or none"):
+        images_of(tmp_path, 9)
+    with pytest.raises(SchemaError, match="is no folder"):
+        images_of(tmp_path / "nowhere", 9)
+
+
+def test_made_images_are_about_as_large_as_those_of_imagenet(tmp_path):
+    from PIL import Image
+
+    [path] = write_images(tmp_path, 1)
+    assert Image.open(path).size == (500, 375)
+    assert 80_000 < path.stat().st_size < 140_000
+
+
+def test_without_torchvision_the_same_steps_are_done_with_pillow_and_numpy(folder):
+    [path] = images_of(folder, 1)
+    loaded = pipeline_of("pillow", 32).load(path)
+    grey = (128 / 255 - np.array(pipelines.MEAN)) / np.array(pipelines.DEVIATION)
+    assert (loaded.shape, loaded.dtype) == ((3, 32, 32), np.float32)
+    assert loaded[:, 16, 16] == pytest.approx(grey, abs=0.05)
+
+
+def test_torchvision_does_the_steps_of_pytorchs_own_example(monkeypatch):
+    named = {name: partial(step, name) for name in STEPS}
+    transforms = SimpleNamespace(Compose=list, **named)
+    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(transforms=transforms))
+    assert [name for name, *_ in pipeline_of("torchvision", 32).augment] == STEPS
+
+
+def test_torchvision_of_another_build_gives_way_to_pillow(monkeypatch):
+    def broken(_size):
+        raise BackendUnavailableError("operator torchvision::nms does not exist")
+
+    monkeypatch.setitem(pipelines.PIPELINES, "torchvision", broken)
+    assert usual_pipeline(224).name == "pillow"
+
+
+def test_an_unknown_loader_is_refused_with_the_nearest():
+    with pytest.raises(
+        SchemaError, match=r"no loader is called 'pilow'\. Nearest: 'pillow'.*known: dali, torchvision"
+    ):
+        pipeline_of("pilow", 224)
+
+
+def test_dali_that_is_not_installed_names_the_next_step(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.dali", None)
+    with pytest.raises(BackendUnavailableError, match="DALI is not installed"):
+        measure_input(folder, 32, (1,), "dali", clock=Clock(), cpu_clock=Clock())
+
+
+def test_a_rate_counts_batches_after_the_first_ones_by_the_clock():
+    assert rate_of([7, 7, *[32] * 99], 4.0, Clock(), warm=2) == pytest.approx(32 * 4 / 5)
+
+
+def test_one_worker_is_always_measured():
+    assert 1 in usual_workers()
+    with pytest.raises(SchemaError, match=r"workers \[0, 2\]: 1 must be among them"):
+        measure_input(workers=(2, 0))
+
+
+def test_stages_and_rates_of_a_folder_are_measured(folder, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_batches", lambda *_: itertools.repeat(32))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = measure_input(folder, 32, (2, 1, 0), "pillow", 4.0, Clock(), Clock())
+    assert [(rate.workers, rate.samples_per_s) for rate in found.rates] == [
+        (n, pytest.approx(25.6)) for n in (0, 1, 2)
+    ]
+    assert (found.images, found.loader, found.folder) == (3, "pillow", str(folder))
+    assert (found.read_us, found.decode_us, found.augment_us) == (1e6, 1e6, 1e6)
+    assert found.mean_megapixels == pytest.approx(0.0024)
+
+
+def test_workers_of_a_pool_load_images_where_pytorch_is_missing(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "torch.utils.data", None)
+    found = measure_input(folder, 8, (0, 1), "pillow", 1e-9)
+    assert [rate.workers for rate in found.rates] == [0, 1]
+
+
+def test_workers_of_pytorch_get_batches_of_the_images(torch, folder, monkeypatch):
+    asked = {}
+
+    class Loader:
+        def __init__(self, images, batch_size, **how):
+            asked.update(how, images=len(images))
+            self.batches = ([images[i] for i in range(batch_size)] for _ in itertools.count())
+
+        def __iter__(self):
+            return self.batches
+
+    monkeypatch.setattr("torch.utils.data.DataLoader", Loader)
+    measure_input(folder, 8, (1,), "pillow", 1e-9)
+    assert (asked["num_workers"], asked["images"]) == (1, 10**9)
+
+
+def test_without_a_gpu_no_copy_is_measured(torch):
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert input_pipeline.copy_gb_per_s() is None
