@@ -73,6 +73,8 @@ model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
 	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
+	$(BIN)/python benchmarks/founding.py --out build/founding.csv
+	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
 	$(BIN)/python notebooks/render.py
 
 # Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         fit,
         largest_batch_size,
         load_measurements,
+        parallel_ways,
         predict,
         profile,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "largest_batch_size",
     "lightning_callback",
     "load_measurements",
+    "parallel_ways",
     "predict",
     "profile",
     "trainer_callback",

@@ -87,6 +87,7 @@ class PageRunner:
             "console": self._console,
             "json": self._json,
             "file": self._file,
+            "yaml": _yaml,
             "text": _nothing,
             "mermaid": _nothing,
         }.get(block.language)
@@ -199,6 +200,13 @@ class PageRunner:
         import pandas as pd
 
         pd.read_csv(ROOT / stand_in, dtype=str).assign(gpu=gpu[1]).to_csv(self._folder / name, index=False)
+
+
+def _yaml(block: Any) -> None:
+    """Read a file that another tool takes; an error if it is no YAML."""
+    import yaml
+
+    yaml.safe_load(block.text)
 
 
 def _nothing(block: Any) -> None:

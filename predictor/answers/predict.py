@@ -18,7 +18,7 @@ from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
 from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.loading import bottlenecks, feed_of_rental, loading_in_words
+from predictor.answers.loading import bottlenecks, feed_of_rental, loading_asked, loading_in_words
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -86,9 +86,9 @@ class PredictionRow:
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
-    without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``),
-    `workers_needed` the workers of each GPU with which it would not wait for loading; None where it does not, or no
-    number of them helps.
+    without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
+    ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
+    with which it would not wait for loading; None where it does not, or no number of them helps.
     """
 
     cnn: str
@@ -102,10 +102,10 @@ class PredictionRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
     training_time_ms: float
     loading_time_ms: float | None
     loading_low_ms: float | None
@@ -150,7 +150,7 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 _OF_A_GPU = (
     *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
     *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
-    *("host", "method", "trained_on"),
+    *("host", "method", "trained_on", "energy_basis"),
 )
 """Columns that are the same at all batch sizes of a CNN and GPU."""
 
@@ -283,7 +283,7 @@ def _columns(
         "precision": of_gpus([mode.precision for _, mode in devices]),
         "memory_format": [question.memory_format] * n,
         "framework": [question.framework] * n,
-        **{name: values.ravel().tolist() for name, values in times.items()},
+        **{name: _known(values) for name, values in times.items()},
         **loading,
         **epochs,
         **energy_columns(table, devices, question.local_batch_sizes, times, epochs, question.n_gpus),
@@ -310,6 +310,12 @@ def _columns(
     }
 
 
+def _known(values: _Floats) -> list[float | None]:
+    """As a list; None where a method does not tell the GPU's time from the host's."""
+    found: list[float | None] = [*values.ravel().tolist()]
+    return [None if each != each else each for each in found] if np.isnan(values).any() else found
+
+
 def _rows(arrays: Sequence[_Floats]) -> _Floats:
     """Arrays of one length as rows; faster than `np.stack`."""
     return np.concatenate(arrays).reshape(len(arrays), -1)
@@ -331,6 +337,10 @@ def _load(
     sizes = np.array(question.local_batch_sizes, dtype=float)
     columns: dict[str, list[Any]] = {name: [] for name in (*_OF_LOADING, "bottleneck", "workers_needed")}
     columns["training_time_ms"] = times["iteration_time_ms"].ravel().tolist()
+    if not loading_asked(question):
+        waits = (times[name].ravel() for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
+        columns["bottleneck"], nothing = bottlenecks(None, None, sizes, *waits)
+        return {**columns, **dict.fromkeys((*_OF_LOADING, "workers_needed"), nothing)}
     for i, offer in enumerate(rented):
         feed = feed_of_rental(question, table.image_size, offer)
         loading = None if feed is None else feed.loading(sizes, question.gpus_per_node)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,24 @@ class Locations:
 
     def __len__(self) -> int:
         return len(self.gpus)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain lists; GPUs by name."""
+        return {
+            "gpus": [gpu.name for gpu in self.gpus],
+            "cnns": list(self.cnns),
+            "image_sizes": list(self.image_sizes),
+            "batch_sizes": list(self.batch_sizes),
+            "modes": list(self.modes),
+            "work": None if self.work is None else self.work.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Locations:
+        """Read `to_json`."""
+        words = {name: value for name, value in found.items() if name not in ("gpus", "work")}
+        work = None if found["work"] is None else np.array(found["work"], dtype=float)
+        return cls(gpus=[find_gpu(name) for name in found["gpus"]], work=work, **words)
 
     def take(self, positions: NDArray[np.intp]) -> Locations:
         """The locations at these positions."""

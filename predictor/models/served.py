@@ -30,7 +30,9 @@ from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reaso
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import forecast_by_layers, small_host_ms, too_little_measured
-from predictor.models.registry import METHODS
+from predictor.models.methods.files import Methods
+from predictor.models.methods.served import forecast_by_method
+from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
@@ -47,7 +49,8 @@ FORMAT_VERSION = 3
 class Model:
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
-    `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge.
+    `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
+    ones that a question may name, or the model file beside which they lie: they are read when one is named.
     """
 
     roofline: RooflineLaw
@@ -55,6 +58,7 @@ class Model:
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
+    methods: Methods | Path = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -88,6 +92,9 @@ class Model:
             "roofline": self.roofline.to_json(),
         }
         self.layers.save(Path(path))
+        methods = self.named_methods()
+        if methods.fitted or methods.errors:
+            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -117,13 +124,18 @@ class Model:
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or autotuned
-            convolutions are asked for where none was measured.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, autotuned
+            convolutions are asked for where none was measured, or a named method leaves its range.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
         if method not in METHODS:
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+        if method in WHOLE_METHODS:
+            for gpu, mode in devices:
+                check_precision(gpu, mode.precision)
+            sizes = np.asarray(batch_sizes, dtype=float)
+            return forecast_by_method(self.named_methods(), method, table, devices, sizes, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
@@ -152,6 +164,10 @@ class Model:
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def named_methods(self) -> Methods:
+        """The methods beside the default's own."""
+        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -360,4 +376,5 @@ def _from_json(found: dict[str, Any], path: Path) -> Model:
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
+        methods=path,
     )

@@ -61,6 +61,7 @@ def test_the_public_face_is_these_names():
         "explain",
         "fit",
         "largest_batch_size",
+        "parallel_ways",
         "load_measurements",
         "predict",
         "profile",

@@ -148,7 +148,7 @@ def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
         "coverage": 0.9,
         "worst_coverage": 0.5,
     }
-    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "line"}])
+    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "one's own"}])
     table.to_csv(tmp_path / "summary.csv", index=False)
     found = accuracy_of(tmp_path / "summary.csv")
     assert [(each["scenario"], each["predictor"], each["mape"]) for each in found] == [
