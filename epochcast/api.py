@@ -460,11 +460,12 @@ def profile(
     batch_sizes: Sequence[str] = (),
     device: str = "cuda",
     gpus: str | None = None,
-    budget: str | None = None,
+    time_limit: str | None = None,
     longest: str = "1s",
     limit: int | None = None,
     allow_noise: bool = False,
     refine: bool = False,
+    scheduler: str | None = None,
 ) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
@@ -488,7 +489,7 @@ def profile(
         ``cuda``, ``cuda:N`` or ``cpu``.
     gpus : str, optional
         ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
-    budget : str, optional
+    time_limit : str, optional
         Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
     longest : str
         An iteration that takes longer ends the batch sizes of its CNN.
@@ -498,6 +499,8 @@ def profile(
         Measure on a device that something else uses, too, and note it in the rows.
     refine : bool
         Add batch sizes where a CNN's times jump.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
 
     Returns
     -------
@@ -519,9 +522,8 @@ def profile(
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
-    from proxy_cnns.runs import profile as run
 
     asked = ProfileRequest(
         preset,
@@ -533,13 +535,14 @@ def profile(
         batch_sizes=batch_sizes,
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
+        scheduler=scheduler,
     )
-    outcome = run(request_for(asked, out)[0])
+    outcome = run_profile(request_for(asked, out)[0], scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

@@ -11,7 +11,7 @@ from pathlib import Path
 from predictor.errors import EpochcastError, ProfilingError
 from proxy_cnns.campaign import Progress, pending
 from proxy_cnns.rows_file import Run, read_run, reopen, rows_paths, write_table
-from proxy_cnns.shards import Request, measure_shards
+from proxy_cnns.shards import Measure, Request, measure_shards
 
 __all__ = ["Outcome", "Request", "profile"]
 
@@ -30,7 +30,11 @@ class Outcome:
     failed: tuple[str, ...]
 
 
-def profile(request: Request, report: Callable[[Progress], None] = lambda _: None) -> Outcome:
+def profile(
+    request: Request,
+    report: Callable[[Progress], None] = lambda _: None,
+    measure: Measure = measure_shards,
+) -> Outcome:
     """Measure the configurations of a request that are not on disk yet, and write the table.
 
     Parameters
@@ -38,6 +42,8 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     request : Request
     report : callable
         Called with the progress after each configuration.
+    measure : callable, optional
+        What measures: this machine's devices, or a cluster (`proxy_cnns.parts.measured_by`).
 
     Raises
     ------
@@ -56,7 +62,7 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     unfinished = pending(request.configurations, before, refine=request.refine)
     reopened = reopen(request.out) if unfinished else None
     try:
-        environment = measure_shards(request, deadline, report)
+        environment = measure(request, deadline, report)
     except EpochcastError:
         if reopened is not None:
             _drop_unchanged(request.out, before)
