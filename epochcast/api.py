@@ -460,7 +460,7 @@ def profile(
     batch_sizes: Sequence[str] = (),
     device: str = "cuda",
     gpus: str | None = None,
-    budget: str | None = None,
+    time_limit: str | None = None,
     longest: str = "1s",
     limit: int | None = None,
     allow_noise: bool = False,
@@ -489,7 +489,7 @@ def profile(
         ``cuda``, ``cuda:N`` or ``cpu``.
     gpus : str, optional
         ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
-    budget : str, optional
+    time_limit : str, optional
         Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
     longest : str
         An iteration that takes longer ends the batch sizes of its CNN.
@@ -535,7 +535,7 @@ def profile(
         batch_sizes=batch_sizes,
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,

@@ -36,7 +36,7 @@ class ProfileRequest:
     batch_sizes: Sequence[str] = ()
     device: str = "cuda"
     gpus: str | None = None
-    budget: str | None = None
+    time_limit: str | None = None
     longest: str = "1s"
     limit: int | None = None
     allow_noise: bool = False
@@ -120,7 +120,7 @@ def measuring_request(
         options.framework,
         _devices(options),
         Path(out),
-        None if options.budget is None else seconds(options.budget, "--time-limit"),
+        None if options.time_limit is None else seconds(options.time_limit, "--time-limit"),
         options.allow_noise or options.device == "cpu",  # on which something else always works
         options.refine,
         1000 * seconds(options.longest, "--longest"),

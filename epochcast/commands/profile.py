@@ -113,11 +113,10 @@ def profile_command(
             show_default=False,
         ),
     ] = None,
-    budget: Annotated[
+    time_limit: Annotated[
         str | None,
         typer.Option(
             "--time-limit",
-            "--budget",
             help="Stop after this time: 180s, 3min, 1h.",
             show_default=False,
             rich_help_panel=_HOW_LONG,
@@ -173,7 +172,7 @@ def profile_command(
         batch_sizes=batch_size or (),
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,

@@ -99,7 +99,7 @@ def test_the_outcome_is_json_if_wanted(epochcast, fake, tmp_path):
 
 def test_a_dry_run_says_what_and_how_long_and_writes_nothing(epochcast, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = epochcast("profile", "--preset", "founding", "--dry-run", "--budget", "180s")
+    run = epochcast("profile", "--preset", "founding", "--dry-run", "--time-limit", "180s")
     assert "founding: 350 configurations" in run.out
     assert "on an H200" in run.out
     assert "The time limit ends it after 3.00 min" in run.out
@@ -129,7 +129,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
         (
-            ("--out", "x.csv", "--budget", "soon"),
+            ("--out", "x.csv", "--time-limit", "soon"),
             "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
         ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
@@ -229,13 +229,13 @@ def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
     ("text", "expected"), [("180s", 180), ("3min", 180), ("0.5h", 1800), ("90", 90), (" 250 ms ", 0.25)]
 )
 def test_times_are_read_in_their_units(text, expected):
-    assert seconds(text, "--budget") == expected
+    assert seconds(text, "--time-limit") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-3s", "3 weeks", "1e3"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(SchemaError, match="--budget"):
-        seconds(text, "--budget")
+    with pytest.raises(SchemaError, match="--time-limit"):
+        seconds(text, "--time-limit")
 
 
 def modes_of(**options):
