@@ -4,7 +4,7 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ __all__ = [
     "largest_batch_size",
     "load_measurements",
     "open_store",
+    "parallel_ways",
     "predict",
     "profile",
 ]
@@ -43,25 +44,20 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
+_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+
 NOT_EXPLAINED = (
-    "validation_samples",
-    "offers",
-    "spot",
-    "n_gpus",
-    "nodes",
-    "link",
-    "sync_batch_norm",
-    "workers",
-    "loader",
-    "samples_per_worker_second",
-    "data_source",
-    "input",
+    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
+    *_OF_LOADING,
 )
 """Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
+
+_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
 
 _NOT_OF_MEMORY = (
     *("samples", "validation_samples", "host", "offers", "spot"),
     *("anchors", "measurements", "method", "model"),
+    *_OF_LOADING,
 )
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
@@ -250,6 +246,48 @@ def explain(
     return explanation_frame(*explanations(what, gpu, batch_size, options))
 
 
+@takes_options(Question, without=_NOT_OF_WAYS)
+def parallel_ways(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Ways to train one CNN on several GPUs: with a part of the mini-batch, the channels, the rows or the layers each.
+
+    Parameters
+    ----------
+    cnn, gpu, batch_size
+        As for `predict`; the batch size is that of all GPUs, `n_gpus` of which are needed.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, batch size and way, beside one GPU, with the columns of
+        `predictor.answers.parallel.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ways = epochcast.parallel_ways("resnet50", "H200", 256, n_gpus=4)
+    >>> list(ways["way"])
+    ['one', 'data', 'channels', 'rows', 'layers']
+    >>> ways.loc[ways["ratio"].idxmin(), "way"]
+    'data'
+    """
+    import pandas as pd
+
+    from predictor.answers.parallel import ParallelWay
+    from predictor.answers.parallel import parallel_ways as ways_of
+
+    found = ways_of(Question.of(cnn, gpu, batch_size, options))
+    return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
+
+
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
     """Read a measurement table and check it, or bring published measurements into its form.
 
@@ -422,11 +460,12 @@ def profile(
     batch_sizes: Sequence[str] = (),
     device: str = "cuda",
     gpus: str | None = None,
-    budget: str | None = None,
+    time_limit: str | None = None,
     longest: str = "1s",
     limit: int | None = None,
     allow_noise: bool = False,
     refine: bool = False,
+    scheduler: str | None = None,
 ) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
@@ -450,7 +489,7 @@ def profile(
         ``cuda``, ``cuda:N`` or ``cpu``.
     gpus : str, optional
         ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
-    budget : str, optional
+    time_limit : str, optional
         Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
     longest : str
         An iteration that takes longer ends the batch sizes of its CNN.
@@ -460,6 +499,8 @@ def profile(
         Measure on a device that something else uses, too, and note it in the rows.
     refine : bool
         Add batch sizes where a CNN's times jump.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
 
     Returns
     -------
@@ -481,9 +522,8 @@ def profile(
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
-    from proxy_cnns.runs import profile as run
 
     asked = ProfileRequest(
         preset,
@@ -495,13 +535,14 @@ def profile(
         batch_sizes=batch_sizes,
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
+        scheduler=scheduler,
     )
-    outcome = run(request_for(asked, out)[0])
+    outcome = run_profile(request_for(asked, out)[0], scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

@@ -170,6 +170,8 @@ export default {
   pareto: "Pareto front",
   over_budget: "over budget",
   over_deadline: "too late",
+  waits_for_images: "waits for images",
+  waits_for_images_hint: "Images are decoded slower than the GPUs train on them: more vCPUs or a faster loader help, a faster GPU does not.",
   no_price: "no price",
   sorted: "Sorted by {column}, {order}.",
   ascending: "ascending",

@@ -170,6 +170,8 @@ export default {
   pareto: "パレート最適",
   over_budget: "予算超過",
   over_deadline: "期限超過",
+  waits_for_images: "画像待ち",
+  waits_for_images_hint: "画像のデコードが GPU の学習より遅い状態です。vCPU を増やすか速いローダーが有効で、速い GPU は効きません。",
   no_price: "価格なし",
   sorted: "{column}の{order}で並べ替えました。",
   ascending: "昇順",

@@ -63,7 +63,7 @@ def energy_columns(
         `power_w`, the columns `ENERGIES` and `energy_basis`; None where the power is unknown, or the epoch.
     """
     sizes, gpus = np.asarray(local_batch_sizes, dtype=float), [gpu for gpu, _ in devices]
-    products = np.array([product_times_ms(table, gpu, mode.precision, sizes) for gpu, mode in devices])
+    products = product_times_ms(table, gpus, [mode.precision for _, mode in devices], sizes)
     limit_w = np.array([_limit_w(gpu) for gpu in gpus])[:, None]
     power_w = LAW.power_w(limit_w, times["iteration_time_ms"], times["gpu_time_ms"], products)
     time_s, low_s, high_s = (np.array(epochs[name], dtype=float).reshape(power_w.shape) for name in _EPOCH)
@@ -71,7 +71,7 @@ def energy_columns(
     return {
         "power_w": _plain(power_w),
         **{name: _plain(values) for name, values in energy.items()},
-        "energy_basis": [energy_basis(gpu) for gpu in gpus for _ in sizes],
+        "energy_basis": [basis for gpu in gpus for basis in [energy_basis(gpu)] * sizes.size],
     }
 
 

@@ -18,7 +18,7 @@ from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
 from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.loading import bottlenecks, feed_of_rental, loading_in_words
+from predictor.answers.loading import bottlenecks, feed_of_rental, loading_asked, loading_in_words
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -150,7 +150,7 @@ COLUMNS = tuple(column.name for column in fields(PredictionRow))
 _OF_A_GPU = (
     *("cnn", "image_size", "gpu", "precision", "memory_format", "framework", "gpus_used", "nodes", "link"),
     *("offer", "offer_gpu_count", "priced_on", "memory_estimate_validated", "largest_batch_size"),
-    *("host", "method", "trained_on"),
+    *("host", "method", "trained_on", "energy_basis"),
 )
 """Columns that are the same at all batch sizes of a CNN and GPU."""
 
@@ -337,6 +337,10 @@ def _load(
     sizes = np.array(question.local_batch_sizes, dtype=float)
     columns: dict[str, list[Any]] = {name: [] for name in (*_OF_LOADING, "bottleneck", "workers_needed")}
     columns["training_time_ms"] = times["iteration_time_ms"].ravel().tolist()
+    if not loading_asked(question):
+        waits = (times[name].ravel() for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
+        columns["bottleneck"], nothing = bottlenecks(None, None, sizes, *waits)
+        return {**columns, **dict.fromkeys((*_OF_LOADING, "workers_needed"), nothing)}
     for i, offer in enumerate(rented):
         feed = feed_of_rental(question, table.image_size, offer)
         loading = None if feed is None else feed.loading(sizes, question.gpus_per_node)

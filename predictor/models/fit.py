@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.table import check_measurements, disturbed_rows
+from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
@@ -91,12 +92,12 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
 
 
 def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
-    """The weights, with the number of disturbed measurements added to `trained_on`."""
-    disturbed = disturbed_rows(operators)
-    if not disturbed:
-        return law
-    noise = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
-    return replace(law, trained_on=f"{law.trained_on}; {noise}")
+    """The weights, with wider intervals and a note where measurements were disturbed or are not precise."""
+    noise, disturbed = noise_of(operators), disturbed_rows(operators)
+    near, far = (math.hypot(spread, noise) for spread in (law.spread, law.spread_near))
+    noted = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
+    trained_on = f"{law.trained_on}; {noted}" if disturbed else law.trained_on
+    return replace(law, spread=near, spread_near=far, trained_on=trained_on)
 
 
 def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:

@@ -224,10 +224,11 @@ class Model:
         kernels, law = kernels_of(table), self.roofline
         machine = law.machine_of(host)
         times = self._times(kernels, devices, batches, machine)
-        shares = times.host_share if machine is None else np.zeros_like(times.host_share)
         gpus = [gpu for gpu, _ in devices]
-        widths = law.calibration.half_widths(gpus, shares, COVERAGE)
-        gpu_widths = law.calibration.half_widths(gpus, np.zeros_like(shares), COVERAGE)
+        shares = times.shares(is_new_host=machine is None)
+        widths, gpu_widths = (
+            law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
+        )
         why = reasons(self.ranges, table, kernels, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
@@ -236,7 +237,7 @@ class Model:
         for i, gpu in enumerate(gpus if anchors else ()):
             variances = law.calibration.variances_for(gpu.name)
             mean[i], variance = kriged(table, gpu, batches, anchors, residual, variances)
-            factor = law.calibration.factor_for(gpu.name, COVERAGE, anchored=True)
+            factor = law.calibration.factor_for(gpu.name, COVERAGE)
             widths[i] = gpu_widths[i] = factor * np.sqrt(variance)
             far = far_anchors(anchors, residual, variances)
             wider[i] *= math.prod(reason.widens for reason in far)
@@ -295,6 +296,14 @@ class Model:
         return found
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
+        if is_cpu(gpu.name):
+            given = [each for each in self.layers.given if each.gpu == gpu.name]
+            measured = [f"{each.framework}, {each.precision}, {each.memory_format}" for each in given]
+            return OutOfRangeError(
+                f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, "
+                "`epochcast profile --device cpu --time-limit 3min --out cpu.csv`, and pass the table as measurements."
+            )
         return OutOfRangeError(
             f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
             f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "

@@ -12,7 +12,7 @@ import pytest
 import epochcast as face
 from epochcast.sky import CLOUDS, _gpu_of, _name_of, resources_yaml, time_estimator
 from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.offers import load_offers
+from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,14 @@ def estimate():
 
 @pytest.fixture(scope="module")
 def compared():
-    return face.compare("resnet50", ["L40", "A10G", "H100 SXM"], 128, data_set="imagenet", epochs=90)
+    offers = [
+        Offer("coreweave", "8x L40", "NVIDIA L40", 8, 10.0, vcpus=128, link="pcie4", region="any"),
+        Offer(
+            "aws", "g5.xlarge", "NVIDIA A10G", 1, 1.006, vcpus=4, spot_usd_per_hour=0.4, region="us-east-1"
+        ),
+        Offer("vast", "1x H100 SXM", "NVIDIA H100 80GB HBM3", 1, 2.4, vcpus=32, region="any"),
+    ]
+    return face.compare("resnet50", batch_size=128, data_set="imagenet", epochs=90, offers=offers)
 
 
 def test_a_candidate_takes_the_seconds_of_the_training_that_compare_gives(estimate):

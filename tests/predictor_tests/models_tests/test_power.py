@@ -33,7 +33,8 @@ def error(readings, found):
 
 def test_the_shipped_law_is_what_the_fit_gives(readings):
     fitted = shipped_law(readings)
-    assert astuple(fitted)[:4] == pytest.approx(astuple(LAW)[:4], rel=0.02)
+    assert astuple(fitted)[:3] == pytest.approx(astuple(LAW)[:3], rel=0.05)  # it rests on predicted GPU times
+    assert fitted.spread == pytest.approx(LAW.spread, abs=0.02)
     assert {reading.gpu.name for reading in readings} == set(MEASURED_GPUS)
 
 
@@ -65,7 +66,7 @@ def test_a_gpu_without_a_limit_and_a_cpu_have_none():
 
 
 def test_least_time_of_the_products_is_that_of_the_peak_rate():
-    [one, two] = product_times_ms(zoo_cnn("vgg16"), find_gpu("H200"), "tf32", np.array([1.0, 2.0]))
+    [[one, two]] = product_times_ms(zoo_cnn("vgg16"), [find_gpu("H200")], ["tf32"], np.array([1.0, 2.0]))
     assert two == 2 * one
     assert one == pytest.approx(92.68e9 / 494.7e9, rel=0.2)  # 93 GFLOP at 495 TFLOP/s, the clocks sustained
 
