@@ -119,7 +119,8 @@ class PageRunner:
             code, out, err = self._command(line, content)
             self._printed += out
             if code != 0:
-                return f"`{line}` ends with {code}: {err or out}"
+                missing = f"{NOT_INSTALLED}, " if "is not installed" in err else ""
+                return f"{missing}`{line}` ends with {code}: {err or out}"
         return None
 
     def _command(self, line: str, content: str | None = None) -> tuple[int, str, str]:
@@ -177,11 +178,11 @@ class PageRunner:
         return None
 
     def _python(self, block: Any) -> str | None:
+        if found := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
+            (self._folder / found[1]).write_text(block.text, encoding="utf-8")
         missing = sorted(name for name in _imported(block.text) if importlib.util.find_spec(name) is None)
         if missing:
             return f"{NOT_INSTALLED}: {', '.join(missing)}"
-        if found := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
-            (self._folder / found[1]).write_text(block.text, encoding="utf-8")
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(block.text, block.place, "exec"), self._names)  # noqa: S102
         self._printed = out.getvalue()

@@ -50,13 +50,13 @@ REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
 _TIMES = ("iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms")
 _EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
-NUMBERS = (*_TIMES, *_EPOCH, "cost_usd", *ENERGIES, "peak_memory_gib")
+NUMBERS = (*_TIMES, "loading_time_ms", *_EPOCH, "cost_usd", *ENERGIES, "peak_memory_gib")
 """Added columns that hold numbers; NaN where a row has none."""
 
 FITS = "fits_in_memory"
 """Added column that holds yes or no."""
 
-WORDS = ("energy_basis", "mode", "method", "extrapolates", "error")
+WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error")
 """Added columns that hold text."""
 
 _ITERATION = [_TIMES.index(name) for name in ("iteration_time_ms", "low_ms", "high_ms")]
@@ -146,6 +146,7 @@ class _Grid:
     power_w: _Floats  # of one GPU; NaN where unknown
     memory_gib: _Floats
     fits: NDArray[np.bool_]
+    bottleneck: NDArray[np.object_]
     extrapolates: NDArray[np.object_]
     energy_basis: str
     method: str
@@ -251,12 +252,15 @@ class BulkAnswers:
         time_s, low_s, high_s = epochs[:, None]
         energy = watt_hours([grid.gpu], grid.power_w[None, at], time_s, low_s, high_s, grid.n_gpus)
         energies = [energy[name][0] for name in ENERGIES]
-        found.numbers[:, places] = np.vstack([times, epochs, cost, *energies, grid.memory_gib[at]])
+        loading_ms = grid.loading[0, at]
+        found.numbers[:, places] = np.vstack(
+            [times, loading_ms, epochs, cost, *energies, grid.memory_gib[at]]
+        )
         found.fits[places] = grid.fits[at]
         mode = ", ".join(
             (grid.mode.framework, grid.mode.precision, grid.mode.memory_format, grid.mode.capture)
         )
-        words = (grid.energy_basis, mode, grid.method, grid.extrapolates[at])
+        words = (grid.energy_basis, grid.bottleneck[at], mode, grid.method, grid.extrapolates[at])
         for name, text in zip(WORDS, words, strict=False):  # all but the error
             found.words[name][places] = text
 
@@ -369,6 +373,7 @@ class BulkAnswers:
 
         times, loading = over(*_TIMES), over(*_LOADING)
         [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
+        bottleneck = np.array(columns["bottleneck"], dtype=object).reshape(shape)
         reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
         rentals = rentals_of(question, [gpu for gpu, _ in devices])
         return {
@@ -379,6 +384,7 @@ class BulkAnswers:
                 power_w=power_w[i],
                 memory_gib=memory_gib[i],
                 fits=fits[i] > 0,
+                bottleneck=bottleneck[i],
                 extrapolates=reasons[i],
                 energy_basis=columns["energy_basis"][i * shape[1]],
                 method=columns["method"][i * shape[1]],

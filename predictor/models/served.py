@@ -224,10 +224,11 @@ class Model:
         kernels, law = kernels_of(table), self.roofline
         machine = law.machine_of(host)
         times = self._times(kernels, devices, batches, machine)
-        shares = times.host_share if machine is None else np.zeros_like(times.host_share)
         gpus = [gpu for gpu, _ in devices]
-        widths = law.calibration.half_widths(gpus, shares, COVERAGE)
-        gpu_widths = law.calibration.half_widths(gpus, np.zeros_like(shares), COVERAGE)
+        shares = times.shares(is_new_host=machine is None)
+        widths, gpu_widths = (
+            law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
+        )
         why = reasons(self.ranges, table, kernels, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
@@ -236,7 +237,7 @@ class Model:
         for i, gpu in enumerate(gpus if anchors else ()):
             variances = law.calibration.variances_for(gpu.name)
             mean[i], variance = kriged(table, gpu, batches, anchors, residual, variances)
-            factor = law.calibration.factor_for(gpu.name, COVERAGE, anchored=True)
+            factor = law.calibration.factor_for(gpu.name, COVERAGE)
             widths[i] = gpu_widths[i] = factor * np.sqrt(variance)
             far = far_anchors(anchors, residual, variances)
             wider[i] *= math.prod(reason.widens for reason in far)

@@ -1,7 +1,11 @@
 """While the model is asked too much: kept answers are given, other questions are refused."""
 
-import pytest
+import sys
 
+import pytest
+from fastapi.testclient import TestClient
+
+from api.main import create_app
 from api.queues import Queue
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
@@ -49,3 +53,14 @@ def test_a_file_is_refused_before_it_is_read(client, busy):
     busy("onnx_queue")
     files = {"onnx": ("x.onnx", b"no onnx at all")}
     assert client.post("/v1/cnns", files=files).status_code == 503
+
+
+def test_threads_take_short_turns_while_the_service_runs(settings):
+    before = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(0.005)
+        with TestClient(create_app(settings)):
+            during = sys.getswitchinterval()
+        assert (during, sys.getswitchinterval()) == (0.0005, 0.005)
+    finally:
+        sys.setswitchinterval(before)

@@ -193,3 +193,24 @@ def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once(monkeypatch):
         return await refused(waiting)
 
     assert asyncio.run(ask()) == [False] * 6 + [True] * 3
+
+
+@pytest.mark.parametrize(("milliseconds", "refusals"), [(25, 0), (54, 7)])
+def test_sixteen_calls_of_one_client_get_their_turn_if_each_takes_a_thirtieth_of_the_longest_wait(
+    monkeypatch, milliseconds, refusals
+):
+    clock, most_wait_s = [0.0], 2 * PATIENCE_S
+    monkeypatch.setattr("api.queues.time.perf_counter", lambda: clock[0])
+
+    def take():
+        clock[0] += milliseconds / 750 * most_wait_s
+
+    async def ask():
+        queue = Queue(at_once=1, waiting=64, most_wait_s=most_wait_s)
+        for _ in range(50):
+            await queue.run("a", take)
+        async with held(queue, "a"):
+            waiting = await send(queue, "a" * 15)
+        return await refused(waiting)
+
+    assert sum(asyncio.run(ask())) == refusals

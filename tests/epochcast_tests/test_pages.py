@@ -14,7 +14,7 @@ from epochcast.command import build_app
 
 PAGES = {page: blocks(page) for page in page_paths()}
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-MADE = {ROOT / "docs" / "reference" / name for name in ("commands.md", "rest.md")}
+MADE = {ROOT / "docs" / "reference" / name for name in ("python.md", "commands.md", "rest.md")}
 """Pages that the site makes of the code (docs/site/)."""
 LEFT_OUT = [block for page in PAGES.values() for block in page if block.reason]
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import SchemaError
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
-from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.intervals import Calibration, Predicted, Refit, Shares, calibrate, sites_of
 from predictor.models.residuals import Locations, gp_posterior
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, Strengths
@@ -95,8 +95,8 @@ class Roofline(FeatureTablePredictor):
 
     def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, share = self._answered(X)
-        width = self._half_width(X, share, coverage)
+        middle, shares = self._answered(X)
+        width = self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], shares, coverage)
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
@@ -116,28 +116,26 @@ class Roofline(FeatureTablePredictor):
         made.law_ = RooflineLaw.from_json(found)
         return made
 
-    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Floats]:
-        """Times in ms, and the host's share where the machine was not measured (elsewhere 0)."""
+    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Shares]:
+        """Times in ms, and the shares on which the width of the interval depends."""
         self._check_fitted("law_")
         rows = rows_of(self._checked(X, _COLUMNS))
         alike: dict[tuple[int, str, bool, bool], list[int]] = {}
         for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
             fed = bool(rows.copies[i]), bool(rows.waits[i])
             alike.setdefault((id(kernels), machine, *fed), []).append(i)
-        times, share = np.empty(len(rows)), np.empty(len(rows))
+        times, shares = np.empty(len(rows)), Shares(*np.empty((3, len(rows))))
         for (_, machine, copies, waits), places in alike.items():
+            is_new_host = machine not in self.law_.host_offset
             for contexts, sizes, cells in _blocks(rows, places):
                 found = self.law_.times(
                     rows.kernels[places[0]], contexts, sizes, machine, copies=copies, waits=waits
                 )
                 context, size, row = (np.array(each) for each in zip(*cells, strict=True))
                 times[row] = found.iteration_ms[context, size]
-                share[row] = found.host_share[context, size] * (machine not in self.law_.host_offset)
-        return times, share
-
-    def _half_width(self, X: pd.DataFrame, share: Floats, coverage: float) -> Floats:
-        """Half widths of the intervals of ln time."""
-        return self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], share, coverage)
+                for share, values in zip(shares, found.shares(is_new_host=is_new_host), strict=True):
+                    share[row] = values[context, size]
+        return times, shares
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Single passes, and iterations of whole CNNs with a layer table."""
@@ -278,7 +276,7 @@ class Anchored(Roofline):
         mean, variance = self._kriged(X, anchors)
         middle = super().predict(X) * np.exp(mean)
         known = self.law_.calibration
-        factor = np.array([known.factor_for(str(gpu), coverage, anchored=True) for gpu in X["gpu"]])
+        factor = np.array([known.factor_for(str(gpu), coverage) for gpu in X["gpu"]])
         width = factor * np.sqrt(variance)
         return middle * np.exp(-width), middle * np.exp(width)
 

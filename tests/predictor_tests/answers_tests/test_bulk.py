@@ -47,6 +47,7 @@ def test_a_row_loads_the_images_of_training_and_validation_as_the_single_questio
     for name in (*NUMBERS, *OF_EPOCH):
         assert float(row[name]) == pytest.approx(getattr(single, name), rel=1e-12)
     assert single.iteration_time_ms >= 6400.0
+    assert (row["bottleneck"], float(row["loading_time_ms"])) == ("loading", pytest.approx(6400.0))
 
 
 def test_a_row_without_samples_has_no_epoch_and_one_without_an_offer_no_cost(answer, prices):

@@ -1,0 +1,56 @@
+"""All GPUs asked at once are answered as each of them alone, at whatever batch sizes were asked before."""
+
+import math
+
+import pytest
+
+from predictor.answers.predict import Answer, answer
+from predictor.answers.question import Question
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.served import Model
+
+SIZES = [1, 24, 200, 3000]  # the last lies beyond what any operator was measured at
+MODES = ({}, {"precision": "amp_bf16", "memory_format": "channels_last"}, {"framework": "tensorflow"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_gpu_is_answered_among_all_as_it_is_alone(mode):
+    together = answer(Question("densenet121", "all", SIZES, samples=50_000, **mode))
+    rows = together.records()
+    differing = []
+    for place in range(0, len(rows), len(SIZES)):
+        alone = answer(Question("densenet121", rows[place]["gpu"], SIZES, samples=50_000, **mode)).records()
+        for expected, found in zip(alone, rows[place : place + len(SIZES)], strict=True):
+            differing += [
+                (found["gpu"], found["batch_size"], name)
+                for name, value in found.items()
+                if not _same(value, expected[name])
+            ]
+    assert differing == []
+
+
+def test_an_answer_does_not_depend_on_the_batch_sizes_asked_before(tmp_path):
+    Model.load().save(tmp_path / "model.json")
+    sizes, hopper = (
+        [1, 7, 100, 900, 20_000],
+        ["H200", "H100 PCIe"],
+    )  # a library, and what is carried over from one
+    one_by_one = [answer(Question("mobilenet_v2", hopper, size)).records() for size in sizes]
+    at_once = answer(Question("mobilenet_v2", hopper, sizes, model=tmp_path / "model.json")).records()
+    expected = [rows[gpu] for gpu in range(len(hopper)) for rows in one_by_one]
+    names = ("iteration_time_ms", "low_ms", "high_ms", "gpu_time_ms", "extrapolates")
+    assert all(_same(a[name], b[name]) for a, b in zip(at_once, expected, strict=True) for name in names)
+
+
+def test_records_hold_every_column_however_many_rows_a_gpu_has():
+    found = answer(
+        Question([zoo_cnn("alexnet"), zoo_cnn("vgg11")], ["T4", "H200"], [8, 16, 32], samples=1000)
+    )
+    rows = [dict(zip(found.columns, row, strict=True)) for row in zip(*found.columns.values(), strict=True)]
+    assert found.records() == Answer(found.columns, found.scope).records() == rows
+
+
+def _same(one, other):
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return one == other
