@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
-.PHONY: predict setup test lint bench model notebooks docs containers clean apt
+.PHONY: predict setup test lint bench model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -38,6 +38,14 @@ endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation chainer==7.8.1
 	@touch $@
 
+# SkyPilot holds click and uvicorn below the versions that the other tests run on.
+skypilot: .venv-skypilot/.installed
+
+.venv-skypilot/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-skypilot
+	.venv-skypilot/bin/python -m pip install --quiet --disable-pip-version-check -e '.[skypilot]'
+	@touch $@
+
 # Installs the Debian packages that tests need when it may, else says what to type; other systems bring their own.
 apt:
 	@if ! command -v dpkg >/dev/null; then echo "No Debian here: apt.txt names what tests need."; exit 0; fi; \
@@ -65,6 +73,8 @@ model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (datasets/README.md)."; exit 1; }
 	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
+	$(BIN)/python benchmarks/founding.py --out build/founding.csv
+	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
 	$(BIN)/python notebooks/render.py
 
 # Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.

@@ -105,6 +105,19 @@ class ComparisonAnswer(BaseModel):
     rows: list[ComparisonRow]
 
 
+_UNSPLIT = ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms")
+_EXPLAINED: dict[str, Any] = {
+    name: (tuple[float | None, ...] if name in _UNSPLIT else hint, ...)
+    for name, hint in get_type_hints(Explanation).items()
+}
+
+ExplanationOut = create_model(
+    "Explanation",
+    __doc__=(Explanation.__doc__ or "").replace("NaN", "Null"),
+    **_EXPLAINED,
+)
+
+
 class ExplanationAnswer(BaseModel):
     """What the time is made of, for each GPU."""
 
@@ -112,7 +125,7 @@ class ExplanationAnswer(BaseModel):
     covers_together: str = Field(
         description="The same in a paragraph for all of them, as the command prints it."
     )
-    explanations: list[Explanation]
+    explanations: list[ExplanationOut]  # type: ignore[valid-type]
 
 
 class Measured(BaseModel):

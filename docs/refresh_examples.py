@@ -35,7 +35,11 @@ def _prepare(block: Block, folder: Path) -> None:
         shutil.copyfile(ROOT / stand_in, folder / name)
     elif block.text.startswith("$ cat "):
         line, shown = block.text.split("\n", 1)
-        (folder / line.removeprefix("$ cat ")).write_text(shown, encoding="utf-8")
+        file = folder / line.removeprefix("$ cat ")
+        if file.exists():  # a command made it
+            _replace(block, f"```console\n{line}\n{file.read_text(encoding='utf-8')}```")
+        else:
+            file.write_text(shown, encoding="utf-8")
 
 
 def _refresh(block: Block, folder: str) -> None:
@@ -44,9 +48,13 @@ def _refresh(block: Block, folder: str) -> None:
     varies = block.reason or block.varies or any(word in line for word in NEEDS_A_SERVICE)
     if block.language != "console" or varies or not typed.startswith("epochcast "):
         return
+    _replace(block, _printed(typed, line, block.text, folder))
+
+
+def _replace(block: Block, new: str) -> None:
+    """Put a new block in the place of one."""
     page = ROOT / block.page
     text = page.read_text(encoding="utf-8")
-    new = _printed(typed, line, block.text, folder)
     page.write_text(text.replace(f"```console\n{block.text}```", new), encoding="utf-8")
 
 

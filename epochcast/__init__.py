@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         fit,
         largest_batch_size,
         load_measurements,
+        parallel_ways,
         predict,
         profile,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "largest_batch_size",
     "lightning_callback",
     "load_measurements",
+    "parallel_ways",
     "predict",
     "profile",
     "trainer_callback",
@@ -57,7 +59,13 @@ def __getattr__(name: str) -> Any:
         return import_module("importlib.metadata").version("epochcast")
     if name not in _HOME:
         raise AttributeError(f"module 'epochcast' has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ImportError as error:
+        hidden = import_module("epochcast.installation").shadowed()
+        if not hidden:
+            raise
+        raise ImportError(" ".join(hidden)) from error
     globals()[name] = value
     return value
 

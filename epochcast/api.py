@@ -4,12 +4,14 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields, replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
 from predictor.answers.question import Plan, Question
+from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ __all__ = [
     "largest_batch_size",
     "load_measurements",
     "open_store",
+    "parallel_ways",
     "predict",
     "profile",
 ]
@@ -41,25 +44,20 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
+_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+
 NOT_EXPLAINED = (
-    "validation_samples",
-    "offers",
-    "spot",
-    "n_gpus",
-    "nodes",
-    "link",
-    "sync_batch_norm",
-    "workers",
-    "loader",
-    "samples_per_worker_second",
-    "data_source",
-    "input",
+    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
+    *_OF_LOADING,
 )
 """Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
+
+_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
 
 _NOT_OF_MEMORY = (
     *("samples", "validation_samples", "host", "offers", "spot"),
     *("anchors", "measurements", "method", "model"),
+    *_OF_LOADING,
 )
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
@@ -173,7 +171,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     -------
     int
         At most 65,536. A tenth of the memory is left free: of such sizes, 98 % fit by measured peaks
-        (`predictor.answers.batch_sizes.USABLE_SHARE`).
+        (`predictor.operators.memory.USABLE_SHARE`).
 
     Raises
     ------
@@ -246,6 +244,48 @@ def explain(
     ('amp_bf16', 'channels_last', True)
     """
     return explanation_frame(*explanations(what, gpu, batch_size, options))
+
+
+@takes_options(Question, without=_NOT_OF_WAYS)
+def parallel_ways(
+    cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
+) -> "pd.DataFrame":
+    """Ways to train one CNN on several GPUs: with a part of the mini-batch, the channels, the rows or the layers each.
+
+    Parameters
+    ----------
+    cnn, gpu, batch_size
+        As for `predict`; the batch size is that of all GPUs, `n_gpus` of which are needed.
+    **options
+        Those of `predictor.answers.question.Question`.
+
+    Returns
+    -------
+    DataFrame
+        A row per CNN, GPU, batch size and way, beside one GPU, with the columns of
+        `predictor.answers.parallel.ParallelWay`. The mini-batch shared was measured; the other ways are arithmetic.
+
+    Raises
+    ------
+    SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
+        If the question makes no sense.
+
+    Examples
+    --------
+    >>> import epochcast
+    >>> ways = epochcast.parallel_ways("resnet50", "H200", 256, n_gpus=4)
+    >>> list(ways["way"])
+    ['one', 'data', 'channels', 'rows', 'layers']
+    >>> ways.loc[ways["ratio"].idxmin(), "way"]
+    'data'
+    """
+    import pandas as pd
+
+    from predictor.answers.parallel import ParallelWay
+    from predictor.answers.parallel import parallel_ways as ways_of
+
+    found = ways_of(Question.of(cnn, gpu, batch_size, options))
+    return pd.DataFrame([asdict(each) for each in found], columns=[each.name for each in fields(ParallelWay)])
 
 
 def load_measurements(path: str | PathLike[str], source: str | None = None) -> "pd.DataFrame":
@@ -324,8 +364,9 @@ def fit(
     measurements: "pd.DataFrame | str | PathLike[str] | None" = None,
     published: str | PathLike[str] | None = None,
     out: str | PathLike[str] | None = None,
-    accuracy: str | PathLike[str] | None = None,
+    accuracy: str | PathLike[str] | Sequence[str | PathLike[str]] | None = None,
     store: str | None = None,
+    methods_only: bool = False,
 ) -> "Model":
     """Fit the served model on a measurement table or the published measurements; save it if `out` is given.
 
@@ -337,10 +378,13 @@ def fit(
         Folder of the published measurements, on which the shipped model is fitted again.
     out : path, optional
         The JSON file to write.
-    accuracy : path, optional
-        `summary.csv` of an evaluation, whose figures are written to the model's card.
+    accuracy : path or list of path, optional
+        `summary.csv` of evaluations, whose figures are written to the model's card, and to its named methods.
     store : str, optional
         URL of a measurement store, whose uploaded measurements are fitted together with the others, or alone.
+    methods_only : bool
+        Fit only the named methods (``gpu-specs``, ``proxy-times``, ``flops-ratio``) of the model in `out` again, and
+        leave the rest of it.
 
     Returns
     -------
@@ -360,14 +404,48 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
+    from predictor.models.methods.fit import errors_of
 
+    summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
+    if methods_only:
+        return _with_methods(measurements, published, out, summaries)
     own = _own(measurements, store)
     model = fit_default(published, uploaded=own) if published or own is None else fit_measurements(own)
-    if accuracy is not None:
-        model.card["accuracy"] = accuracy_of(accuracy)
+    if summaries:
+        model.card["accuracy"] = [entry for each in summaries for entry in accuracy_of(each)]
+        model = replace(model, methods=errors_of(summaries, model.named_methods()))
     if out is not None:
         model.save(out)
     return model
+
+
+def _with_methods(
+    measurements: "pd.DataFrame | str | PathLike[str] | None",
+    published: str | PathLike[str] | None,
+    out: str | PathLike[str] | None,
+    summaries: Sequence[Any],
+) -> "Model":
+    """The model in `out` with its named methods fitted again, written beside it."""
+    from predictor.models.fit import default_methods, methods_of
+    from predictor.models.methods.fit import errors_of
+    from predictor.models.served import Model
+
+    if out is None:
+        raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
+    model = Model.load(out)
+    found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
+    judged = [_accuracy_of_card(model), *summaries]
+    model = replace(model, methods=errors_of(judged, found) if summaries else found)
+    model.named_methods().save(Path(out))
+    return model
+
+
+def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
+    """The default's own errors, as its card has them."""
+    import pandas as pd
+
+    columns = ["scenario", "predictor", "n", "mape", "p90"]
+    return pd.DataFrame(model.card.get("accuracy", []), columns=columns)
 
 
 def profile(
@@ -382,11 +460,12 @@ def profile(
     batch_sizes: Sequence[str] = (),
     device: str = "cuda",
     gpus: str | None = None,
-    budget: str | None = None,
+    time_limit: str | None = None,
     longest: str = "1s",
     limit: int | None = None,
     allow_noise: bool = False,
     refine: bool = False,
+    scheduler: str | None = None,
 ) -> "pd.DataFrame":
     """Measure this machine, as `epochcast profile` does, and return the table that was written.
 
@@ -410,7 +489,7 @@ def profile(
         ``cuda``, ``cuda:N`` or ``cpu``.
     gpus : str, optional
         ``all`` or ``0,1``: several GPUs of one kind at once, instead of `device`.
-    budget : str, optional
+    time_limit : str, optional
         Time after which no other configuration starts: ``180s``, ``3min``, ``1h``.
     longest : str
         An iteration that takes longer ends the batch sizes of its CNN.
@@ -420,6 +499,8 @@ def profile(
         Measure on a device that something else uses, too, and note it in the rows.
     refine : bool
         Add batch sizes where a CNN's times jump.
+    scheduler : str, optional
+        Address of a Dask scheduler whose workers measure, in place of this machine (docs/fleet.md).
 
     Returns
     -------
@@ -441,9 +522,8 @@ def profile(
         ...
     predictor.errors.SchemaError: no preset is called 'quickly'. Nearest: 'quick'...
     """
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.measurements.table import read_measurements
-    from proxy_cnns.runs import profile as run
 
     asked = ProfileRequest(
         preset,
@@ -455,13 +535,14 @@ def profile(
         batch_sizes=batch_sizes,
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
+        scheduler=scheduler,
     )
-    outcome = run(request_for(asked, out)[0])
+    outcome = run_profile(request_for(asked, out)[0], scheduler)
     frame = read_measurements(outcome.out)
     frame.attrs["outcome"] = asdict(outcome)
     return frame

@@ -1,7 +1,8 @@
 """A service as seen from Python: the functions of `import epochcast`, answered over HTTP with the same fields."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, Answer
+from predictor.answers.predict import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -277,6 +278,11 @@ def _options_to_send(question: Question) -> dict[str, Any]:
     """The options that differ from the defaults, which a service shares; SchemaError for local ones."""
     given = _different(question)
     for name, known in options_of(Question).items():
+        if name == "input" and name in given:
+            raise SchemaError(
+                "input cannot be sent to a service, which reads no files. Pass what it holds: "
+                "samples_per_worker_second, the rate of one worker, and workers."
+            )
         if name in given and not known.remote:
             raise SchemaError(
                 f"{name} cannot be sent to a service, which answers with its own. Leave it out, or ask locally."
@@ -419,7 +425,13 @@ def _explanation(found: Mapping[str, Any]) -> Explanation:
         "switches": tuple(_made(Switch, each) for each in found["switches"]),
         "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
     }
-    return Explanation(**{name: _tuples(value) for name, value in found.items()} | parts)
+    numbers = {name: _numbers(value) for name, value in found.items() if name in TIMES}
+    return Explanation(**{name: _tuples(value) for name, value in found.items()} | numbers | parts)
+
+
+def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
+    """Numbers as the core has them: NaN for what a method does not tell."""
+    return tuple(math.nan if value is None else value for value in values)
 
 
 def _verdict(found: Mapping[str, Any]) -> Verdict:

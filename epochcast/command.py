@@ -11,7 +11,14 @@ from typing import Annotated
 
 import typer
 
-from predictor.errors import EpochcastError
+from epochcast.installation import shadowed
+
+try:
+    from predictor.errors import EpochcastError
+except ImportError:
+    if not shadowed():
+        raise
+    sys.exit(f"Error: {' '.join(shadowed())}")  # before `main`, which needs the package that is hidden
 
 __all__ = ["COMMANDS", "build_app", "main"]
 
@@ -85,8 +92,6 @@ def _not_called() -> None:
 def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
-
-        from epochcast.installation import shadowed
 
         typer.echo(f"epochcast {version('epochcast')}")
         for beware in shadowed():

@@ -12,6 +12,7 @@ Every function returns a figure, which a notebook shows by itself and `figure.sa
 import io
 import math
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from predictor.errors import BackendUnavailableError, SchemaError
@@ -33,7 +34,7 @@ _DPI = 96
 _PANEL_INCHES = (3.4, 2.6)
 _MOST_COLUMNS = 3
 
-_LABEL_ROOM = 0.16  # of the axis, left of the points, for their labels
+_LABEL_CHARACTERS = 26  # of a line; longer names of offers are wrapped
 
 
 def epoch_times(answer: "pd.DataFrame") -> Any:
@@ -119,13 +120,11 @@ def cost_against_time(
     axes.step(front["total_time_h"], front["total_cost_usd"], where="post", color=_BLUE, linewidth=1)
     _draw_intervals(axes, front)
     _scatter(axes, front, _BLUE, "Pareto front")
-    _label(axes, front)
     axes.set(xscale="log", yscale="log", xlabel="time of the whole training (h)", ylabel="its cost (US$)")
-    left, right = axes.get_xlim()
-    axes.set_xlim(left * (left / right) ** _LABEL_ROOM, right)
     _plain_ticks(axes.xaxis, axes.yaxis)
     _shade(axes, budget_usd, deadline_h)
     figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    _label(figure, axes, front)
     return figure
 
 
@@ -260,19 +259,20 @@ def _draw_intervals(axes: Any, front: "pd.DataFrame") -> None:
         axes.plot(ends, costs, color=_BLUE, alpha=0.25, linewidth=5, zorder=2, label=label)
 
 
-def _label(axes: Any, front: "pd.DataFrame") -> None:
-    """Below and left of a point of the front there is no other point."""
-    for row in front.to_dict("records"):
+def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
+    """Number the points of the front, below and left of which there is no other, and name them beside the plot."""
+    from matplotlib.lines import Line2D
+
+    handles, names = [], []
+    for number, row in enumerate(front.to_dict("records"), start=1):
+        point = (row["total_time_h"], row["total_cost_usd"])
         axes.annotate(
-            f"{row['gpu'].removeprefix('NVIDIA ')}\n{row['offer']}",
-            (row["total_time_h"], row["total_cost_usd"]),
-            xytext=(-8, -6),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=8,
-            zorder=5,
+            str(number), point, xytext=(-5, -3), textcoords="offset points", ha="right", va="top", zorder=5
         )
+        handles.append(Line2D([], [], linestyle="", marker=f"${number}$", color="black"))
+        said = (row["gpu"].removeprefix("NVIDIA "), row["offer"])
+        names.append("\n".join(line for name in said for line in wrap(name, _LABEL_CHARACTERS)))
+    figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=8, title="Pareto front")
 
 
 def _shade(axes: Any, budget_usd: float | None, deadline_h: float | None) -> None:

@@ -12,10 +12,13 @@ from predictor.checks import batch_sizes_of
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
-    from proxy_cnns.configuration import Configuration
-    from proxy_cnns.runs import Request
+    from collections.abc import Callable
 
-__all__ = ["ProfileRequest", "asked_modes", "measuring_request", "request_for", "seconds"]
+    from proxy_cnns.campaign import Progress
+    from proxy_cnns.configuration import Configuration, Subject
+    from proxy_cnns.runs import Outcome, Request
+
+__all__ = ["ProfileRequest", "asked_modes", "measuring_request", "request_for", "run_profile", "seconds"]
 
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
@@ -33,13 +36,14 @@ class ProfileRequest:
     batch_sizes: Sequence[str] = ()
     device: str = "cuda"
     gpus: str | None = None
-    budget: str | None = None
+    time_limit: str | None = None
     longest: str = "1s"
     limit: int | None = None
     allow_noise: bool = False
     refine: bool = False
     suggest: Sequence[str] = ()
     gpu: str | None = None
+    scheduler: str | None = None
 
 
 def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Request, list[Configuration]]":
@@ -60,10 +64,45 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
         kept, left_out = configurations(replace(chosen, blocks=()), sizes, modes)
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
+    if options.device == "cpu":
+        kept = _mixed(kept, chosen.subjects)
+    if chosen.together and options.scheduler is not None:
+        raise SchemaError(
+            f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
+        )
     if chosen.together:
         request = measuring_request(chosen.name, _together(kept, options), options, out)
         return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
     return measuring_request(chosen.name, kept, options, out), left_out
+
+
+def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":
+    """In rounds, each with every subject at another of its batch sizes: a CPU has time for part of the first."""
+    places = {subject: place for place, subject in enumerate(subjects)}
+    sizes: dict[Subject, list[int]] = {}
+    for each in sorted(kept, key=lambda each: each.batch_size):
+        sizes.setdefault(each.subject, []).append(each.batch_size)
+
+    def turn(each: "Configuration") -> tuple[int, int]:
+        own, place = sizes[each.subject], places[each.subject]
+        return (own.index(each.batch_size) + place) % len(own), place
+
+    return sorted(kept, key=turn)
+
+
+def run_profile(
+    request: "Request", scheduler: str | None = None, report: "Callable[[Progress], None]" = lambda _: None
+) -> "Outcome":
+    """Measure a request on this machine, or on the workers of a Dask scheduler; errors as of `runs.profile`."""
+    from proxy_cnns.runs import profile
+
+    if scheduler is None:
+        return profile(request, report)
+    from epochcast.fleet import Fleet
+    from proxy_cnns.parts import measured_by
+
+    with Fleet(scheduler) as fleet:
+        return profile(request, report, measured_by(fleet))
 
 
 def measuring_request(
@@ -81,8 +120,8 @@ def measuring_request(
         options.framework,
         _devices(options),
         Path(out),
-        None if options.budget is None else seconds(options.budget, "--time-limit"),
-        options.allow_noise,
+        None if options.time_limit is None else seconds(options.time_limit, "--time-limit"),
+        options.allow_noise or options.device == "cpu",  # on which something else always works
         options.refine,
         1000 * seconds(options.longest, "--longest"),
     )
@@ -121,7 +160,8 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
 
     precisions = _parts(options.precisions) or (["fp32"] if options.device == "cpu" else [])
     formats = _parts(options.memory_formats)
-    chosen = list(defaults) if options.device == "cpu" else modes_of_gpu(defaults)
+    elsewhere = options.device == "cpu" or options.scheduler is not None
+    chosen = list(defaults) if elsewhere else modes_of_gpu(defaults)
     if precisions or formats:
         chosen = [
             Mode(precision=precision, memory_format=memory_format)
@@ -137,6 +177,11 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
 
 
 def _devices(options: ProfileRequest) -> tuple[str, ...]:
+    if options.scheduler is not None and (options.gpus is not None or options.device not in ("cpu", "cuda")):
+        given = f"--device {options.device}" if options.gpus is None else f"--gpus {options.gpus}"
+        raise SchemaError(
+            f"{given} names GPUs of this machine, and --scheduler measures on others. Start a worker for each GPU."
+        )
     if options.gpus is not None:
         from proxy_cnns.device import visible_gpus
 

@@ -306,7 +306,7 @@ class Watch:
         slowed = self._device.slowed_by() if self._device else ()
         if slowed:
             yield f"the GPU's clock is held down ({', '.join(slowed)})"
-        if row.host_time_ms >= row.gpu_time_ms:
+        if row.host_time_ms is not None and row.host_time_ms >= (row.gpu_time_ms or 0.0):
             yield f"the host decides here, and was taken for {row.host}"
         if row.extrapolates:
             yield f"the prediction extrapolates ({row.extrapolates[0]})"

@@ -44,10 +44,27 @@ def render(path: Path, folder: Path = RENDERED) -> Path:
             parts.append(cell.source)
         else:
             parts.append(f"```python\n{cell.source}\n```")
-            parts += [_shown(output, folder / f"{path.stem}-{cell.id}.png") for output in cell.outputs]
+            picture = folder / f"{path.stem}-{cell.id}.png"
+            parts += [_shown(output, picture) for output in _joined(cell.outputs)]
     target = folder / f"{path.stem}.md"
     target.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return target
+
+
+def _joined(outputs: list[Any]) -> list[Any]:
+    """The outputs of a cell, lines that came apart printed together."""
+    joined: list[Any] = []
+    for output in outputs:
+        same = (
+            joined
+            and output.output_type == joined[-1].output_type == "stream"
+            and output.name == joined[-1].name
+        )
+        if same:
+            joined[-1].text += output.text
+        else:
+            joined.append(output)
+    return joined
 
 
 def _shown(output: Any, picture: Path) -> str:

@@ -172,6 +172,8 @@ def _mode(target: Path) -> int:
 
 
 def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":
+        return  # Windows opens no folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

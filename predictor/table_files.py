@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from predictor.errors import BackendUnavailableError, DataError, SchemaError
@@ -34,6 +35,7 @@ __all__ = [
     "check_writable",
     "is_parquet",
     "open_table",
+    "parquet_batches",
     "read_frame",
     "write_frame",
     "writing_table",
@@ -78,6 +80,12 @@ class TableWriter:
         """Add rows, with as many cells as the table has columns."""
         raise NotImplementedError
 
+    def write_beside(
+        self, rows: Sequence[Sequence[Any]], which: Sequence[int], cells: Sequence[Sequence[Any]]
+    ) -> None:
+        """Add rows, each followed by the cells that `which` says: many rows may share some."""
+        self.write((*row, *cells[i]) for row, i in zip(rows, which, strict=True))
+
 
 def is_parquet(path: str | PathLike[str]) -> bool:
     """Whether a file is Parquet by its suffix."""
@@ -116,7 +124,7 @@ def open_table(path: str | PathLike[str]) -> Iterator[TableReader]:
 def check_writable(path: str | PathLike[str]) -> None:
     """Raise BackendUnavailableError if `path` is Parquet, and pyarrow is not installed."""
     if is_parquet(path):
-        _pyarrow()
+        load_pyarrow()
 
 
 @contextmanager
@@ -172,7 +180,7 @@ def read_frame(path: str | PathLike[str]) -> pd.DataFrame:
     """
     if not is_parquet(path):
         return _csv_frame(path)
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     try:
         with _binary(path) as file:
             frame: pd.DataFrame = pyarrow.parquet.read_table(file).to_pandas()
@@ -254,32 +262,68 @@ class _CsvWriter(TableWriter):
         csv.writer(text, lineterminator="\n").writerows(rows)
         self._file.write(text.getvalue().encode())
 
+    def write_beside(
+        self, rows: Sequence[Sequence[Any]], which: Sequence[int], cells: Sequence[Sequence[Any]]
+    ) -> None:
+        """As the general one; shared cells are formatted once."""
+        starts, ends = _csv_texts(rows), _csv_texts(cells)
+        lines = [f"{start},{ends[i]}\n" for start, i in zip(starts, which, strict=True)]
+        self._file.write("".join(lines).encode())
 
-def _parquet_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
-    pyarrow = _pyarrow()
+
+def _csv_texts(rows: Iterable[Sequence[Any]]) -> list[str]:
+    """Each row as a line of CSV without its end."""
+    lines: list[str] = []
+    csv.writer(SimpleNamespace(write=lines.append), lineterminator="").writerows(rows)
+    return lines
+
+
+@contextmanager
+def open_parquet(path: str | PathLike[str]) -> Iterator[Any]:
+    """Open a Parquet file as a `pyarrow.parquet.ParquetFile`; errors as of `open_table`."""
+    with _binary(path) as file:
+        yield _parquet_file(path, file)
+
+
+def _parquet_file(path: str | PathLike[str], file: BinaryIO) -> Any:
+    pyarrow = load_pyarrow()
     try:
-        found = pyarrow.parquet.ParquetFile(file)
+        return pyarrow.parquet.ParquetFile(file)
     except (OSError, pyarrow.ArrowException) as error:
         raise SchemaError(f"{path} is not a Parquet file: {_first_line(error)}.") from None
+
+
+def _parquet_reader(path: str | PathLike[str], file: BinaryIO) -> TableReader:
+    found = _parquet_file(path, file)
     schema = found.schema_arrow
     header = [name.strip() for name in schema.names]
     return TableReader(header, _parquet_rows(path, found), dict(zip(header, schema.types, strict=True)))
 
 
 def _parquet_rows(path: str | PathLike[str], found: Any) -> Iterator[list[str]]:
-    try:
-        for batch in found.iter_batches(_ROWS_OF_A_BATCH):
-            yield from map(list, zip(*map(_as_text, batch.columns), strict=True))
-    except (OSError, _pyarrow().ArrowException) as error:
-        raise SchemaError(f"{path} is a damaged Parquet file: {_first_line(error)}.") from None
+    for batch in parquet_batches(path, found, _ROWS_OF_A_BATCH):
+        yield from map(list, zip(*map(as_text, batch.columns), strict=True))
 
 
-def _as_text(column: Any) -> list[str]:
+def parquet_batches(path: str | PathLike[str], found: Any, size: int) -> Iterator[Any]:
+    """Record batches of at most `size` rows of an open Parquet file; SchemaError if it is damaged."""
+    batches = found.iter_batches(size)
+    while True:
+        try:
+            batch = next(batches, None)
+        except (OSError, load_pyarrow().ArrowException) as error:
+            raise SchemaError(f"{path} is a damaged Parquet file: {_first_line(error)}.") from None
+        if batch is None:
+            return
+        yield batch
+
+
+def as_text(column: Any) -> list[str]:
     """Cells as text, an unknown one empty; 64.0 is 64, since a column of counts with a gap holds such numbers.
 
     Flags are True and False, as CSV files of measurements have them.
     """
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     if pyarrow.types.is_boolean(column.type):
         return ["" if each is None else str(each) for each in column.to_pylist()]
     if pyarrow.types.is_floating(column.type):
@@ -294,18 +338,18 @@ def _as_text(column: Any) -> list[str]:
 class _ParquetWriter(TableWriter):
     def __init__(self, file: BinaryIO, path: str | PathLike[str], schema: Any) -> None:
         self._path, self._schema = path, schema
-        self._writer = _pyarrow().parquet.ParquetWriter(file, schema)
+        self._writer = load_pyarrow().parquet.ParquetWriter(file, schema)
 
     def write(self, rows: Iterable[Sequence[Any]]) -> None:
         cells = list(zip(*rows, strict=True)) or [()] * len(self._schema)
         columns = [self._column(each, texts) for each, texts in zip(self._schema, cells, strict=True)]
-        self._writer.write_table(_pyarrow().Table.from_arrays(columns, schema=self._schema))
+        self._writer.write_table(load_pyarrow().Table.from_arrays(columns, schema=self._schema))
 
     def close(self) -> None:
         self._writer.close()
 
     def _column(self, about: Any, texts: Sequence[Any]) -> Any:
-        pyarrow = _pyarrow()
+        pyarrow = load_pyarrow()
         column = pyarrow.array([text or None for text in texts], pyarrow.string())
         try:
             return pyarrow.compute.cast(column, about.type)
@@ -314,12 +358,12 @@ class _ParquetWriter(TableWriter):
 
 
 def _schema(header: Sequence[str], types: Mapping[str, Any]) -> Any:
-    return _pyarrow().schema([(name, _arrow_type(types.get(name, "string"))) for name in header])
+    return load_pyarrow().schema([(name, _arrow_type(types.get(name, "string"))) for name in header])
 
 
 def _arrow_type(known: Any) -> Any:
     """The type of a column to be written: text for what text cannot be turned into again."""
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     if isinstance(known, str):
         return pyarrow.type_for_alias(known)
     castable = pyarrow.types.is_primitive(known) or pyarrow.types.is_boolean(known)
@@ -350,13 +394,14 @@ def _csv_bytes(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet_bytes(frame: pd.DataFrame) -> bytes:
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     file = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.Table.from_pandas(frame, preserve_index=False), file)
     return file.getvalue()
 
 
-def _pyarrow() -> Any:
+def load_pyarrow() -> Any:
+    """The package, with its modules for computing and Parquet; BackendUnavailableError where it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute

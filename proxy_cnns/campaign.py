@@ -1,6 +1,7 @@
 """A campaign: which configurations to measure in which order, until all are measured or the time is over.
 
-A configuration that does not fit, or takes too long, ends its series: larger batch sizes of it are not tried.
+A configuration that does not fit, or takes too long, ends its series: larger batch sizes of it are not tried. A slow
+device, a CPU or an old GPU, is asked for short iterations first, so that an early end leaves many of them.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
+from statistics import median
 from typing import Any
 
 from predictor.catalogue.modes import Mode
@@ -22,13 +24,18 @@ from predictor.errors import (
 from proxy_cnns.backends.protocol import Backend, Prepared
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import DeviceState, Monitor, disturbances
-from proxy_cnns.estimates import estimated_seconds
+from proxy_cnns.estimates import estimated_ms, estimated_seconds
 from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
 from proxy_cnns.rows_file import Key, Run, RunFile, configuration_key, measurement_row, repeats_of, series_of
 
 __all__ = ["Campaign", "Progress", "measure_all", "pending", "refined", "remaining"]
 
 _READ_EACH_S = 1.0
+_SLOW = 5.0  # x the time of an H200: from here on, short iterations are measured first
+_SLOW_CPU = 50.0  # expected before anything is measured: an H200 moves 3 TB/s, a CPU some 60 GB/s
+_SHORT_MS = (30.0, 300.0)
+_REPEATS = 10  # iterations of one configuration that hardly repeats
+_LATEST = 51  # measurements from which the device's speed is known
 _MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed, not one configuration
 
 
@@ -130,25 +137,41 @@ class _Session:
         self._clean = monitor.read()
         self._read_at = clock()
         self._launches: dict[str, float] = {}
+        self._slowness: list[float] = []  # measured times x those estimated for an H200
         self._note(self._clean, "before", {})
 
     def measure(self, configurations: Sequence[Configuration]) -> bool:
-        """Measure these in order; False if the deadline came first."""
+        """Measure these in order, on a slow device the short ones first; False if the deadline came first."""
         weights = [estimated_seconds(configuration) for configuration in configurations]
-        start, planned, done = self.clock(), sum(weights), 0.0
-        for position, configuration in enumerate(configurations):
-            if self.campaign.deadline is not None and self.clock() >= self.campaign.deadline:
-                return False
-            if self.run.ends(configuration_key(configuration)) is None:
-                self._measure_one(configuration)
-                self.monitor.settle()
-            done += weights[position]
-            left = self._left(start, done, planned)
-            self.report(Progress(position + 1, len(configurations), left, _words(configuration)))
-            if self.clock() - self._read_at >= _READ_EACH_S:
-                self.check_device()
+        start, planned, done, n = self.clock(), sum(weights), 0.0, 0
+        waiting = list(zip(configurations, weights, strict=True))
+        for limit_ms in (*_SHORT_MS, inf):
+            later = []
+            for configuration, weight in waiting:
+                left_s = inf if self.campaign.deadline is None else self.campaign.deadline - self.clock()
+                if left_s <= 0:
+                    return False
+                expected_ms = self._expected_ms(configuration)
+                if expected_ms > min(limit_ms, 1000 * left_s / _REPEATS):
+                    later.append((configuration, weight))
+                    continue
+                if self.run.ends(configuration_key(configuration)) is None:
+                    self._measure_one(configuration)
+                    self.monitor.settle()
+                done, n = done + weight, n + 1
+                left = self._left(start, done, planned)
+                self.report(Progress(n, len(configurations), left, _words(configuration)))
+                if self.clock() - self._read_at >= _READ_EACH_S:
+                    self.check_device()
+            waiting = later
         self._note_failures()
-        return True
+        return not waiting
+
+    def _expected_ms(self, configuration: Configuration) -> float:
+        """Expected iteration on a slow device, 0 on others."""
+        before = _SLOW_CPU if self.campaign.device == "cpu" else 1.0
+        slowness = median(self._slowness[-_LATEST:] or [before])
+        return slowness * _estimated_ms(configuration) if slowness > _SLOW else 0.0
 
     def check_device(self, when: str = "during") -> None:
         """Read the device; a disturbance concerns every row since the last clean reading."""
@@ -182,6 +205,8 @@ class _Session:
             self._fail(configuration, error)
         else:
             self._note_failures()
+            took_ms = self.campaign.longest_ms if measured is None else median(measured.times_ms)
+            self._slowness.append(took_ms / _estimated_ms(configuration))
             if measured is None:
                 self._end(configuration, f"an iteration takes longer than {self.campaign.longest_ms:g} ms")
             else:
@@ -241,6 +266,10 @@ class _Session:
             if self.campaign.deadline is None
             else max(0.0, min(left, self.campaign.deadline - self.clock()))
         )
+
+
+def _estimated_ms(configuration: Configuration) -> float:
+    return estimated_ms(configuration.subject, configuration.batch_size, configuration.mode)
 
 
 def _words(configuration: Configuration) -> str:

@@ -36,6 +36,7 @@ def examine() -> list[Finding]:
         _package("chainer", ("chainer",), "the framework chainer", _TWO_STEPS),
         _package("CuPy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"), "Chainer on a GPU", _CUPY),
         _package("cuDNN", ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"), "what Chainer runs on a GPU", _CUDNN),
+        _package("Pillow", ("pillow",), "loading images: profile input", "pip install 'epochcast[input]'"),
     ]
 
 

@@ -56,7 +56,9 @@ def pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
-        raise BackendUnavailableError("Pillow is not installed: pip install pillow, then repeat.") from error
+        raise BackendUnavailableError(
+            "Pillow is not installed: pip install 'epochcast[input]', then repeat."
+        ) from error
     return Image
 
 

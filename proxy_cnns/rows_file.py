@@ -6,7 +6,6 @@ and nothing else.
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import json
 import os
@@ -19,13 +18,21 @@ from typing import Any
 
 import numpy as np
 
-from predictor.errors import ProfilingError, SchemaError
+from predictor.errors import BackendUnavailableError, ProfilingError, SchemaError
 from predictor.files import replace_file
 from predictor.measurements.schema import COLUMNS, FORMAT_VERSION
 from predictor.operators.operators import operator_row
 from predictor.table_files import SUFFIXES, check_writable, open_table, writing_table
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import Measured
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise BackendUnavailableError(
+        "measuring needs Linux or macOS, and this Python runs on Windows. Run it in WSL (wsl --install), which sees "
+        "NVIDIA's GPUs, too; predictions work here."
+    ) from error
 
 __all__ = [
     "Key",

@@ -11,25 +11,30 @@ from pathlib import Path
 from predictor.errors import EpochcastError, ProfilingError
 from proxy_cnns.campaign import Progress, pending
 from proxy_cnns.rows_file import Run, read_run, reopen, rows_paths, write_table
-from proxy_cnns.shards import Request, measure_shards
+from proxy_cnns.shards import Measure, Request, measure_shards
 
 __all__ = ["Outcome", "Request", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of a run: rows in the table, how many of them are new, and what is missing from it."""
+    """Result of a run: rows in the table, how many of them are new and disturbed, and what is missing from it."""
 
     out: Path
     gpu: str
     rows: int
     new: int
+    disturbed: int
     left: int
     ended: tuple[str, ...]
     failed: tuple[str, ...]
 
 
-def profile(request: Request, report: Callable[[Progress], None] = lambda _: None) -> Outcome:
+def profile(
+    request: Request,
+    report: Callable[[Progress], None] = lambda _: None,
+    measure: Measure = measure_shards,
+) -> Outcome:
     """Measure the configurations of a request that are not on disk yet, and write the table.
 
     Parameters
@@ -37,6 +42,8 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     request : Request
     report : callable
         Called with the progress after each configuration.
+    measure : callable, optional
+        What measures: this machine's devices, or a cluster (`proxy_cnns.parts.measured_by`).
 
     Raises
     ------
@@ -55,7 +62,7 @@ def profile(request: Request, report: Callable[[Progress], None] = lambda _: Non
     unfinished = pending(request.configurations, before, refine=request.refine)
     reopened = reopen(request.out) if unfinished else None
     try:
-        environment = measure_shards(request, deadline, report)
+        environment = measure(request, deadline, report)
     except EpochcastError:
         if reopened is not None:
             _drop_unchanged(request.out, before)
@@ -97,6 +104,7 @@ def _outcome(request: Request, run: Run, before: Run) -> Outcome:
         str((run.identity or {}).get("gpu", "")),
         len(run.rows),
         len(run.rows.keys() - before.rows.keys()),
+        sum(str(row.get("disturbed")) == "True" for row in run.rows.values()),
         len(pending(request.configurations, run, refine=request.refine)),
         tuple(
             f"{_name(end['series'])} from batch {end['batch_size']}: {end['reason']}"

@@ -27,7 +27,7 @@ from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Limits
 from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run, series_of
 
-__all__ = ["Request", "Shard", "end_with", "measure_shards"]
+__all__ = ["Measure", "Request", "Shard", "end_with", "measure_shards", "modes_of"]
 
 _IDENTITY = (
     "gpu",
@@ -61,6 +61,10 @@ class Request:
     limits: Mapping[str, Limits] = field(default_factory=lambda: LIMITS)
     backend: str | None = None
     """Module and class of a backend that is not in `BACKENDS`."""
+
+
+Measure = Callable[[Request, float | None, Callable[[Progress], None]], dict[str, Any]]
+"""Measures a request until a reading of `time.perf_counter`, and returns the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,11 @@ def _measure_into(
             file.append(entry)
             run.take(entry, [])
         measure_all(replace(campaign, host_ms=host_ms), backend, monitor, run, file, report)
+    except KeyboardInterrupt:
+        if (
+            shard.of > 1 or not run.rows
+        ):  # one process: what is measured becomes a table, as after the time limit
+            raise
     finally:
         file.close()
 
@@ -193,13 +202,18 @@ def _own_series(shard: Shard) -> list[Configuration]:
 
 
 def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any]:
-    modes = dict.fromkeys(
-        f"{mode.precision} {mode.memory_format} {mode.capture}" + " autotune" * mode.autotune
-        for mode in (configuration.mode for configuration in request.configurations)
-    )
     of_cpu = ("torch_threads",) if str(environment["gpu"]).startswith("cpu:") else ()
     known = {name: environment[name] for name in _IDENTITY + of_cpu if environment.get(name) is not None}
-    return {"preset": request.name, "modes": sorted(modes), **known}
+    return {"preset": request.name, "modes": modes_of(request), **known}
+
+
+def modes_of(request: Request) -> list[str]:
+    """The modes of a request in words, as they identify its run."""
+    modes = {configuration.mode for configuration in request.configurations}
+    return sorted(
+        f"{mode.precision} {mode.memory_format} {mode.capture}" + " autotune" * mode.autotune
+        for mode in modes
+    )
 
 
 def _refuse_precisions(request: Request, gpu: str) -> None:

@@ -87,6 +87,7 @@ class PageRunner:
             "console": self._console,
             "json": self._json,
             "file": self._file,
+            "yaml": _yaml,
             "text": _nothing,
             "mermaid": _nothing,
         }.get(block.language)
@@ -118,7 +119,8 @@ class PageRunner:
             code, out, err = self._command(line, content)
             self._printed += out
             if code != 0:
-                return f"`{line}` ends with {code}: {err or out}"
+                missing = f"{NOT_INSTALLED}, " if "is not installed" in err else ""
+                return f"{missing}`{line}` ends with {code}: {err or out}"
         return None
 
     def _command(self, line: str, content: str | None = None) -> tuple[int, str, str]:
@@ -176,11 +178,11 @@ class PageRunner:
         return None
 
     def _python(self, block: Any) -> str | None:
+        if found := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
+            (self._folder / found[1]).write_text(block.text, encoding="utf-8")
         missing = sorted(name for name in _imported(block.text) if importlib.util.find_spec(name) is None)
         if missing:
             return f"{NOT_INSTALLED}: {', '.join(missing)}"
-        if found := re.match(r"# (\S+\.py)$", block.text.splitlines()[0]):
-            (self._folder / found[1]).write_text(block.text, encoding="utf-8")
         with contextlib.redirect_stdout(io.StringIO()) as out:
             exec(compile(block.text, block.place, "exec"), self._names)  # noqa: S102
         self._printed = out.getvalue()
@@ -199,6 +201,13 @@ class PageRunner:
         import pandas as pd
 
         pd.read_csv(ROOT / stand_in, dtype=str).assign(gpu=gpu[1]).to_csv(self._folder / name, index=False)
+
+
+def _yaml(block: Any) -> None:
+    """Read a file that another tool takes; an error if it is no YAML."""
+    import yaml
+
+    yaml.safe_load(block.text)
 
 
 def _nothing(block: Any) -> None:

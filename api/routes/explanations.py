@@ -11,7 +11,7 @@ from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
 from api.work import SEARCHED, check_work
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
-from predictor.answers.scope import scope_of
+from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.catalogue.devices import precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
 from predictor.catalogue.offers import Offer
@@ -52,7 +52,7 @@ def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offer
         scope_of(
             question,
             model,
-            {"precision": [each.precision], "host": [each.host], "trained_on": [each.trained_on]},
+            {name: [getattr(each, name)] for name in SCOPE_COLUMNS},
         )
         for each in found
     ]

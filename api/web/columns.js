@@ -77,9 +77,10 @@ function offerMarks(row) {
 }
 
 function marks(row, badges) {
+  const waits = ["loading", "reading"].includes(row.bottleneck) ? [badge("bad", t("waits_for_images"), t("waits_for_images_hint"))] : [];
   const mark = extrapolationMark(row);
-  if (mark) return [...badges, mark];
-  return badges.length ? badges : ["–"];
+  const found = [...badges, ...waits, ...(mark ? [mark] : [])];
+  return found.length ? found : ["–"];
 }
 
 /** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: string[]}} row */

@@ -82,7 +82,17 @@ function className(name) {
   return known(`class_${name}`) ? t(`class_${name}`) : name.replaceAll("_", " ");
 }
 
+/** The time that the classes add up to: the GPU's, or a whole iteration's where the method tells no part of it. */
+function wholes(found) {
+  return isWhole(found) ? found.iteration_time_ms : found.gpu_time_ms;
+}
+
+function isWhole(found) {
+  return found.gpu_time_ms.some((ms) => ms === null);
+}
+
 function facts(found) {
+  if (isWhole(found)) return [t("fact_whole", { method: found.method }), ...methodErrors(found)];
   const told = boundGroups(found).map(([bound, batches]) => t("fact_bound", { bound: t(`bound_${bound}`), batches }));
   const law = found.small_batch_law;
   if (law) {
@@ -95,6 +105,11 @@ function facts(found) {
     told.push(t("fact_switch", { layer: `${each.layer} ${each.part ?? ""}`.trim(), before: each.before, after: each.after, ...values }));
   }
   return told;
+}
+
+/** The error of a method that was named, beside the default's; in the service's words. */
+function methodErrors(found) {
+  return [...new Set(found.extrapolates.flat())].filter((reason) => reason.startsWith("method: ")).map((reason) => `${reason.slice(8)}.`);
 }
 
 /** Neighbouring batch sizes that wait for the same, as [what, sizes in words]. */
@@ -110,7 +125,8 @@ function boundGroups({ bound, batch_sizes }) {
 
 function classTable(found) {
   const rows = Object.entries(found.classes).map(([name, times]) => ({ name: className(name), times }));
-  rows.push({ name: t("gpu_total"), times: found.gpu_time_ms }, { name: t("host_time"), times: found.host_time_ms });
+  if (isWhole(found)) rows.push({ name: t("iteration_time"), times: found.iteration_time_ms });
+  else rows.push({ name: t("gpu_total"), times: found.gpu_time_ms }, { name: t("host_time"), times: found.host_time_ms });
   const columns = [
     { key: "name", title: t("class"), text: true, head: true, value: (row) => row.name, cell: (row) => row.name },
     ...found.batch_sizes.map((size, i) => ({
@@ -138,18 +154,19 @@ function modeTable(found, at) {
 function label(found) {
   const at = found.batch_sizes.length - 1;
   const [name, times] = Object.entries(found.classes).sort((a, b) => b[1][at] - a[1][at])[0];
-  const share = number((100 * times[at]) / found.gpu_time_ms[at], 2);
+  const share = number((100 * times[at]) / wholes(found)[at], 2);
   return t("why_label", { gpu: shortGpu(found.gpu), class: className(name), share, batch: count(found.batch_sizes[at]) });
 }
 
 /** Bars of the larger classes, the longest at the bottom; the rest together. */
 function bars(found) {
-  const large = Object.entries(found.classes).filter(([, times]) => times.some((ms, i) => ms >= LEAST_SHARE * found.gpu_time_ms[i])).slice(0, 7);
+  const all = wholes(found);
+  const large = Object.entries(found.classes).filter(([, times]) => times.some((ms, i) => Math.abs(ms) >= LEAST_SHARE * all[i])).slice(0, 7);
   const names = large.map(([name]) => className(name));
   const points = found.batch_sizes.flatMap((batch, i) => {
-    const parts = large.map(([name, times], order) => bar(className(name), order, batch, times[i], found.gpu_time_ms[i]));
-    const rest = found.gpu_time_ms[i] - parts.reduce((sum, part) => sum + part.whole, 0);
-    return rest > 1e-6 * found.gpu_time_ms[i] ? [...parts, bar(t("class_other"), parts.length, batch, rest, found.gpu_time_ms[i])] : parts;
+    const parts = large.map(([name, times], order) => bar(className(name), order, batch, times[i], all[i]));
+    const rest = all[i] - parts.reduce((sum, part) => sum + part.whole, 0);
+    return Math.abs(rest) > 1e-6 * all[i] ? [...parts, bar(t("class_other"), parts.length, batch, rest, all[i])] : parts;
   });
   return { names: points.some((each) => each.order === names.length) ? [...names, t("class_other")] : names, points };
 }
@@ -163,7 +180,8 @@ function bar(name, order, batch, ms, all) {
 
 function spec(found) {
   const { names, points } = bars(found);
-  const host = found.batch_sizes.map((batch, i) => ({
+  const told = isWhole(found) ? [] : found.batch_sizes;
+  const host = told.map((batch, i) => ({
     batch, ms: found.host_time_ms[i] / batch, tip: { name: t("host_time"), [t("batch_size")]: count(batch), [t("iteration_time")]: duration(found.host_time_ms[i] / 1000) },
   }));
   const x = { field: "batch", type: "ordinal", axis: { title: t("batch_axis"), labelAngle: 0, labelOverlap: true }, scale: { paddingInner: 0.35, paddingOuter: 0.2 } };

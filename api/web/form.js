@@ -10,6 +10,9 @@ import { currentLanguage, known, t } from "./i18n.js";
 import { FIRST, WORDS } from "./question.js";
 import { readUpload } from "./upload.js";
 
+/** What lists say where nothing is chosen. */
+const USUAL = { precision: "precision_default", loader: "loader_usual", data_source: "data_source_usual" };
+
 /** The form with its lists. */
 export class Form {
   constructor() {
@@ -45,7 +48,7 @@ export class Form {
     fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
     for (const [name, words] of Object.entries(WORDS)) {
       const options = words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]);
-      fill(byId(name), name === "precision" ? [["", t("precision_default")], ...options] : options);
+      fill(byId(name), name in USUAL ? [["", t(USUAL[name])], ...options] : options);
     }
     this.picker.draw();
     this.#about();
@@ -57,7 +60,7 @@ export class Form {
     this.picker.set(state.gpus);
     this.wantedFile = state.source === "file" ? state.file : "";
     if (this.upload?.name !== state.file) this.#forgetFile();
-    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "n_gpus", "nodes", "link", "validation_samples", "setup_minutes", "sync_batch_norm", "autotune"]
+    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "n_gpus", "nodes", "link", "workers", "loader", "samples_per_worker_second", "data_source", "validation_samples", "setup_minutes", "sync_batch_norm", "autotune"]
       .some((name) => state[name] !== FIRST[name]);
     this.#about();
   }

@@ -11,7 +11,9 @@ export const WORDS = {
   framework: ["pytorch", "tensorflow", "chainer"],
   capture: ["eager", "graph", "static_graph"],
   optimizer: ["sgd", "momentum", "adam"],
-  method: ["auto", "layer-times", "roofline"], // the fourth needs a measurement of the CNN
+  method: ["auto", "gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative", "layer-times", "roofline", "flops-ratio"], // the others need measurements of the CNN
+  loader: ["torchvision", "pillow_simd", "dali", "none"],
+  data_source: ["folder", "nfs", "lmdb", "hdf5", "memory"],
 };
 
 /** What a first visit asks. Fields of a link that are not given are these. */
@@ -42,6 +44,10 @@ export const FIRST = Object.freeze({
   n_gpus: "",
   nodes: "",
   link: "",
+  workers: "", // with none of these four the service counts the loading of JPEGs in comparisons alone
+  loader: "",
+  samples_per_worker_second: "",
+  data_source: "",
   validation_samples: "",
   setup_minutes: "",
   autotune: false,
@@ -53,8 +59,8 @@ const SERVICE_DEFAULTS = {
   sync_batch_norm: false, all_offers: false,
 };
 
-const WHOLE = new Set(["samples", "image_size", "epochs", "n_gpus", "nodes", "validation_samples"]);
-const NUMBERS = [...WHOLE, "budget_usd", "deadline_h", "setup_minutes"];
+const WHOLE = new Set(["samples", "image_size", "epochs", "n_gpus", "nodes", "workers", "validation_samples"]);
+const NUMBERS = [...WHOLE, "budget_usd", "deadline_h", "setup_minutes", "samples_per_worker_second"];
 const MOST_BATCH_SIZE = 65536;
 
 /**
@@ -118,7 +124,9 @@ export function questions(state, upload) {
 
 /** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of; of several, one. */
 export function explanationQuestion(state, upload, { gpu, precision }) {
-  const { spot, validation_samples, n_gpus, nodes, link, sync_batch_norm, ...base } = common(state, upload);
+  const {
+    spot, validation_samples, n_gpus, nodes, link, sync_batch_norm, workers, loader, samples_per_worker_second, data_source, ...base
+  } = common(state, upload);
   const batch_sizes = base.batch_sizes.map((size) => size / (n_gpus ?? 1));
   return { ...base, batch_sizes, gpus: [gpu], precision, memory_format: state.memory_format };
 }
@@ -130,8 +138,8 @@ export function common(state, upload) {
     batch_sizes: state.batch_sizes.split(/[\s,;、，]+/).filter(Boolean).map(typed),
     ...given(state, ["image_size"], typed),
     ...(state.data_set ? { data_set: state.data_set } : given(state, ["samples"], typed)),
-    ...given(state, ["n_gpus", "nodes", "validation_samples"], typed),
-    ...given(state, ["link", "host"], String),
+    ...given(state, ["n_gpus", "nodes", "workers", "samples_per_worker_second", "validation_samples"], typed),
+    ...given(state, ["link", "host", "loader", "data_source"], String),
     ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "sync_batch_norm", "spot"]),
   };
 }

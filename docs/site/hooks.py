@@ -1,6 +1,6 @@
 """What mkdocs does beside its own work: pages that are made when the site is built, and links that lead out of docs/.
 
-The references of commands and service are made from the parser and the OpenAPI document. Pages that stand beside docs/
+References are made from the parser, the docstrings and the OpenAPI document. Pages that stand beside docs/
 (CONTRIBUTING.md, CHANGELOG.md, datasets/README.md) are shown, too, and notebooks can be downloaded.
 """
 
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
 from command_reference import commands_page  # noqa: E402
+from python_reference import python_page  # noqa: E402
 from rest_reference import rest_page  # noqa: E402
 
 _BESIDE = {
@@ -26,7 +27,11 @@ _BESIDE = {
 }
 """Files beside docs/ and the pages that show them; what README.md says is on the first page."""
 
-_MADE = {"reference/commands.md": commands_page, "reference/rest.md": rest_page}
+_MADE = {
+    "reference/python.md": python_page,
+    "reference/commands.md": commands_page,
+    "reference/rest.md": rest_page,
+}
 _SOURCES = {page: source for source, page in _BESIDE.items() if page != "index.md"}
 _LINK = re.compile(r"(?<!!)\[(?P<name>[^\]]+)\]\((?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
 

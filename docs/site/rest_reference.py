@@ -7,8 +7,8 @@ __all__ = ["rest_page"]
 
 _INTRODUCTION = """# REST
 
-Made from the OpenAPI document when this site is built; a running service has it at `/openapi.json`, and a page
-to try it at `/docs`. [The service](../api.md) says what for, with examples.
+Made from the OpenAPI document when this site is built. A running service has it at `/openapi.json`, and a page to
+try it at `/docs`. [The service](../api.md) says what for, with examples.
 """
 _PROBLEM = "Problem"
 

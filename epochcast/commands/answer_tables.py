@@ -21,6 +21,7 @@ __all__ = [
     "is_loading_bound",
     "legend",
     "loading_bound_note",
+    "method_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 _HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
-_OF_CNN = "cnn: "
+_OF_CNN, _OF_METHOD = "cnn: ", "method: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -100,7 +101,7 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
 
     def marks(record: Record) -> str:
         guessed = (
-            [_GUESSED] * bool(record["extrapolates"])
+            [_GUESSED] * bool(_guesses(record))
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
@@ -115,11 +116,11 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
 
     What is wrong with a CNN's own layers is told whole, since it says what to change.
     """
-    guessed = [record for record in records if record["extrapolates"]]
+    guessed = [record for record in records if _guesses(record)]
     if not guessed:
         return []
     kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in record["extrapolates"]
+        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in _guesses(record)
     )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
@@ -153,6 +154,19 @@ def energy_note(records: Sequence[Record]) -> list[str]:
     named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
     parts = [words[kind].format(gpus) for kind, gpus in named.items()]
     return [f"Energy: that of the GPUs alone, without host and cooling; {'; '.join(parts)}."]
+
+
+def method_note(records: Iterable[Record]) -> list[str]:
+    """The errors of the methods that were named, beside the default's."""
+    told = (
+        reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
+    )
+    return [f"{reason.removeprefix(_OF_METHOD)}." for reason in dict.fromkeys(told)]
+
+
+def _guesses(record: Record) -> list[str]:
+    """Reasons why a row extrapolates; a named method's error is told apart."""
+    return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
@@ -191,15 +205,9 @@ def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
     counted = [record["loading_time_ms"] is not None for record in records]
-    loading = (
-        "with"
-        if all(counted)
-        else "with, where the vCPUs of the offer are known,"
-        if any(counted)
-        else "without"
-    )
-    alone = "" if any(counted) else " alone"
-    said = f"Times are those of training{alone}, {loading} loading of images ({', '.join(words)}), with 90 % intervals"
+    loading = "with loading of images" if any(counted) else "alone, without loading of images"
+    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
+    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
     return "; ".join([said, *(each for each in more if each), "--verbose says more."])
 
 

@@ -15,6 +15,7 @@ from epochcast.commands.answer_tables import (
     is_loading_bound,
     legend,
     loading_bound_note,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -53,6 +54,9 @@ def compare_command(
     plot: o.Plot = None,
     out: o.Out = None,
     verbose: o.Verbose = False,
+    sky: Annotated[
+        bool, typer.Option("--sky", help="Print the choice as the resources of a SkyPilot task, alone.")
+    ] = False,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -65,6 +69,11 @@ def compare_command(
         from epochcast.plots import cost_against_time
 
         o.write_figure(cost_against_time(found.frame(), plan.budget_usd, plan.deadline_h), plot)
+    if sky:
+        from epochcast.sky import resources_yaml
+
+        typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
+        return
     if write_answer([asdict(row) for row in found.rows], out):
         return
     _show(found, output, plan, question, verbose)
@@ -184,6 +193,7 @@ def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]
         *_amp_note(found),
         *_idle_note(found),
         *_relative_note(plan),
+        *method_note(found),
         *guessed_note(found, remedy=False),
         *host_bound_note(found),
         *loading_bound_note(found),

@@ -1,12 +1,15 @@
 """`epochcast fit`: fits a model on one's own measurements, or the shipped one again."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from epochcast.commands import options as o
 from epochcast.tables import Column, Format, Record, print_records, print_table
+
+if TYPE_CHECKING:
+    from predictor.models.served import Model
 
 __all__ = ["fit_command"]
 
@@ -22,9 +25,10 @@ def fit_command(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.", show_default=False)] = None,
     accuracy: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            help="summary.csv of `evaluate --out`, whose figures go on the model's card.", show_default=False
+            help="summary.csv of `evaluate --out`, whose figures go on the model's card; repeatable.",
+            show_default=False,
         ),
     ] = None,
     store: Annotated[
@@ -35,6 +39,13 @@ def fit_command(
             show_default=False,
         ),
     ] = None,
+    methods_only: Annotated[
+        bool,
+        typer.Option(
+            "--methods-only",
+            help="Fit gpu-specs, proxy-times and flops-ratio of the model in --out alone; leave the rest of it.",
+        ),
+    ] = False,
     output: o.OutputFormat = Format.table,
 ) -> None:
     """Fit the model that predict and compare use, and write it as JSON for their --model."""
@@ -43,7 +54,7 @@ def fit_command(
 
     if out is None:
         raise SchemaError("--out is missing. Try: epochcast fit measurements.csv --out model.json")
-    model = fit(measurements, published, out, accuracy, store)
+    model = fit(measurements, published, out, accuracy or None, store, methods_only)
     card = [{"field": key, "value": value} for key, value in {"file": str(out), **model.card}.items()]
     if output is Format.table:
         columns = [Column("field", lambda r: r["field"], left=True), Column("value", _text, left=True)]
@@ -56,6 +67,7 @@ def fit_command(
         ]
         print_table(known, columns)
         _print_libraries(out)
+        _print_methods(model, out)
     else:
         print_records(card, output, ("field", "value"))
 
@@ -67,6 +79,13 @@ def _print_libraries(out: Path) -> None:
     names = LayerModels.beside(out).modes()
     if names:
         typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
+
+
+def _print_methods(model: "Model", out: Path) -> None:
+    """Name the methods that were fitted, and their file; nothing where there are none."""
+    fitted = model.named_methods().fitted
+    if fitted:
+        typer.echo(f"Methods in {out.with_name(f'{out.stem}_methods.json.gz')}: {', '.join(fitted)}.")
 
 
 def _text(line: Record) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "Out",
     "OutputFormat",
     "Plot",
+    "Scheduler",
     "Server",
     "Verbose",
     "cnn_or_layers",
@@ -53,6 +54,15 @@ Server = Annotated[
         help="Ask the service at this address, which answers with its own model and prices.",
         show_default=False,
         rich_help_panel="Model",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast[fleet].",
+        show_default=False,
     ),
 ]
 ImageSize = Annotated[

@@ -16,6 +16,7 @@ from epochcast.commands.answer_tables import (
     host_bound_note,
     legend,
     loading_bound_note,
+    method_note,
     methods,
     notes_column,
     price_dates,
@@ -54,6 +55,7 @@ def predict_command(
             rich_help_panel=_MANY,
         ),
     ] = None,
+    scheduler: o.Scheduler = None,
     server: o.Server = None,
     plot: o.Plot = None,
     out: o.Out = None,
@@ -65,8 +67,13 @@ def predict_command(
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
         given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server, "--plot": plot}
-        _predict_file(rows, out, options, [name for name, value in given.items() if value], output)
+        _predict_file(rows, out, options, [name for name, value in given.items() if value], output, scheduler)
         return
+    if scheduler is not None:
+        raise SchemaError(
+            "--scheduler answers many rows at once. "
+            f"Try: epochcast predict --rows rows.parquet --out predictions.parquet --scheduler {scheduler}"
+        )
     for name, value in (("CNN", cnn), ("--gpu", gpu)):
         if not value:
             raise SchemaError(
@@ -94,7 +101,12 @@ def _answer(server: str | None, question: Question) -> "Answer":
 
 
 def _predict_file(
-    rows: Path, out: Path | None, options: dict[str, Any], other: list[str], output: Format
+    rows: Path,
+    out: Path | None,
+    options: dict[str, Any],
+    other: list[str],
+    output: Format,
+    scheduler: str | None,
 ) -> None:
     from predictor.answers.bulk import predict_rows
 
@@ -105,7 +117,13 @@ def _predict_file(
         )
     if output is Format.json:
         raise SchemaError("--format json has no effect on --rows, whose answers are a table. Leave it out.")
-    failed = predict_rows(rows, out, **options)
+    if scheduler is None:
+        failed = predict_rows(rows, out, **options)
+    else:
+        from epochcast.fleet import Fleet
+
+        with Fleet(scheduler) as fleet:
+            failed = predict_rows(rows, out, spread=fleet.answered, **options)
     failures = f" {failed:,} row{'s' * (failed > 1)} failed: see the column error." if failed else ""
     typer.echo(f"Wrote {'the answers' if str(out) == '-' else out}.{failures}", err=True)
     if failed:
@@ -144,6 +162,7 @@ def _columns(records: Sequence[Record], letters: dict[str, str] | None, question
         shared["cost_usd"],
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
+        Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
         *([shared["watt_hours"], shared["method"]] if letters is not None else []),
         notes_column(letters),
     ]
@@ -172,6 +191,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
     """Notes that change a decision, and one line of scope."""
     return [
         *_mark_notes(found),
+        *method_note(found),
         *guessed_note(found),
         *host_bound_note(found),
         *loading_bound_note(found),

@@ -105,6 +105,7 @@ def profile_command(
     gpus: Annotated[
         str | None, typer.Option(help="Several GPUs at once: all, or 0,1. They must be alike.")
     ] = None,
+    scheduler: o.Scheduler = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -112,11 +113,10 @@ def profile_command(
             show_default=False,
         ),
     ] = None,
-    budget: Annotated[
+    time_limit: Annotated[
         str | None,
         typer.Option(
             "--time-limit",
-            "--budget",
             help="Stop after this time: 180s, 3min, 1h.",
             show_default=False,
             rich_help_panel=_HOW_LONG,
@@ -130,7 +130,7 @@ def profile_command(
         bool,
         typer.Option(
             "--allow-noise",
-            help="Measure on a busy device, and note it in the rows.",
+            help="Measure on a busy GPU, and note it in the rows, as is always done on a CPU.",
             rich_help_panel=_HOW_LONG,
         ),
     ] = False,
@@ -155,7 +155,7 @@ def profile_command(
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
     if context.invoked_subcommand is not None:
         return
-    from epochcast.profiling import ProfileRequest, request_for
+    from epochcast.profiling import ProfileRequest, request_for, run_profile
     from predictor.errors import SchemaError
 
     if out is None and not dry_run and not suggest:
@@ -172,13 +172,14 @@ def profile_command(
         batch_sizes=batch_size or (),
         device=device,
         gpus=gpus,
-        budget=budget,
+        time_limit=time_limit,
         longest=longest,
         limit=limit,
         allow_noise=allow_noise,
         refine=refine,
         suggest=suggest or (),
         gpu=gpu,
+        scheduler=scheduler,
     )
     if suggest:
         from epochcast.suggestions import suggested, suggested_request
@@ -194,14 +195,12 @@ def profile_command(
     if dry_run:
         _show_plan(request, left_out, output)
         return
-    from proxy_cnns.runs import profile
-
     if push is not None:
         from epochcast.client import check_upload
 
         check_upload(push)
     with shown_progress() as report:
-        outcome = profile(request, report)
+        outcome = run_profile(request, scheduler, report)
     _show_outcome(outcome, request, output)
     if push is not None and outcome.rows:
         push_table(outcome.out, push)
@@ -211,9 +210,13 @@ def profile_command(
 @o.with_json
 def doctor_command(output: o.OutputFormat = Format.table) -> None:
     """List what this machine has for measuring, what is missing, and how to install it."""
+    from epochcast.installation import PACKAGES, shadowed
     from proxy_cnns.doctor import Finding, examine
 
-    records = [asdict(finding) for finding in examine()]
+    hidden = shadowed()
+    packages = f"{len(PACKAGES) - len(hidden)} of {len(PACKAGES)} are epochcast's own"
+    own = Finding("packages", packages, "every command", " ".join(hidden))
+    records = [asdict(finding) for finding in (own, *examine())]
     if output is not Format.table:
         print_records(records, output, Finding.__slots__)
         return
@@ -361,9 +364,15 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
 
 def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
+    if outcome.disturbed:
+        notes.append(
+            f"{outcome.disturbed:,} measurements were disturbed by other work on this machine, which is noted in their "
+            "rows and widens the intervals of answers: close other programs for narrower ones."
+        )
     if outcome.left:
         notes.append(
-            f"{outcome.left:,} configurations are left: the same command continues where it stopped."
+            f"{outcome.left:,} configuration{' is' if outcome.left == 1 else 's are'} left: the same command continues "
+            "where it stopped."
         )
     if outcome.ended:
         notes.append(

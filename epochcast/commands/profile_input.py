@@ -78,6 +78,7 @@ def _show_input(measured: "InputMeasurement", out: Path | None, output: Format) 
     ]
     title = f"Loading {measured.images:,} images with {measured.loader} on {measured.host}"
     print_table(records, columns, f"{title}, {measured.image_size} px")
+    print()
     print_notes(_input_notes(measured, out))
 
 

@@ -19,7 +19,7 @@ def serve_command(
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 is all of this machine's.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     store: Annotated[
         str | None,
         typer.Option(

@@ -35,6 +35,7 @@ REMEDIES: dict[str, str | None] = {
     "sync_batch_norm": _MEASURE_TOGETHER,
     "measurements": "ask for the mode that was measured",
     "cnn": None,  # the reason itself says what to change
+    "method": None,  # the reason itself names the errors of both
 }
 """What to do about each kind of reason; None where nothing but the reason itself helps."""
 

@@ -211,7 +211,7 @@ class _Asked:
     ) -> dict[str, dict[int, dict[str, Any]]]:
         """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
         found: dict[str, dict[int, dict[str, Any]]] = {}
-        if question.n_gpus > 1 or self.plan.trials > 1:
+        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
             return found
         gpus: dict[tuple[int, int], list[Gpu]] = {}
         for gpu, row in alone.items():
@@ -237,7 +237,7 @@ class _Asked:
 
     def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
         """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
-        if self.question.precision is not None:
+        if self.question.precision is not None or self.question.is_whole:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in map(device_of, found):
@@ -358,7 +358,10 @@ class _Asked:
         """What loading changes in an answer while `n_gpus` of a machine work."""
         sizes = np.array([row["local_batch_size"]], dtype=float)
         loading = feed.loading(sizes, n_gpus)
-        waits = (np.array([row[name]]) for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
+        waits = (
+            np.array([row[name]], dtype=float)  # None of a method that predicts whole iterations becomes NaN
+            for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
+        )
         [bound], [needed] = bottlenecks(feed, loading, sizes, *waits)
         changed = {
             "loading_time_ms": float(loading.time_ms[0]),

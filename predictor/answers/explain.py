@@ -22,7 +22,7 @@ from predictor.answers.bounds import (
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
-from predictor.answers.scope import scope_of
+from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode
@@ -112,10 +112,12 @@ class Explanation:
     """Split of one CNN's iteration time on one GPU in one mode; numbers over `batch_sizes`, in ms.
 
     `classes`, time by class of operators, adds up to `gpu_time_ms`, and so does `bound_ms`, which splits it by what
-    bounds the operators (empty if unknown). `rung_ms` splits the classes' time by what it rests on: measured on this
-    GPU, carried over from another card of its chip or a like mode, interpolated, extrapolated, specifications. It is
-    empty where whole iterations were measured. `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an
-    iteration waits for. NaN: not measured. `method` is ``measured`` where a measurement table is explained.
+    bounds the operators (empty if unknown). A method that does not tell the GPU's time from the host's has NaN there,
+    and `classes` holds the summands of its iteration time, of which some may be below zero. `rung_ms` splits the
+    classes' time by what it rests on: measured on this GPU, carried over from another card of its chip or a like mode,
+    interpolated, extrapolated, specifications. It is empty where whole iterations were measured, or predicted whole.
+    `host_time_ms` and `gpu_time_ms` overlap; `bound` names what an iteration waits for. NaN: not measured. `method` is
+    ``measured`` where a measurement table is explained.
     """
 
     cnn: str
@@ -247,7 +249,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
                 question.epoch_samples(),
             )
             found.append(_explained(asked, gpu, question.batch_sizes))
-    about = {name: [getattr(each, name) for each in found] for name in ("precision", "host", "trained_on")}
+    about = {name: [getattr(each, name) for each in found] for name in SCOPE_COLUMNS}
     return found, scope_of(question, known.model, about)
 
 
@@ -276,8 +278,9 @@ class _Asked:
 def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
     forecast, table, mode = asked.forecast(gpu, sizes), asked.table, asked.mode
     _check(forecast, table, gpu, sizes)
-    class_ms = split_traffic(_classes(forecast), table, gpu, mode, sizes)
-    by_bound = _by_bound(asked, gpu, sizes, forecast)
+    whole = forecast.is_whole
+    class_ms = forecast.class_ms if whole else split_traffic(_classes(forecast), table, gpu, mode, sizes)
+    by_bound = {} if whole else _by_bound(asked, gpu, sizes, forecast)
     return Explanation(
         table.cnn,
         table.image_size,
@@ -299,10 +302,10 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         {name: _plain(ms) for name, ms in class_ms.items()},
         bounds_of(forecast.gpu_time_ms, forecast.host_time_ms, by_bound),
         {name: _plain(ms) for name, ms in by_bound.items()},
-        _rungs(forecast),
-        _law(asked, gpu),
-        _switches(asked, gpu),
-        _other_modes(asked, gpu, sizes),
+        {} if whole else _rungs(forecast),
+        None if whole else _law(asked, gpu),
+        () if whole else _switches(asked, gpu),
+        () if whole else _other_modes(asked, gpu, sizes),
         forecast.host,
         forecast.method,
         forecast.trained_on,

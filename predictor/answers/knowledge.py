@@ -19,6 +19,7 @@ from predictor.models.forecast import Anchor, Reason
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.models.methods.files import Methods
     from predictor.models.served import Model
 
 __all__ = ["Knowledge", "OwnMeasurements", "load_model"]
@@ -41,6 +42,11 @@ class Knowledge:
             for each in question.anchors
         )
         own = _fitted(question.measurements, model)
+        if own is not None and own.proxies_alone and not question.method.startswith("proxy-times"):
+            raise DataError(
+                "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
+                "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
+            )
         return cls(own.model if own else model, anchors, own)
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
@@ -129,10 +135,11 @@ def _iteration_time_ms_of_epoch(epoch_time_s: float, iterations: int, model: Mod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnMeasurements:
-    """A user's own measurement table: a model with its operators, and its whole CNNs as records."""
+    """A user's own measurement table: a model with its operators and proxies, and its whole CNNs as records."""
 
     model: Model
     targets: tuple[Mapping[Any, Any], ...]
+    proxies_alone: bool = False
 
     @classmethod
     def of(cls, table: pd.DataFrame | str | PathLike[str], model: Model) -> OwnMeasurements:
@@ -154,12 +161,16 @@ class OwnMeasurements:
         trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
-        if not (models or targets):
+        proxies = bool((frame["kind"] == "proxy").any())
+        if not (models or targets or proxies):
             raise DataError(
-                "the measurements hold neither operators nor trained CNNs, so no prediction can use them. "
+                "the measurements hold neither operators nor proxies nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        return cls(replace(model, layers=model.layers.with_more(models)), tuple(targets))
+        methods = _with_proxies(model, frame) if proxies else model.methods
+        layers = model.layers.with_more(models)
+        alone = not (models or targets)
+        return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
         """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
@@ -185,6 +196,13 @@ class OwnMeasurements:
         )
         found = (_own_anchor(row, question) for row in rows)
         return tuple(anchor for anchor in found if anchor is not None)
+
+
+def _with_proxies(model: Model, frame: pd.DataFrame) -> Methods:
+    """The model's methods with the proxies of a measurement table, and laws of its CNNs where it has enough rows."""
+    from predictor.models.methods.fit import fit_proxy_times
+
+    return model.named_methods().with_more(*fit_proxy_times(frame))
 
 
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:

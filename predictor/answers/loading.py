@@ -150,7 +150,10 @@ def bottlenecks(
     host_ms: Array,
 ) -> tuple[list[str], list[int | None]]:
     """What iterations of `time_ms` without loading wait for, and the workers of each GPU that would change that."""
-    bounds = np.where(host_ms >= gpu_ms, "host", "gpu").tolist()
+    told = np.where(host_ms >= gpu_ms, "host", "gpu")
+    bounds = np.where(
+        np.isnan(gpu_ms), "unknown", told
+    ).tolist()  # a method may predict whole iterations alone
     needed: list[int | None] = [None] * len(bounds)
     if feed is None or loading is None:
         return bounds, needed

@@ -1,13 +1,16 @@
 """Ways to train one CNN on several GPUs: each with a part of the mini-batch, the channels, the layers or the rows.
 
-Only the first was measured. The others are arithmetic: as much work on each GPU as with a part of the mini-batch, and
-the activations that they exchange at every layer, while nothing else can run.
+Only the first was measured. The others are arithmetic: the work of each GPU as the model has it for its part, the
+activations that they exchange at every layer while nothing else can run, and the copies that put them together. A
+program that drives all GPUs from one process, as models split by hand usually do, also enqueues the kernels of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +25,10 @@ from predictor.models.data_parallel import LAW, Gradients, Team, together
 from predictor.models.forecast import IterationForecast
 from predictor.models.roofline.terms import join_host
 
-__all__ = ["ParallelWay", "parallel_ways"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["ParallelWay", "parallel_ways", "split_channels"]
 
 _WEIGHTED = ("conv2d", "conv3d", "conv_transpose2d", "linear")
 _CALL_MS = 0.03
@@ -35,6 +41,7 @@ class ParallelWay:
 
     `way` is one of one, data, channels, rows, layers. `ratio` is its iteration over that of one GPU with the whole
     mini-batch, below 1 where it is faster; `exchanged_mb` what each GPU sends in `exchanges`; `why` what decides.
+    `one_process_ratio` is the ratio where one process enqueues the kernels of all GPUs.
     """
 
     cnn: str
@@ -45,6 +52,7 @@ class ParallelWay:
     way: str
     iteration_time_ms: float
     ratio: float
+    one_process_ratio: float
     exchanged_mb: float
     exchanges: int
     why: str
@@ -65,15 +73,51 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
     sizes = sorted({*question.batch_sizes, *question.local_batch_sizes})
     found: list[ParallelWay] = []
     for table in question.layer_tables():
-        forecasts = known.model.forecasts(
-            table, devices, sizes, known.anchors(table, question), question.method, question.host
-        )
-        for (gpu, mode), rental, one in zip(devices, rentals, forecasts, strict=True):
+        anchors = known.anchors(table, question)
+        forecasts = known.model.forecasts(table, devices, sizes, anchors, question.method, question.machine())
+        shares = _shares(question, known, table, devices, sizes)
+        for (gpu, mode), rental, one, share in zip(devices, rentals, forecasts, shares, strict=True):
             if rental.team is not None:
                 for batch_size in question.batch_sizes:
-                    shared = _Shared(table, gpu, mode, rental.team, one, sizes, batch_size)
+                    shared = _Shared(table, gpu, mode, rental.team, one, share, sizes, batch_size)
                     found += shared.ways()
     return found
+
+
+def split_channels(table: LayerTable, n: int) -> LayerTable:
+    """The layers of one of `n` GPUs that share the output channels of every layer.
+
+    Convolutions and linear layers read all channels and write a part of them; grouped ones read their groups alone.
+    All other layers work on a part.
+    """
+    layers = tuple(_part_of(layer, n) for layer in table)
+    return replace(table, cnn=f"{table.cnn} of 1/{n} channels", layers=layers)
+
+
+def _part_of(layer: Layer, n: int) -> Layer:
+    def part(count: int | None) -> int | None:
+        return None if count is None else ceil(count / n)
+
+    whole_input = layer.type in _WEIGHTED and (layer.groups or 1) == 1
+    return replace(
+        layer,
+        in_channels=layer.in_channels if whole_input else part(layer.in_channels),
+        out_channels=part(layer.out_channels),
+        groups=layer.groups if whole_input else part(layer.groups),
+        parameters=part(layer.parameters) or 0,
+    )
+
+
+def _shares(
+    question: Question, known: Knowledge, table: LayerTable, devices: list[tuple[Gpu, Mode]], sizes: list[int]
+) -> list[NDArray[np.float64]]:
+    """GPU time of a part of the channels as a share of that of all of them, on each GPU at each batch size."""
+    method = "auto" if question.method == "anchored" else question.method
+    whole, part = (
+        known.model.forecasts(each, devices, sizes, (), method, question.machine())
+        for each in (table, split_channels(table, question.n_gpus))
+    )
+    return [two.gpu_time_ms / one.gpu_time_ms for one, two in zip(whole, part, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -85,6 +129,7 @@ class _Shared:
     mode: Mode
     team: Team
     one: IterationForecast
+    share: NDArray[np.float64]
     sizes: list[int]
     batch_size: int
 
@@ -101,6 +146,7 @@ class _Shared:
                 way,
                 time_ms,
                 time_ms / alone,
+                self._by_one_process(way, time_ms, exchanges) / alone,
                 megabytes,
                 exchanges,
                 why,
@@ -125,9 +171,15 @@ class _Shared:
     def _channels(self) -> tuple[str, float, float, int, str]:
         """Each GPU has a part of the output channels: it gathers activations, and sums gradients of its inputs."""
         layers = [layer for layer in self.table if layer.type in _WEIGHTED]
-        gathered = self._ring / 2 * sum(map(self._out_bytes, layers))
+        written = sum(map(self._out_bytes, layers))
+        gathered = self._ring / 2 * written
         summed = self._ring * sum(map(self._in_bytes, layers[1:]))
-        return self._exchanging("channels", gathered + summed, 2 * len(layers) - 1, 0.0)
+        copies_ms = (
+            2 * written / (1e6 * self.gpu.memory_bandwidth_gb_per_s)
+        )  # the gathered parts are put together
+        at = self._at(self.batch_size)
+        work_ms = float(self.share[at] * self.one.gpu_time_ms[at]) + copies_ms
+        return self._exchanging("channels", gathered + summed, 2 * len(layers) - 1, work_ms)
 
     def _rows(self) -> tuple[str, float, float, int, str]:
         """Each GPU has a part of the rows: it sends the edges of maps, and sums gradients and statistics of norms."""
@@ -135,7 +187,9 @@ class _Shared:
         norms = sum(layer.type == "batch_norm" for layer in self.table)
         part = np.array([self.one.gpu_time_ms[self._at(self._part)]])
         gradients_ms = float(LAW.added_gpu_ms(part, Gradients.of(self.table), self.gpu, self.team)[0])
-        return self._exchanging("rows", 2 * sum(edges), 2 * (len(edges) + norms), gradients_ms)
+        return self._exchanging(
+            "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(part[0]) + gradients_ms
+        )
 
     def _layers(self) -> tuple[str, float, float, int, str]:
         """Each GPU has some of the layers: one waits for the other."""
@@ -146,18 +200,27 @@ class _Shared:
         return "layers", time_ms, megabytes, 2 * len(cuts), "one GPU works at a time; it only adds memory"
 
     def _exchanging(
-        self, way: str, n_bytes: float, exchanges: int, more_ms: float
+        self, way: str, n_bytes: float, exchanges: int, work_ms: float
     ) -> tuple[str, float, float, int, str]:
-        """An iteration whose exchanges nothing hides, with the work of a part of the mini-batch on each GPU."""
-        at, megabytes = self._at(self._part), n_bytes / 1e6
+        """An iteration whose exchanges nothing hides, each GPU with `work_ms` of its own."""
+        megabytes = n_bytes / 1e6
         wire_ms = megabytes / self._gb_per_s + exchanges * self._latency_ms
-        busy_ms = float(self.one.gpu_time_ms[at]) + more_ms + wire_ms
-        host_ms = (
-            float(self.one.host_time_ms[at]) + exchanges * _CALL_MS if self.mode.capture == "eager" else 0.0
-        )
-        time_ms = float(join_host(np.array([busy_ms]), np.array([host_ms]))[0])
+        busy, host = np.array([work_ms + wire_ms]), np.array([self._host_ms(exchanges)])
+        time_ms = float(join_host(busy, host)[0])
         why = f"every layer waits for activations: {wire_ms:.3g} ms that nothing hides"
         return way, time_ms, megabytes, exchanges, why
+
+    def _host_ms(self, exchanges: int) -> float:
+        """Time of a process to enqueue the kernels of one GPU and its exchanges; none where they are captured."""
+        if self.mode.capture != "eager":
+            return 0.0
+        return float(self.one.host_time_ms[self._at(self._part)]) + exchanges * _CALL_MS
+
+    def _by_one_process(self, way: str, time_ms: float, exchanges: int) -> float:
+        """The iteration where one process enqueues for all GPUs; where they take turns it does so anyway."""
+        if way in ("one", "layers"):
+            return time_ms
+        return max(time_ms, self.team.n_gpus * self._host_ms(exchanges))
 
     def _at(self, batch_size: int) -> int:
         return self.sizes.index(batch_size)

@@ -86,9 +86,9 @@ class PredictionRow:
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
-    without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``),
-    `workers_needed` the workers of each GPU with which it would not wait for loading; None where it does not, or no
-    number of them helps.
+    without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
+    ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
+    with which it would not wait for loading; None where it does not, or no number of them helps.
     """
 
     cnn: str
@@ -102,10 +102,10 @@ class PredictionRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
     training_time_ms: float
     loading_time_ms: float | None
     loading_low_ms: float | None
@@ -291,7 +291,7 @@ def _columns(
         "precision": of_gpus([mode.precision for _, mode in devices]),
         "memory_format": [question.memory_format] * n,
         "framework": [question.framework] * n,
-        **{name: values.ravel().tolist() for name, values in times.items()},
+        **{name: _known(values) for name, values in times.items()},
         **loading,
         **epochs,
         **energy_columns(table, devices, question.local_batch_sizes, times, epochs, question.n_gpus),
@@ -316,6 +316,12 @@ def _columns(
         "extrapolates": [told[key] for key in keys],
         "sharpen": [remedies[key] for key in keys],
     }
+
+
+def _known(values: _Floats) -> list[float | None]:
+    """As a list; None where a method does not tell the GPU's time from the host's."""
+    found: list[float | None] = [*values.ravel().tolist()]
+    return [None if each != each else each for each in found] if np.isnan(values).any() else found
 
 
 def _rows(arrays: Sequence[_Floats]) -> _Floats:

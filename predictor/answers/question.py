@@ -47,7 +47,7 @@ from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
 from predictor.measurements.inputs import InputMeasurement, read_input
 from predictor.models.forecast import Anchor
-from predictor.models.registry import METHODS
+from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,6 +242,11 @@ class Question:
         ------
         SchemaError, OutOfRangeError
         """
+        if self.n_gpus > 1 and self.is_whole:
+            raise SchemaError(
+                f"method {self.method!r} predicts an iteration on one GPU, and n_gpus is {self.n_gpus}. "
+                "Leave the method out: several GPUs need the GPU's time apart from the host's."
+            )
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"n_gpus {self.n_gpus} cannot be spread evenly over nodes {self.nodes}. Pass a multiple of nodes."
@@ -256,6 +261,11 @@ class Question:
             raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its method predicts whole iterations on one GPU, in modes that it was fitted in."""
+        return self.method in WHOLE_METHODS
 
     @property
     def local_batch_sizes(self) -> list[int]:

@@ -62,10 +62,10 @@ class ComparisonRow:
     iteration_time_ms: float
     low_ms: float
     high_ms: float
-    gpu_time_ms: float
-    gpu_low_ms: float
-    gpu_high_ms: float
-    host_time_ms: float
+    gpu_time_ms: float | None
+    gpu_low_ms: float | None
+    gpu_high_ms: float | None
+    host_time_ms: float | None
     training_time_ms: float
     loading_time_ms: float | None
     bottleneck: str

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predictor.models.registry import WHOLE_METHODS
 from predictor.operators.memory import memory_estimate_validated
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.served import Model
 
-__all__ = ["scope_of"]
+__all__ = ["SCOPE_COLUMNS", "scope_of"]
+
+SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
+"""Columns of an answer that its scope names."""
 
 _COPIES = "An iteration includes the copy of its images to the GPU, as in this framework's measurements."
 _MEMORY = {
@@ -35,7 +39,7 @@ def scope_of(
     model : Model
         Its card names the training data.
     columns : mapping
-        Of the answer: `precision`, `host` and `trained_on` of each row.
+        Of the answer: `SCOPE_COLUMNS` of each row.
     loading : str
         What is said of loading (`predictor.answers.loading.loading_in_words`).
     """
@@ -46,7 +50,7 @@ def scope_of(
         f"Mode: {', '.join([*words, *(['autotune'] if question.autotune else [])])}. "
         f"Host: {', '.join(dict.fromkeys(columns['host']))}.",
         *([_COPIES] if question.framework in model.fed_frameworks else []),
-        *_sources(model.card, columns["trained_on"]),
+        *_sources(model.card, columns["method"], columns["trained_on"]),
         *_epoch(question),
         "Times do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
@@ -76,12 +80,16 @@ def _epoch(question: Question) -> list[str]:
     return ["Epochs include no validation pass."]
 
 
-def _sources(card: Mapping[str, Any], trained_on: Sequence[str]) -> list[str]:
-    """Data behind the answer: what the model was fitted on, and the measured operators used."""
+def _sources(card: Mapping[str, Any], methods: Sequence[str], trained_on: Sequence[str]) -> list[str]:
+    """Data behind the answer: what the model or a named method was fitted on, and the measured operators used."""
     fitted_on = str(card.get("trained_on", "unknown data"))
-    used = dict.fromkeys(trained_on)
+    used = dict(zip(trained_on, methods, strict=True))
     model = f"Model: {card.get('name', 'unnamed')}, fitted on {fitted_on}."
     return [
         *([model] if fitted_on in used else []),
-        *(f"Layers: {each}." for each in used if each != fitted_on),
+        *(
+            f"Method: {method}, fitted on {each}." if method in WHOLE_METHODS else f"Layers: {each}."
+            for each, method in used.items()
+            if each != fitted_on
+        ),
     ]

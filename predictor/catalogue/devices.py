@@ -168,8 +168,8 @@ _READ: dict[str, Callable[[str], Any]] = {
 # A name's last word may be its memory: "T4 16GB", "A100 (80 GB)".
 _MEMORY_SUFFIX = re.compile(r"^(?P<stem>.*\S)[\s_\-(]+(?P<gib>\d+)\s*gi?b?\)?$", re.IGNORECASE)
 _OTHER_VENDORS = re.compile(
-    r"\b(amd|radeon|instinct|mi\d{2,3}x?|rx\s?\d{4}|apple|m[1-5](\s(pro|max|ultra))?|tpu|gaudi|trainium|inferentia"
-    r"|intel|arc\s[ab]\d{3})\b",
+    r"\b(amd|radeon|instinct|mi\d{2,3}x?|rx\s?\d{4}|apple|mps|m[1-5](\s(pro|max|ultra))?|tpu|v\d\w?(lite)?pod|gaudi"
+    r"|trainium|inferentia\d?|intel|arc\s[ab]\d{3})\b",
     re.IGNORECASE,
 )
 _VENDOR_WORDS = re.compile("nvidia|tesla|geforce|quadro")
@@ -211,6 +211,11 @@ def find_gpu(name: str) -> Gpu:
         raise UnknownGpuError(
             f"{name!r} is of another vendor: only NVIDIA GPUs are known. `epochcast gpu list` shows all "
             f"{len(all_gpus())}."
+        )
+    if _key(name) == "cpu":
+        raise UnknownGpuError(
+            f"{name!r} is no one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
+            "`epochcast profile --device cpu` measures this machine's and prints the question to ask."
         )
     raise UnknownGpuError(
         f"no GPU is called {name!r}. Nearest: {_nearest_names(name)}. "

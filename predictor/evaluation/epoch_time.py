@@ -12,49 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 
 from predictor.errors import NotFittedError
-from predictor.models.epochs import EpochOverhead, fit_epoch_overhead, iterations_per_epoch
+from predictor.models.epochs import EpochOverhead, fit_epoch_overhead
+from predictor.models.per_epoch import IterationFromEpoch
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EpochTime", "IterationFromEpoch", "as_epoch_time", "as_iteration_time"]
-
-_MS_PER_S = 1000.0
-_FIXED_SAMPLES = 50_000  # CIFAR's training set, as in the founding study
-
-
-class IterationFromEpoch(RegressorMixin, BaseEstimator):
-    """Turns a predictor of `epoch_time_s` into one of `iteration_time_ms`, by an epoch of a fixed number of samples.
-
-    Parameters
-    ----------
-    epoch : estimator of epoch_time_s
-    samples : int
-        Images of the epoch that it is fitted on and predicts.
-
-    Attributes
-    ----------
-    epoch_ : fitted estimator
-    """
-
-    def __init__(self, epoch: Any, samples: int = _FIXED_SAMPLES) -> None:
-        self.epoch = epoch
-        self.samples = samples
-
-    def fit(self, X: pd.DataFrame, y: ArrayLike) -> IterationFromEpoch:
-        """Fit on iteration times in ms."""
-        epoch_time_s = np.asarray(y, dtype=float) * self._iterations(X) / _MS_PER_S
-        self.epoch_ = clone(self.epoch).fit(X.assign(samples_per_epoch=self.samples), epoch_time_s)
-        return self
-
-    def predict(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        """Milliseconds of one iteration of each row."""
-        _check_fitted(self, "epoch_")
-        epoch_time_s = self.epoch_.predict(X.assign(samples_per_epoch=self.samples))
-        return np.asarray(epoch_time_s, dtype=float) * _MS_PER_S / self._iterations(X)
-
-    def _iterations(self, X: pd.DataFrame) -> NDArray[np.float64]:
-        return iterations_per_epoch(self.samples, X["batch_size"].to_numpy())
+__all__ = ["EpochTime", "as_epoch_time", "as_iteration_time"]
 
 
 class EpochTime(RegressorMixin, BaseEstimator):

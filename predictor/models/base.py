@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
+from predictor.catalogue.devices import Gpu
+from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, Mode, mode_words
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
+from predictor.measurements.features import grid_rows
 
-__all__ = ["FeatureTablePredictor", "Floats", "UnfittedError", "numbers_of", "times_of"]
+__all__ = ["FeatureTablePredictor", "Floats", "UnfittedError", "finite", "numbers_of", "times_of"]
 
 Floats = NDArray[np.float64]
 
@@ -42,6 +45,39 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = True
         tags.target_tags.positive_only = True
         return tags
+
+    def grid(
+        self, tables: Sequence[LayerTable], devices: Sequence[tuple[Gpu, Mode]], batch_sizes: Sequence[int]
+    ) -> Floats:
+        """Predict every CNN on every GPU at every batch size.
+
+        Returns
+        -------
+        ndarray of shape (n_tables, n_devices, n_batches)
+            What `predict` gives for these rows; a predictor shares the arithmetic of rows of one CNN.
+        """
+        predicted = self.predict(grid_rows(tables, devices, batch_sizes))
+        return np.asarray(predicted, dtype=float).reshape(len(tables), len(devices), len(batch_sizes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Parameters and what was learned, as plain lists and dicts."""
+        return {"parameters": self.get_params(deep=False), "learned": self._learned()}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """A fitted estimator from `to_json`; a KeyError, TypeError or ValueError if it is damaged."""
+        given = found["parameters"].items()
+        made = cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in given})
+        made._restore(found["learned"])
+        return made
+
+    def _learned(self) -> dict[str, Any]:
+        """Learned attributes as plain lists and dicts."""
+        raise NotImplementedError(f"{type(self).__name__} has no JSON form.")
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        """Set the learned attributes from `_learned`."""
+        raise NotImplementedError(f"{type(self).__name__} has no JSON form.")
 
     def _checked(self, X: Any, columns: Sequence[str]) -> pd.DataFrame:
         """Return X if it is a table with rows, these columns, and rows of trained CNNs alone."""
@@ -88,6 +124,14 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
                     f"{type(self).__name__} was fitted on {column} {learned}, asked for {', '.join(others)}. "
                     f"Fit it on measurements of that {column}."
                 )
+
+
+def finite(value: Any) -> float:
+    """A number read from JSON; ValueError if it is not finite."""
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"{value!r} is not a finite number")
+    return number
 
 
 def numbers_of(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -10,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from predictor.catalogue.modes import MODE_COLUMNS, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.models.base import FeatureTablePredictor, Floats, numbers_of, times_of
-from predictor.models.founding import LinearLaw, fit_linear_law, warn_of_negative_times
+from predictor.models.base import FeatureTablePredictor, Floats, finite, numbers_of, times_of
+from predictor.models.founding import warn_of_negative_times
+from predictor.models.methods.laws import LinearLaw, LogPoints, fit_linear_law
 
 __all__ = ["FlopsRatio", "Interpolation", "Line", "rows_by_series"]
 
@@ -39,6 +41,12 @@ Anchors = tuple[pd.DataFrame, ArrayLike]
 class FlopsRatio(FeatureTablePredictor):
     """Iteration time proportional to FLOPs / the GPU's peak rate at the row's precision.
 
+    Parameters
+    ----------
+    by_cnn : bool, default=True
+        Whether to keep the training CNNs' own medians; without them only anchors tell CNNs apart, and no training row
+        is kept.
+
     Attributes
     ----------
     per_image_ : dict of str -> float
@@ -55,6 +63,9 @@ class FlopsRatio(FeatureTablePredictor):
 
     uses_anchors: ClassVar[bool] = True
 
+    def __init__(self, by_cnn: bool = True) -> None:
+        self.by_cnn = by_cnn
+
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> FlopsRatio:
         """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
 
@@ -66,7 +77,7 @@ class FlopsRatio(FeatureTablePredictor):
         table = self._checked(X, _RATIO_COLUMNS)
         per_image = _reached_per_image(table, y)
         flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
-        self.per_image_ = _medians_by_likeness(table, per_image)
+        self.per_image_ = _medians_by_likeness(table, per_image) if self.by_cnn else {}
         self.per_flop_ = _medians(table, ("precision",), per_image / flops_per_image)
         return self
 
@@ -101,6 +112,14 @@ class FlopsRatio(FeatureTablePredictor):
         """Every median by the values that its rows share."""
         self._check_fitted("per_image_")
         return self.per_flop_ | self.per_image_
+
+    def _learned(self) -> dict[str, Any]:
+        self._check_fitted("per_image_")
+        return {"per_flop": self.per_flop_, "per_image": self.per_image_}
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
+        self.per_image_ = {name: finite(value) for name, value in learned["per_image"].items()}
 
     def _medians_of(self, anchors: Anchors | None) -> dict[str, float]:
         if anchors is None or not len(anchors[0]):
@@ -207,6 +226,15 @@ class Line(FeatureTablePredictor):
             for column, value in law.coefficients().items()
         }
 
+    def _learned(self) -> dict[str, Any]:
+        self._check_fitted("laws_")
+        return {"laws": [{"series": list(series), **law.to_json()} for series, law in self.laws_.items()]}
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.laws_ = {
+            tuple(law["series"]): LinearLaw.from_json(("batch_size",), law) for law in learned["laws"]
+        }
+
     def _law_of(self, series: tuple[str, ...]) -> LinearLaw:
         if series not in self.laws_:
             gpu, cnn, image_size, *mode = series
@@ -232,8 +260,8 @@ class Interpolation(FeatureTablePredictor):
 
     Attributes
     ----------
-    points_ : dict of tuple of str -> (ndarray, ndarray)
-        ln batch size and ln time of each series, ascending; repeated measurements are averaged.
+    points_ : dict of tuple of str -> LogPoints
+        The measured batch sizes of each series; repeated measurements are averaged.
 
     Notes
     -----
@@ -249,14 +277,13 @@ class Interpolation(FeatureTablePredictor):
             If a column is missing or empty, or if a time is not above 0.
         """
         table = self._checked(X, _SERIES_COLUMNS)
-        times = np.log(times_of(y, len(table), "iteration_time_ms"))
-        sizes = np.log(numbers_of(table, "batch_size", SchemaError))
-        self.points_: dict[tuple[str, ...], tuple[Floats, Floats]] = {}
+        times = times_of(y, len(table), "iteration_time_ms")
+        sizes = numbers_of(table, "batch_size", SchemaError)
+        self.points_: dict[tuple[str, ...], LogPoints] = {}
         for series, rows in rows_by_series(table).items():
-            at, member = np.unique(sizes[rows], return_inverse=True)
-            if at.size > 1:
-                mean = np.bincount(member, times[rows]) / np.bincount(member)
-                self.points_[series] = (at, mean)
+            points = LogPoints.of(sizes[rows], times[rows])
+            if points.log_sizes.size > 1:
+                self.points_[series] = points
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -269,13 +296,10 @@ class Interpolation(FeatureTablePredictor):
         """
         self._check_fitted("points_")
         table = self._checked(X, _SERIES_COLUMNS)
-        sizes = np.log(numbers_of(table, "batch_size", OutOfRangeError))
+        sizes = numbers_of(table, "batch_size", OutOfRangeError)
         times = np.empty(len(table))
         for series, rows in rows_by_series(table).items():
-            at, known = self._points_of(series)
-            right = np.clip(np.searchsorted(at, sizes[rows]), 1, at.size - 1)
-            slope = (known[right] - known[right - 1]) / (at[right] - at[right - 1])
-            times[rows] = np.exp(known[right - 1] + slope * (sizes[rows] - at[right - 1]))
+            times[rows] = self._points_of(series).predict(sizes[rows])
         return times
 
     def coefficients(self) -> dict[str, float]:
@@ -283,11 +307,33 @@ class Interpolation(FeatureTablePredictor):
         self._check_fitted("points_")
         return {
             f"{' '.join(series)}:{np.exp(size):.0f}": float(np.exp(time))
-            for series, (at, known) in self.points_.items()
-            for size, time in zip(at, known, strict=True)
+            for series, points in self.points_.items()
+            for size, time in zip(points.log_sizes, points.log_ms, strict=True)
         }
 
-    def _points_of(self, series: tuple[str, ...]) -> tuple[Floats, Floats]:
+    def _learned(self) -> dict[str, Any]:
+        self._check_fitted("points_")
+        return {
+            "points": [
+                {
+                    "series": list(series),
+                    "log_batch_size": each.log_sizes.tolist(),
+                    "log_ms": each.log_ms.tolist(),
+                }
+                for series, each in self.points_.items()
+            ]
+        }
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.points_ = {
+            tuple(each["series"]): LogPoints(
+                np.array([finite(value) for value in each["log_batch_size"]]),
+                np.array([finite(value) for value in each["log_ms"]]),
+            )
+            for each in learned["points"]
+        }
+
+    def _points_of(self, series: tuple[str, ...]) -> LogPoints:
         if series not in self.points_:
             raise OutOfRangeError(
                 f"Interpolation has no two batch sizes of {series[1]} at image size {series[2]} on {series[0]}. "

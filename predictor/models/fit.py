@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError, SchemaError
-from predictor.measurements.table import check_measurements, disturbed_rows
+from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.methods.files import Methods
+from predictor.models.methods.fit import fit_methods
 from predictor.models.registry import METHODS
 from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
@@ -31,9 +34,11 @@ __all__ = [
     "HELD_OUT",
     "accuracy_of",
     "default_features",
+    "default_methods",
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
+    "methods_of",
     "ranges_of",
 ]
 
@@ -87,12 +92,12 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
 
 
 def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
-    """The weights, with the number of disturbed measurements added to `trained_on`."""
-    disturbed = disturbed_rows(operators)
-    if not disturbed:
-        return law
-    noise = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
-    return replace(law, trained_on=f"{law.trained_on}; {noise}")
+    """The weights, with wider intervals and a note where measurements were disturbed or are not precise."""
+    noise, disturbed = noise_of(operators), disturbed_rows(operators)
+    near, far = (math.hypot(spread, noise) for spread in (law.spread, law.spread_near))
+    noted = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
+    trained_on = f"{law.trained_on}; {noted}" if disturbed else law.trained_on
+    return replace(law, spread=near, spread_near=far, trained_on=trained_on)
 
 
 def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.DataFrame:
@@ -114,6 +119,7 @@ def _trained(frame: pd.DataFrame) -> Any:
 
 
 _LEAST_ROWS = 10
+_OF_PROXIES = ("targets", "cnns", "proxies")
 _VERSIONS = ("numpy", "scikit-learn", "scipy")
 
 
@@ -143,8 +149,25 @@ def fit_default(
         uploaded = check_measurements(uploaded, "the table of measurements")
         joined = pd.concat([own, uploaded], ignore_index=True)
     provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
-    model = _fit(_features(own, published, sources, uploaded), provenance)
-    return replace(model, layers=LayerModels().with_more(fit_layer_models(joined)))
+    features = _features(own, published, sources, uploaded)
+    return replace(
+        _fit(features, provenance),
+        layers=LayerModels().with_more(fit_layer_models(joined)),
+        methods=fit_methods(features, _own_measurements(_OF_PROXIES)),
+    )
+
+
+def default_methods(published: str | PathLike[str] | None = None) -> Methods:
+    """The default's named methods alone, fitted on the same tables; `published` as of `fit_default`."""
+    return fit_methods(default_features(published), _own_measurements(_OF_PROXIES))
+
+
+def methods_of(frame: pd.DataFrame) -> Methods:
+    """Named methods fitted on one's own measurement table alone; errors as of `check_measurements`."""
+    from predictor.measurements.features import feature_table
+
+    checked = check_measurements(frame, "the table of measurements")
+    return fit_methods(feature_table(_without_layers(checked)), checked)
 
 
 def default_features(published: str | PathLike[str] | None = None) -> pd.DataFrame:
@@ -186,12 +209,16 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     from predictor.measurements.features import feature_table
 
     checked = check_measurements(frame, "the table of measurements")
-    model = _fit(feature_table(_without_layers(checked)), [])
-    return replace(model, layers=LayerModels().with_more(fit_layer_models(checked)))
+    features = feature_table(_without_layers(checked))
+    return replace(
+        _fit(features, []),
+        layers=LayerModels().with_more(fit_layer_models(checked)),
+        methods=fit_methods(features, checked),
+    )
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
-    """Errors of the served methods in an evaluation: one entry per scenario and predictor.
+    """Errors of the methods in an evaluation: one entry per scenario and predictor.
 
     Raises
     ------
@@ -232,8 +259,8 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
     )
 
 
-def _own_measurements() -> pd.DataFrame:
-    """The project's own measurements of operators and whole CNNs, in `datasets/measurements`; CNNs of the zoo.
+def _own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
+    """The project's own measurements of these kinds, in `datasets/measurements`; CNNs of the zoo.
 
     Files whose names end in `HELD_OUT` are a test set: the model is judged on them and not fitted on them.
     """
@@ -243,7 +270,7 @@ def _own_measurements() -> pd.DataFrame:
     from predictor.measurements.table import read_measurements
 
     folder = data_root() / "measurements"
-    found = [path for kind in ("targets", "operators") for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
+    found = [path for kind in kinds for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
     found = [path for path in found if not path.name.endswith(HELD_OUT)]
     if not any(path.name.endswith("_targets.csv.gz") for path in found):
         raise DataError(f"{folder} has no *_targets.csv.gz. Fit the default in a checkout.")

@@ -28,7 +28,7 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, cnn), `text` explains it, and `widens` is the factor on the half width of the
+    batch, anchor, layers, cnn, method), `text` explains it, and `widens` is the factor on the half width of the
     roofline model's interval.
     """
 
@@ -60,7 +60,8 @@ class IterationForecast:
 
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
     GPU time; `split` computes `class_ms` and `rung_ms`, which explanations need and predictions do not. `extrapolates`
-    gives the reasons for caution at each batch size.
+    gives the reasons for caution at each batch size. A method that does not tell the GPU's time from the host's has NaN
+    there, and splits the iteration time into the summands of its law.
     """
 
     iteration_time_ms: Array
@@ -75,6 +76,11 @@ class IterationForecast:
     extrapolates: tuple[tuple[Reason, ...], ...]
     host: str
     split: Callable[[], GpuTimeSplit] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the GPU's time is not told from the host's."""
+        return bool((self.gpu_time_ms != self.gpu_time_ms).any())
 
     @property
     def class_ms(self) -> dict[str, Array]:

@@ -3,72 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.linalg import lstsq
 
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import PROXY_TIME_PREFIX, proxy_counts
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.features import FOUNDING_SPECIFICATIONS
 from predictor.models.base import FeatureTablePredictor, Floats, numbers_of, times_of
+from predictor.models.methods.laws import (
+    LinearLaw,
+    fit_linear_law,
+    proxy_columns,
+    specs_columns,
+    unknown_shapes,
+)
 
-__all__ = [
-    "GpuSpecs",
-    "LinearLaw",
-    "ProxyTimes",
-    "fit_linear_law",
-    "warn_of_negative_times",
-]
-
-_RANK_TOLERANCE = 1e-10  # of the largest singular value, every column being scaled to length 1
-
-
-@dataclass(frozen=True, slots=True)
-class LinearLaw:
-    """intercept + slopes . row; `slopes` has shape (n_columns,)."""
-
-    columns: tuple[str, ...]
-    intercept: float
-    slopes: Floats
-
-    def predict(self, design: Floats) -> Floats:
-        """Values of shape (n_rows,) for a design of shape (n_rows, n_columns)."""
-        return np.asarray(self.intercept + design @ self.slopes, dtype=float)
-
-    def coefficients(self) -> dict[str, float]:
-        """Name of the column -> its slope; the intercept under `intercept`."""
-        return {"intercept": self.intercept} | dict(zip(self.columns, map(float, self.slopes), strict=True))
-
-
-def fit_linear_law(columns: tuple[str, ...], design: Floats, y: Floats, relative: bool = False) -> LinearLaw:
-    """Least squares of y on the columns and an intercept.
-
-    Parameters
-    ----------
-    columns : tuple of str
-    design : ndarray of shape (n_rows, n_columns)
-    y : ndarray of shape (n_rows,)
-        Above zero if `relative`.
-    relative : bool
-        Minimise the sum of ((prediction - y) / y)^2 instead of (prediction - y)^2.
-
-    Notes
-    -----
-    Columns are scaled first: CUDA cores count thousands, L2 a few MiB, and the cut-off of small singular values on raw
-    columns, as in scikit-learn's LinearRegression, drops the latter. Where columns depend on each other, the smallest
-    scaled coefficients are taken, the intercept's among them; LinearRegression centres the columns instead and gives
-    another law there, so `scipy.linalg.lstsq` is called directly.
-    """
-    weights = 1 / y if relative else np.ones_like(y)
-    weighted = np.column_stack([np.ones(len(design)), design]) * weights[:, None]
-    lengths = np.linalg.norm(weighted, axis=0)
-    scales = np.where(lengths > 0, lengths, 1.0)
-    solved = lstsq(weighted / scales, y * weights, cond=_RANK_TOLERANCE)[0] / scales
-    return LinearLaw(columns, float(solved[0]), solved[1:])
+__all__ = ["GpuSpecs", "ProxyTimes", "warn_of_negative_times"]
 
 
 def warn_of_negative_times(times: Floats, who: str) -> None:
@@ -80,15 +35,8 @@ def warn_of_negative_times(times: Floats, who: str) -> None:
         )
 
 
-_SPECS = (
-    "gpu_compute_capability",
-    "gpu_boost_clock_ghz",
-    "gpu_cuda_cores",
-    "gpu_peak_fp32_tflop_per_s",
-    "gpu_l2_mib",
-)
+_SPECS = tuple(f"gpu_{name}" for name in FOUNDING_SPECIFICATIONS)
 _SPECS_COLUMNS = ("gpu", "cnn", "batch_size", "layer_table", *_SPECS)
-_COUNT_PREFIX = "proxy_"
 
 
 class GpuSpecs(FeatureTablePredictor):
@@ -133,9 +81,10 @@ class GpuSpecs(FeatureTablePredictor):
         self._learn_mode(table, extra=("samples_per_epoch",))
         counts = _counts_by_cnn(table, SchemaError)
         self.shapes_ = tuple(sorted({shape for of_cnn in counts for shape in of_cnn}))
-        columns = ("batch_size", *_SPECS, *(_COUNT_PREFIX + shape for shape in self.shapes_))
         design = _specs_design(table, counts, self.shapes_, SchemaError)
-        self.law_: LinearLaw = fit_linear_law(columns, design, times, relative=self.relative)
+        self.law_: LinearLaw = fit_linear_law(
+            specs_columns(self.shapes_), design, times, relative=self.relative
+        )
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -147,12 +96,8 @@ class GpuSpecs(FeatureTablePredictor):
             If a CNN has convolution shapes that no training CNN had (all are listed), if a specification is
             missing (GPU and column are named), or if mode or sample count are not those of the training rows.
         """
-        self._check_fitted("law_")
-        table = self._checked(X, (*_SPECS_COLUMNS, "samples_per_epoch"))
-        self._check_mode(table)
-        counts = _counts_by_cnn(table, OutOfRangeError)
-        self._refuse_new_shapes(table, counts)
-        times = self.law_.predict(_specs_design(table, counts, self.shapes_, OutOfRangeError))
+        design = self._design(X)
+        times = self.law_.predict(design)
         warn_of_negative_times(times, type(self).__name__)
         return times
 
@@ -160,6 +105,22 @@ class GpuSpecs(FeatureTablePredictor):
         """Column -> seconds per unit of it; `intercept` in seconds."""
         self._check_fitted("law_")
         return self.law_.coefficients()
+
+    def _design(self, X: pd.DataFrame) -> Floats:
+        self._check_fitted("law_")
+        table = self._checked(X, (*_SPECS_COLUMNS, "samples_per_epoch"))
+        self._check_mode(table)
+        counts = _counts_by_cnn(table, OutOfRangeError)
+        self._refuse_new_shapes(table, counts)
+        return _specs_design(table, counts, self.shapes_, OutOfRangeError)
+
+    def _learned(self) -> dict[str, Any]:
+        self._check_fitted("law_")
+        return {"mode": self.mode_, "shapes": list(self.shapes_), "law": self.law_.to_json()}
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.mode_, self.shapes_ = dict(learned["mode"]), tuple(learned["shapes"])
+        self.law_ = LinearLaw.from_json(specs_columns(self.shapes_), learned["law"])
 
     def _refuse_new_shapes(self, table: pd.DataFrame, counts: list[dict[str, int]]) -> None:
         new = {
@@ -170,11 +131,7 @@ class GpuSpecs(FeatureTablePredictor):
         }
         if new:
             cnns, shapes = (sorted({pair[i] for pair in new}) for i in (0, 1))
-            raise OutOfRangeError(
-                f"{', '.join(cnns)}: convolution shapes without a column: {', '.join(shapes)}. "
-                f"{type(self).__name__} was fitted on the {len(self.shapes_)} shapes of its training CNNs. "
-                "Train it with a CNN that has these, or use a predictor that computes with shapes (roofline)."
-            )
+            raise unknown_shapes(type(self).__name__, cnns, shapes, len(self.shapes_))
 
 
 def _counts_by_cnn(table: pd.DataFrame, error: type[SchemaError | OutOfRangeError]) -> list[dict[str, int]]:
@@ -226,6 +183,8 @@ class ProxyTimes(FeatureTablePredictor):
     ----------
     proxies_ : tuple of str
     laws_ : dict of (cnn, image_size) -> LinearLaw
+    batch_sizes_ : dict of (cnn, image_size) -> (int, int)
+        Smallest and largest batch size that a law was fitted on.
     mode_ : dict
         Precision, framework, ... and samples_per_epoch of the training rows: one value each.
 
@@ -257,11 +216,14 @@ class ProxyTimes(FeatureTablePredictor):
         self._checked(table, tuple(PROXY_TIME_PREFIX + proxy for proxy in proxies))
         self._learn_mode(table, extra=("samples_per_epoch",))
         design = _proxy_design(table, proxies, SchemaError)
-        columns = ("batch_size", *(PROXY_TIME_PREFIX + proxy for proxy in proxies))
+        columns = proxy_columns(proxies)
         laws: dict[tuple[str, int], LinearLaw] = {}
+        self.batch_sizes_: dict[tuple[str, int], tuple[int, int]] = {}
         for cnn, rows in _rows_of(table).items():
             _check_enough(cnn, len(rows), columns)
             laws[cnn] = fit_linear_law(columns, design[rows], times[rows], relative=self.relative)
+            low, high = design[rows, 0].min(), design[rows, 0].max()
+            self.batch_sizes_[cnn] = (int(low), int(high))
         self.proxies_, self.laws_ = proxies, laws
         return self
 
@@ -274,10 +236,7 @@ class ProxyTimes(FeatureTablePredictor):
             If a CNN was not in the training rows, if a proxy was not measured on the row's GPU at its batch
             size (both are named), or if mode or sample count are not those of the training rows.
         """
-        self._check_fitted("laws_")
-        table = self._checked(X, (*_PROXY_COLUMNS, *(PROXY_TIME_PREFIX + proxy for proxy in self.proxies_)))
-        self._check_mode(table)
-        design = _proxy_design(table, self.proxies_, OutOfRangeError)
+        table, design = self._design(X)
         times = np.empty(len(table))
         for cnn, rows in _rows_of(table).items():
             times[rows] = self._law_of(cnn).predict(design[rows])
@@ -292,6 +251,28 @@ class ProxyTimes(FeatureTablePredictor):
             for (cnn, image_size), law in self.laws_.items()
             for column, value in law.coefficients().items()
         }
+
+    def _design(self, X: pd.DataFrame) -> tuple[pd.DataFrame, Floats]:
+        self._check_fitted("laws_")
+        table = self._checked(X, (*_PROXY_COLUMNS, *(PROXY_TIME_PREFIX + proxy for proxy in self.proxies_)))
+        self._check_mode(table)
+        return table, _proxy_design(table, self.proxies_, OutOfRangeError)
+
+    def _learned(self) -> dict[str, Any]:
+        self._check_fitted("laws_")
+        laws = [
+            {"cnn": cnn[0], "image_size": cnn[1], "batch_sizes": self.batch_sizes_[cnn], **law.to_json()}
+            for cnn, law in self.laws_.items()
+        ]
+        return {"mode": self.mode_, "proxies": list(self.proxies_), "laws": laws}
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.mode_, self.proxies_ = dict(learned["mode"]), tuple(learned["proxies"])
+        columns = proxy_columns(self.proxies_)
+        known = {(str(law["cnn"]), int(law["image_size"])): law for law in learned["laws"]}
+        self.laws_ = {cnn: LinearLaw.from_json(columns, law) for cnn, law in known.items()}
+        ranges = {cnn: law["batch_sizes"] for cnn, law in known.items()}
+        self.batch_sizes_ = {cnn: (int(low), int(high)) for cnn, (low, high) in ranges.items()}
 
     def _chosen(self, table: pd.DataFrame) -> tuple[str, ...]:
         columns = sorted(column for column in map(str, table) if column.startswith(PROXY_TIME_PREFIX))
@@ -325,7 +306,7 @@ def _proxy_design(
     table: pd.DataFrame, proxies: tuple[str, ...], error: type[SchemaError | OutOfRangeError]
 ) -> Floats:
     where = table.assign(where=table["gpu"].astype(str) + " at batch size " + table["batch_size"].astype(str))
-    columns = ("batch_size", *(PROXY_TIME_PREFIX + proxy for proxy in proxies))
+    columns = proxy_columns(proxies)
     return np.column_stack([numbers_of(where, column, error, subject="where") for column in columns])
 
 

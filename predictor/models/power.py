@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, rates_of
 from predictor.cnns.layer_table import LayerTable
-from predictor.operators.work import cnn_flops
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.work import PASSES, layer_flops
 
 __all__ = ["LAW", "MEASURED_GPUS", "PowerLaw", "power_limit_w", "product_times_ms"]
 
@@ -46,7 +47,7 @@ class PowerLaw:
         iteration_ms, gpu_ms : ndarray
             Iteration, and the time in it that the GPU works; more than the whole iteration counts as all of it.
         product_ms : ndarray
-            Least time of the iteration's floating-point operations, see `product_times_ms`.
+            Least time of the iteration's convolutions and matrix products, see `product_times_ms`.
         """
         busy = np.minimum(1.0, gpu_ms / iteration_ms)
         share = self.idle + self.busy * busy + self.products * np.sqrt(busy * product_ms / iteration_ms)
@@ -58,7 +59,7 @@ class PowerLaw:
         return self.spread if gpu.name in MEASURED_GPUS else self.other_spread
 
 
-LAW = PowerLaw(idle=0.154, busy=0.4201, products=0.5706, spread=0.14, other_spread=0.36)
+LAW = PowerLaw(idle=0.1539, busy=0.4221, products=0.5667, spread=0.14, other_spread=0.36)
 """As fitted on the readings beside `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit.
 
 `other_spread` adds mean powers of four GPUs from the traces of Zeus (You et al., NSDI 2023): `benchmarks/energy.py`.
@@ -73,7 +74,7 @@ def power_limit_w(gpu: Gpu) -> float | None:
 def product_times_ms(
     table: LayerTable, gpus: Sequence[Gpu], precisions: Sequence[str], batch_sizes: Array
 ) -> Array:
-    """Least time of an iteration's floating-point operations at each GPU's peak rate, (n_gpus, n_batches)."""
+    """Least time of an iteration's convolutions and matrix products at each GPU's peak rate, (n_gpus, n_batches)."""
     rates = [rates_of(gpu, precision).flop_per_ms for gpu, precision in zip(gpus, precisions, strict=True)]
     times: Array = _flops_per_image(table) * batch_sizes / np.array(rates)[:, None]
     return times
@@ -81,4 +82,5 @@ def product_times_ms(
 
 @lru_cache(maxsize=512)
 def _flops_per_image(table: LayerTable) -> float:
-    return cnn_flops(table, 1)
+    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product)
+    return sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES)

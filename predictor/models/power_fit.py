@@ -76,7 +76,7 @@ class Reading:
 
     @cached_property
     def product_ms(self) -> float:
-        """Least time of the iteration's floating-point operations."""
+        """Least time of the iteration's convolutions and matrix products."""
         table, size = zoo_cnn(self.cnn, self.image_size), np.array([float(self.local_batch_size)])
         return float(product_times_ms(table, [self.gpu], [self.mode.precision], size)[0, 0])
 

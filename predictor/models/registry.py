@@ -12,16 +12,21 @@ from predictor.errors import SchemaError, nearest
 if TYPE_CHECKING:
     from predictor.models.base import FeatureTablePredictor
 
-__all__ = ["METHODS", "PREDICTORS", "Registered", "new_predictor"]
+__all__ = ["METHODS", "PREDICTORS", "WHOLE_METHODS", "Registered", "estimator_class", "new_predictor"]
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """An estimator as ``module:Class`` with its parameters; if `served`, questions may choose it as method."""
+    """An estimator as ``module:Class`` with its parameters.
+
+    `splits` says whether it tells the GPU's time from the host's, from which other numbers are computed; `needs_runs`
+    whether a question has to give measurements of the CNN.
+    """
 
     estimator: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    served: bool = False
+    splits: bool = False
+    needs_runs: bool = False
 
 
 _FOUNDING, _BASELINES, _ROOFLINE = (
@@ -33,17 +38,20 @@ PREDICTORS: dict[str, Registered] = {
     "gpu-specs-relative": Registered(f"{_FOUNDING}:GpuSpecs", {"relative": True}),
     "proxy-times": Registered(f"{_FOUNDING}:ProxyTimes"),
     "proxy-times-relative": Registered(f"{_FOUNDING}:ProxyTimes", {"relative": True}),
-    "layer-times": Registered("predictor.models.layer_times.estimator:LayerTimes", served=True),
-    "roofline": Registered(f"{_ROOFLINE}:Roofline", served=True),
-    "anchored": Registered(f"{_ROOFLINE}:Anchored", served=True),
+    "layer-times": Registered("predictor.models.layer_times.estimator:LayerTimes", splits=True),
+    "roofline": Registered(f"{_ROOFLINE}:Roofline", splits=True),
+    "anchored": Registered(f"{_ROOFLINE}:Anchored", splits=True, needs_runs=True),
     "flops-ratio": Registered(f"{_BASELINES}:FlopsRatio"),
-    "interpolation": Registered(f"{_BASELINES}:Interpolation"),
-    "line": Registered(f"{_BASELINES}:Line"),
+    "interpolation": Registered(f"{_BASELINES}:Interpolation", needs_runs=True),
+    "line": Registered(f"{_BASELINES}:Line", needs_runs=True),
 }
 """docs/predictors.md says what each predictor needs and when it is the best choice."""
 
-METHODS = ("auto", *(name for name, entry in PREDICTORS.items() if entry.served))
+METHODS = ("auto", *PREDICTORS)
 """Methods of a question; ``auto`` selects the best one for the available measurements."""
+
+WHOLE_METHODS = tuple(name for name, entry in PREDICTORS.items() if not entry.splits)
+"""Methods that predict whole iterations on one GPU and no part of them."""
 
 
 def new_predictor(name: str) -> FeatureTablePredictor:
@@ -59,7 +67,11 @@ def new_predictor(name: str) -> FeatureTablePredictor:
             f"no predictor is called {name!r}. Nearest: {nearest(name, PREDICTORS)}; "
             f"all: {', '.join(PREDICTORS)}."
         )
-    entry = PREDICTORS[name]
-    module, class_ = entry.estimator.split(":")
-    made: FeatureTablePredictor = getattr(import_module(module), class_)(**entry.parameters)
+    made: FeatureTablePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
     return made
+
+
+def estimator_class(name: str) -> Any:
+    """The class of a registered estimator, imported now."""
+    module, class_ = PREDICTORS[name].estimator.split(":")
+    return getattr(import_module(module), class_)

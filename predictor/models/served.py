@@ -30,7 +30,9 @@ from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reaso
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import forecast_by_layers, small_host_ms, too_little_measured
-from predictor.models.registry import METHODS
+from predictor.models.methods.files import Methods
+from predictor.models.methods.served import forecast_by_method
+from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
@@ -47,7 +49,8 @@ FORMAT_VERSION = 3
 class Model:
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
-    `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge.
+    `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
+    ones that a question may name, or the model file beside which they lie: they are read when one is named.
     """
 
     roofline: RooflineLaw
@@ -55,6 +58,7 @@ class Model:
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
+    methods: Methods | Path = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -88,6 +92,9 @@ class Model:
             "roofline": self.roofline.to_json(),
         }
         self.layers.save(Path(path))
+        methods = self.named_methods()
+        if methods.fitted or methods.errors:
+            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -117,13 +124,18 @@ class Model:
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or autotuned
-            convolutions are asked for where none was measured.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, autotuned
+            convolutions are asked for where none was measured, or a named method leaves its range.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
         if method not in METHODS:
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+        if method in WHOLE_METHODS:
+            for gpu, mode in devices:
+                check_precision(gpu, mode.precision)
+            sizes = np.asarray(batch_sizes, dtype=float)
+            return forecast_by_method(self.named_methods(), method, table, devices, sizes, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
@@ -152,6 +164,10 @@ class Model:
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def named_methods(self) -> Methods:
+        """The methods beside the default's own."""
+        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -208,10 +224,11 @@ class Model:
         kernels, law = kernels_of(table), self.roofline
         machine = law.machine_of(host)
         times = self._times(kernels, devices, batches, machine)
-        shares = times.host_share if machine is None else np.zeros_like(times.host_share)
         gpus = [gpu for gpu, _ in devices]
-        widths = law.calibration.half_widths(gpus, shares, COVERAGE)
-        gpu_widths = law.calibration.half_widths(gpus, np.zeros_like(shares), COVERAGE)
+        shares = times.shares(is_new_host=machine is None)
+        widths, gpu_widths = (
+            law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
+        )
         why = reasons(self.ranges, table, kernels, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
@@ -220,7 +237,7 @@ class Model:
         for i, gpu in enumerate(gpus if anchors else ()):
             variances = law.calibration.variances_for(gpu.name)
             mean[i], variance = kriged(table, gpu, batches, anchors, residual, variances)
-            factor = law.calibration.factor_for(gpu.name, COVERAGE, anchored=True)
+            factor = law.calibration.factor_for(gpu.name, COVERAGE)
             widths[i] = gpu_widths[i] = factor * np.sqrt(variance)
             far = far_anchors(anchors, residual, variances)
             wider[i] *= math.prod(reason.widens for reason in far)
@@ -279,6 +296,14 @@ class Model:
         return found
 
     def _not_measured(self, gpu: Gpu, mode: Mode) -> OutOfRangeError:
+        if is_cpu(gpu.name):
+            given = [each for each in self.layers.given if each.gpu == gpu.name]
+            measured = [f"{each.framework}, {each.precision}, {each.memory_format}" for each in given]
+            return OutOfRangeError(
+                f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, "
+                "`epochcast profile --device cpu --time-limit 3min --out cpu.csv`, and pass the table as measurements."
+            )
         return OutOfRangeError(
             f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "
             f"{mode.precision}, {mode.memory_format}{', autotune' if mode.autotune else ''}; "
@@ -352,4 +377,5 @@ def _from_json(found: dict[str, Any], path: Path) -> Model:
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
+        methods=path,
     )

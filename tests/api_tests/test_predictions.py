@@ -41,6 +41,7 @@ OPTIONS = [
     {"image_size": 64, "precision": "amp_fp16", "memory_format": "channels_last", "spot": True},
     {"framework": "tensorflow", "optimizer": "adam", "capture": "graph", "host": None},
     {"capture": "graph", "method": "roofline"},
+    {"method": "flops-ratio"},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.5}]},
     {"anchors": [{"gpu": "T4", "batch_size": 32, "epoch_time_s": 12_000, "samples": 1_281_167}]},
 ]

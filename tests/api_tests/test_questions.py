@@ -40,6 +40,10 @@ def test_every_option_is_a_field_of_each_question_that_it_means_something_to():
             "nodes",
             "link",
             "sync_batch_norm",
+            "workers",
+            "loader",
+            "samples_per_worker_second",
+            "data_source",
         },  # of one GPU, without epochs
     }
 

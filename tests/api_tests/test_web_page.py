@@ -9,9 +9,10 @@ import pytest
 
 from api.pages import FOLDERS, POLICY
 from predictor.answers.bounds import BOUNDS, OVERHEAD, operator_classes_of
+from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
 from predictor.models.layer_times.law import CLASSES
-from predictor.models.served import METHODS
+from predictor.models.registry import METHODS, PREDICTORS
 from predictor.operators.kernels import KERNEL_CLASSES
 
 _FOLDER = FOLDERS["web"]
@@ -122,7 +123,14 @@ def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_
     texts = _texts("en").keys()
     assert asked <= texts
     quoted = set(re.findall(r'"(\w+)"', code))
-    composed = ["framework_", "capture_", "optimizer_", "method_", *re.findall(r"`(\w+_)\$\{", code)]
+    composed = [
+        "framework_",
+        "capture_",
+        "optimizer_",
+        "method_",
+        "loader_",
+        *re.findall(r"`(\w+_)\$\{", code),
+    ]
     assert [key for key in texts - asked - quoted if not key.startswith(tuple(composed))] == []
 
 
@@ -136,7 +144,9 @@ def test_the_page_s_words_are_the_core_s():
         "framework": list(FRAMEWORKS),
         "capture": list(CAPTURES),
         "optimizer": list(OPTIMIZERS),
-        "method": [method for method in METHODS if method != "anchored"],  # needs a measurement
+        "method": [name for name in METHODS if name == "auto" or not PREDICTORS[name].needs_runs],
+        "loader": [*LOADERS, "none"],
+        "data_source": list(SOURCES),
     }
 
 

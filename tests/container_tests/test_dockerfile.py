@@ -41,11 +41,12 @@ def test_what_is_copied_is_what_is_sent_to_the_builder(stages):
 
 def test_the_wheel_needs_nothing_that_is_not_copied(stages):
     copied = _files_of(stages)
-    target = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    hatch = PROJECT["tool"]["hatch"]
+    target, hooks = hatch["build"]["targets"]["wheel"], hatch["metadata"]["hooks"]
     needed = [
         *target["packages"],
         *target["force-include"],
-        PROJECT["project"]["readme"],
+        *(each["path"] for each in hooks["fancy-pypi-readme"]["fragments"]),
         *PROJECT["project"]["license-files"],
         "pyproject.toml",
     ]

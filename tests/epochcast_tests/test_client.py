@@ -40,6 +40,7 @@ def assert_same(remote, local):
         {"framework": "tensorflow", "optimizer": "sgd", "capture": "graph", "spot": True, "samples": 1000},
         {"anchors": [{"gpu": "T4", "batch_size": 32, "iteration_time_ms": 300.0}], "samples": 1000},
         {"method": "roofline"},
+        {"method": "flops-ratio"},
     ],
 )
 def test_a_prediction_is_that_of_the_local_core(client, options):

@@ -39,7 +39,7 @@ def test_help_says_of_a_command_what_the_command_says_of_itself():
 
 
 def test_help_lists_every_module_of_commands():
-    shared = {"__init__", "options", "answer_tables"}
+    shared = {"__init__", "options", "answer_tables", "profile_input"}
     folder = Path(face.__file__).parent / "commands"
     assert {path.stem for path in folder.glob("*.py")} - shared == set(COMMANDS)
 
@@ -236,7 +236,9 @@ def test_compare_gives_the_numbers_of_python(epochcast):
 
 
 def test_compare_shows_offer_count_used_gpus_and_the_prices_date(epochcast):
-    run = epochcast("compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "L40", "--verbose")
+    run = epochcast(
+        "compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "V100-SXM2-32GB", "--verbose"
+    )
     header, line = run.out.splitlines()[1:3]
     assert all(word in header for word in ("offer", "US$/h", "priced on"))
     assert "(8 GPUs)" in line

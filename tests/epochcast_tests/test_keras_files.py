@@ -19,6 +19,7 @@ def make_model():
 @pytest.fixture
 def script(tmp_path):
     os.environ["KERAS_BACKEND"] = "torch"
+    pytest.importorskip("torch", reason="Keras runs on it")
     pytest.importorskip("keras")
     (tmp_path / "mine.py").write_text(MODEL)
     return tmp_path / "mine.py"

@@ -18,6 +18,7 @@ HEAVY = (
     "matplotlib",
     "joblib",
     "pyarrow",
+    "distributed",
     "keras",
 )
 PREDICT = "predict', 'resnet18', '-g', 'T4', '-b', '8"
@@ -61,6 +62,7 @@ def test_the_public_face_is_these_names():
         "explain",
         "fit",
         "largest_batch_size",
+        "parallel_ways",
         "load_measurements",
         "predict",
         "profile",

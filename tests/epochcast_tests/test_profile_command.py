@@ -2,6 +2,8 @@
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,41 @@ def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):
     assert "3 measurements" in epochcast("data", "show", tmp_path / "x.csv.gz").out
 
 
+def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeypatch, tmp_path):
+    monkeypatch.setenv("FAKE_ORDERS", '{"interrupted_after": 2}')
+    run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
+    assert run.code == 0
+    assert "x.csv: 2 measurements, 2 of them new." in run.out
+    assert "1 configuration is left: the same command continues" in run.out
+
+
+def test_a_busy_cpu_is_measured_and_noted(epochcast, fake, monkeypatch, tmp_path):
+    busy = iter(range(0, 10**6, 100))
+    monkeypatch.setattr("proxy_cnns.device._cpu_seconds", lambda: (next(busy), next(busy)))
+    words = [word for word in QUICKLY if word != "--allow-noise"]
+    run = epochcast("profile", *words, "--out", tmp_path / "x.csv")
+    assert run.code == 0, run.err
+    assert "3 measurements were disturbed by other work on this machine" in run.out
+
+
+def test_a_cpu_measures_small_and_large_batches_in_turn():
+    request, _ = request_for(ProfileRequest("quick", device="cpu"), "x.csv")
+    first = request.configurations[:30]
+    assert len({each.subject for each in first}) == 30
+    assert {each.batch_size for each in first} >= {4, 16, 64}
+
+
+def test_on_windows_measuring_says_where_it_works():
+    code = (
+        "import sys\nsys.modules['fcntl'] = None\nsys.argv = 'epochcast profile --device cpu --out x.csv'.split()\n"
+        "from epochcast.command import main\nmain()"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert "measuring needs Linux or macOS" in run.stderr
+    assert "WSL" in run.stderr
+
+
 def test_repeating_it_measures_nothing_again(epochcast, fake, tmp_path):
     for _ in range(2):
         run = epochcast("profile", *QUICKLY, "--out", tmp_path / "x.csv")
@@ -62,7 +99,7 @@ def test_the_outcome_is_json_if_wanted(epochcast, fake, tmp_path):
 
 def test_a_dry_run_says_what_and_how_long_and_writes_nothing(epochcast, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = epochcast("profile", "--preset", "founding", "--dry-run", "--budget", "180s")
+    run = epochcast("profile", "--preset", "founding", "--dry-run", "--time-limit", "180s")
     assert "founding: 350 configurations" in run.out
     assert "on an H200" in run.out
     assert "The time limit ends it after 3.00 min" in run.out
@@ -92,7 +129,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--preset", "targets:"), "names no CNN behind the colon. Try: targets:resnet50"),
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
         (
-            ("--out", "x.csv", "--budget", "soon"),
+            ("--out", "x.csv", "--time-limit", "soon"),
             "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
         ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
@@ -101,7 +138,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--memory-format", "nhcw"), "memory_format 'nhcw' is not known"),
         (("--out", "x.csv", "--framework", "torch"), "framework 'torch' is not known. Nearest: 'pytorch'"),
         (("--out", "x.csv", "--framework", "tensorflow", "--device", "cpu", "--allow-noise"), "no backend"),
-        (("--out", "x.json", "--device", "cpu"), "neither .csv nor .csv.gz"),
+        (("--out", "x.json", "--device", "cpu"), "none of .csv, .csv.gz, .parquet"),
         (("--out", "none/x.csv", "--device", "cpu"), "there is no folder none"),
         (("--out", "x.csv", "--batch-size", "0"), "lies outside 1..65,536"),
     ],
@@ -192,13 +229,13 @@ def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
     ("text", "expected"), [("180s", 180), ("3min", 180), ("0.5h", 1800), ("90", 90), (" 250 ms ", 0.25)]
 )
 def test_times_are_read_in_their_units(text, expected):
-    assert seconds(text, "--budget") == expected
+    assert seconds(text, "--time-limit") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0s", "-3s", "3 weeks", "1e3"])
 def test_what_is_no_time_is_refused(text):
-    with pytest.raises(SchemaError, match="--budget"):
-        seconds(text, "--budget")
+    with pytest.raises(SchemaError, match="--time-limit"):
+        seconds(text, "--time-limit")
 
 
 def modes_of(**options):

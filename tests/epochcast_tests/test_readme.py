@@ -1,10 +1,10 @@
-"""README.md answers first and stays short; test_pages.py runs what it shows."""
+"""README.md answers first and stays short; README.ja.md says the same. test_pages.py runs what they show."""
 
 import re
 
 from page_runner import ROOT, blocks
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, JAPANESE = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "README.ja.md"))
 
 
 def test_the_readme_has_at_most_700_words_beside_its_examples():
@@ -15,3 +15,33 @@ def test_the_answer_comes_first_and_fits_half_a_screen():
     first = next(block.text for block in blocks("README.md") if block.language == "console")
     assert first.startswith("$ make predict\n")
     assert len(first.splitlines()) <= 23
+
+
+def test_the_japanese_readme_shows_the_same_commands_and_what_they_print():
+    shown = [(block.language, block.text) for block in blocks("README.md")]
+    assert [(block.language, block.text) for block in blocks("README.ja.md")] == shown
+
+
+def test_the_japanese_readme_links_to_the_same_files():
+    files = r"\]\(([^)]+)\)"
+    assert re.findall(files, JAPANESE)[1:] == re.findall(files, README)[1:]
+    assert "[日本語](README.ja.md)" in README
+    assert "[English](README.md)" in JAPANESE
+
+
+def test_the_japanese_readme_has_the_same_figures():
+    def rows(text):
+        return [
+            re.findall(r"\d+(?:\.\d+)? %|[\d.]+ / [\d.]+ %", line)
+            for line in text.splitlines()
+            if line[:2] == "| "
+        ]
+
+    assert rows(JAPANESE) == rows(README)
+
+
+def test_the_japanese_readme_has_the_same_sections():
+    def sections(text):
+        return re.findall(r"^#+ ", text, re.MULTILINE)
+
+    assert sections(JAPANESE) == sections(README)

@@ -46,14 +46,16 @@ def test_every_parameter_is_documented():
     assert missing == []
 
 
+_LOADING = {"workers", "loader", "samples_per_worker_second", "data_source", "input"}
 WITH_OPTIONS = {
     "predict": QUESTION,
     "compare": QUESTION | PLAN,
     "explain": QUESTION - set(NOT_EXPLAINED),
-    "watch": QUESTION - {"model"} | {"epochs", "gpu", "out", "report_after", "usd_per_hour"},
-    "Client.predict": QUESTION - {"offers", "model"},
-    "Client.compare": (QUESTION | PLAN) - {"offers", "model"},
-    "Client.explain": QUESTION - {"offers", "model"} - set(NOT_EXPLAINED),
+    "parallel_ways": QUESTION - {"samples", "validation_samples", *_LOADING},
+    "watch": QUESTION - {"model", "loader"} | {"epochs", "gpu", "out", "report_after", "usd_per_hour"},
+    "Client.predict": QUESTION - {"offers", "model", "input"},
+    "Client.compare": (QUESTION | PLAN) - {"offers", "model", "input"},
+    "Client.explain": QUESTION - {"offers", "model", "input"} - set(NOT_EXPLAINED),
 }
 
 

@@ -6,6 +6,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import epochcast
@@ -22,20 +23,46 @@ def test_python_knows_the_version_too():
     assert epochcast.__version__ == version("epochcast")
 
 
-def test_a_package_of_the_same_name_that_hides_ours_is_named(tmp_path):
-    (tmp_path / "api").mkdir()
-    (tmp_path / "api" / "__init__.py").touch()
+def run_beside(folder, package, *words):
+    """Run Python in a folder that holds somebody's package of this name."""
+    (folder / package).mkdir()
+    (folder / package / "__init__.py").touch()
     ours = str(Path(epochcast.__file__).parents[1])
-    run = subprocess.run(
-        [sys.executable, "-m", "epochcast", "--version"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ours}"},
+    path = {"PYTHONPATH": f"{folder}{os.pathsep}{ours}"}
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=folder,
+        env=os.environ | path,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
+
+
+def test_a_package_of_the_same_name_that_hides_ours_is_named(tmp_path):
+    run = run_beside(tmp_path, "api", "-m", "epochcast", "--version")
+    assert run.returncode == 0
     assert f"the package 'api' is {tmp_path / 'api'}, not epochcast's" in run.stderr
     assert shadowed() == []
+
+
+@pytest.mark.parametrize("words", [("--version",), ("predict", "resnet50", "--gpu", "T4")])
+def test_without_the_core_the_command_names_what_hides_it(tmp_path, words):
+    run = run_beside(tmp_path, "predictor", "-m", "epochcast", *words)
+    assert run.returncode == 1
+    assert f"Error: the package 'predictor' is {tmp_path / 'predictor'}, not epochcast's" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_without_the_core_python_names_what_hides_it(tmp_path):
+    run = run_beside(tmp_path, "predictor", "-c", "import epochcast; epochcast.predict('resnet50', 'T4')")
+    assert f"ImportError: the package 'predictor' is {tmp_path / 'predictor'}, not epochcast's" in run.stderr
+
+
+def test_the_doctor_names_a_hidden_package(tmp_path):
+    run = run_beside(tmp_path, "api", "-m", "epochcast", "profile", "doctor")
+    assert "2 of 3 are epochcast's own" in run.stdout
+    assert f"the package 'api' is {tmp_path / 'api'}, not epochcast's" in run.stdout
 
 
 def test_one_cnn_on_one_gpu_is_refused_with_what_to_add(tmp_path):

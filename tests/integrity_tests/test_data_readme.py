@@ -25,7 +25,9 @@ def missing(names, section):
     return [name for name in names if f"`{name}`" not in SECTIONS[section]]
 
 
-@pytest.mark.parametrize("name", ["gpus.csv", "offers.csv", "cnns.csv"])
+@pytest.mark.parametrize(
+    "name", ["gpus.csv", "offers.csv", "cnns.csv", "data_sets.csv", "loaders.csv", "sources.csv"]
+)
 def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []
 

@@ -50,12 +50,13 @@ def test_every_offer_of_today_is_dated_and_sourced(offers: tuple[Offer, ...]) ->
         date(2026, 6, 18),  # azure
         date(2026, 7, 20),  # aws
         date(2026, 9, 20),  # lambda, coreweave
-        date(2026, 9, 25),  # runpod
         date(2026, 10, 7),  # runpod
-        date(2026, 10, 19),  # vast
-        date(2026, 10, 29),  # vast
     }
     assert all(offer.source_url.startswith("https://") and offer.region for offer in today)
+
+
+def test_every_offer_of_today_says_its_vcpus_by_which_loading_is_judged(offers: tuple[Offer, ...]) -> None:
+    assert [offer.instance for offer in offers if not offer.historic and offer.vcpus is None] == []
 
 
 def test_an_instance_has_one_price_per_region(offers: tuple[Offer, ...]) -> None:
@@ -95,8 +96,8 @@ def test_the_founding_prices_are_kept_as_history(offers: tuple[Offer, ...]) -> N
         ("a2-ultragpu-1g", "NVIDIA A100-SXM4-80GB", 1),
         ("8x A100 SXM 40 GB", "NVIDIA A100-SXM4-40GB", 8),
         ("1x GH200", "NVIDIA GH200 480GB", 1),
-        ("8x HGX H100", "NVIDIA H100 80GB HBM3", 8),
-        ("1x H100 NVL (Secure Cloud)", "NVIDIA H100 NVL", 1),
+        ("8x HGX B200", "NVIDIA B200", 8),
+        ("1x H200 (Secure Cloud)", "NVIDIA H200", 1),
         ("NC24r", "Tesla K80", 4),
         ("K80 x0.5", "Tesla K80", 1),
     ],

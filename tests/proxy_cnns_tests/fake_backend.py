@@ -43,7 +43,7 @@ class FakePrepared:
         self.n_runs += 1
         slow = 1.0 + 2.0 * exp(-self.n_runs / self.orders.get("cold", 0.01))
         noise = self.orders.get("noise", 0.0) * ((self.n_runs * 7919) % 11 - 5) / 5
-        return time_ms(self.configuration) * slow * (1 + noise)
+        return time_ms(self.configuration) * self.orders.get("slowness", 1.0) * slow * (1 + noise)
 
     def run(self, n):
         if self.configuration.batch_size >= self.orders.get("memory_for", 10**9):
@@ -97,6 +97,8 @@ class FakeBackend:
     def prepare(self, configuration):
         if len(self.prepared) == self.orders.get("hangs_after"):
             threading.Event().wait()  # until somebody kills this process
+        if len(self.prepared) == self.orders.get("interrupted_after"):
+            raise KeyboardInterrupt
         if configuration.subject.name in self.orders.get("cannot", []):
             raise SchemaError(f"{configuration.subject.name} cannot be built")
         if configuration.batch_size in self.orders.get("breaks_at", []) or self.orders.get("broken"):

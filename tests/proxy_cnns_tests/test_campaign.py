@@ -44,6 +44,34 @@ def test_every_configuration_is_measured_in_its_order(work, targets):
     assert work.finished
 
 
+@pytest.fixture
+def known_times(monkeypatch):
+    """Estimates that are right but for the slowness of a device."""
+    monkeypatch.setattr(
+        "proxy_cnns.campaign.estimated_ms", lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size
+    )
+
+
+def test_a_slow_device_is_asked_for_short_iterations_first(work, known_times):
+    descending = configurations_of(TARGETS[:1], (90, 64, 16, 4))
+    run = work(descending, orders={"slowness": 40.0}, longest_ms=1e9)
+    # 400 ms, before the speed is known; then 56 and 104 ms, which are at most 300, and 296.
+    assert [int(key[-1]) for key in run.rows] == [90, 64, 16, 4]
+    run = work(descending, orders={"slowness": 20.0}, longest_ms=1e9)
+    assert [int(key[-1]) for key in run.rows] == [90, 4, 64, 16]
+
+
+def test_what_would_not_end_in_time_is_left_for_a_shorter_one(work, known_times):
+    run = work(
+        configurations_of(TARGETS[:1], (4, 90, 16)),
+        orders={"slowness": 100.0},
+        longest_ms=1e9,
+        deadline=9.0,
+    )
+    assert 90 not in {int(key[-1]) for key in run.rows}
+    assert not work.finished
+
+
 def test_rows_on_disk_are_those_in_memory(work, targets):
     assert work(targets).rows == work.on_disk.rows
 

@@ -115,6 +115,7 @@ def test_one_worker_is_always_measured():
 
 def test_stages_and_rates_of_a_folder_are_measured(folder, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_batches", lambda *_: itertools.repeat(32))
+    monkeypatch.setitem(sys.modules, "torch", None)
     found = measure_input(folder, 32, (2, 1, 0), "pillow", 4.0, Clock(), Clock())
     assert [(rate.workers, rate.samples_per_s) for rate in found.rates] == [
         (n, pytest.approx(25.6)) for n in (0, 1, 2)
@@ -125,6 +126,7 @@ def test_stages_and_rates_of_a_folder_are_measured(folder, monkeypatch):
 
 
 def test_workers_of_a_pool_load_images_where_pytorch_is_missing(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)
     found = measure_input(folder, 8, (0, 1), "pillow", 1e-9)
     assert [rate.workers for rate in found.rates] == [0, 1]

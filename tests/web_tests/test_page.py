@@ -63,6 +63,15 @@ def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, as
     expect(page.locator("#asked")).to_contain_text("4 GPUs together")
 
 
+def test_too_few_loader_workers_are_sent_and_their_rows_marked(page, ask):
+    page.click("#more summary")
+    page.fill("#workers", "1")
+    predict(page)
+    rows = ask("predictions", _FIRST | {"workers": 1})["rows"]
+    assert any(row["bottleneck"] == "loading" for row in rows)
+    assert "waits for images" in page.inner_text("#rows-table")
+
+
 def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_visit, ask):
     rows = ask("predictions", _FIRST)["rows"]
     found = downloaded(first_visit, "#rows-csv")
@@ -73,6 +82,13 @@ def test_the_csv_holds_what_the_service_answers_in_the_order_of_the_table(first_
     assert [float(row["cost_usd"]) for row in downloaded(first_visit, "#rows-csv")] == [
         row["cost_usd"] for row in dear
     ]
+
+
+def test_energy_is_marked_where_it_is_estimated_from_the_power_limit(first_visit):
+    gpus, energy = (column(first_visit, "#rows-table", key) for key in ("gpu", "watt_hours"))
+    measured = {gpu for gpu, text in zip(gpus, energy, strict=True) if not text.startswith("≈ ")}
+    assert {gpu.partition(" +")[0] for gpu in measured} == {"H100 80GB HBM3", "H200"}
+    assert all(text.endswith("Wh") for text in energy)
 
 
 def test_the_offers_are_the_service_s_comparison(first_visit, ask):
@@ -111,8 +127,8 @@ def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_che
 
 
 def test_limits_stay_in_sight_and_tiles_that_break_them_are_marked(open_page):
-    page = open_page("#budget_usd=80&deadline_h=48")
-    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $80", "Deadline 48 h"]
+    page = open_page("#budget_usd=50&deadline_h=48")
+    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $50", "Deadline 48 h"]
     fastest = page.locator("#tiles .tile", has_text="Fastest").first
     expect(fastest.locator(".badge.bad")).to_have_text("over budget")
 
@@ -410,3 +426,26 @@ def test_an_answer_says_what_it_is_to_and_that_the_question_has_changed(page):
     expect(asked).to_contain_text(re.compile(f"alexnet · 224 px · imagenet · {mode}$"))
     page.click("#chips button")
     expect(asked).to_contain_text("press Predict")
+
+
+_BY_PROXIES = (
+    "#cnn=resnet50&gpu=NVIDIA+H200&gpu=NVIDIA+H100+80GB+HBM3&batch_sizes=64+128&chosen_only=1"
+    "&method=proxy-times"
+)
+
+
+def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
+    page = open_page(_BY_PROXIES)
+    question = {"cnn": "resnet50", "gpus": ["H100 80GB HBM3"], "batch_sizes": [64, 128]}
+    (found,) = ask("explanations", question | {"method": "proxy-times"})["explanations"]
+    page.select_option("#why_gpu", "NVIDIA H100 80GB HBM3")
+    expect(page.locator("#why-chart")).to_have_attribute("aria-label", re.compile("H100"))
+    names = ["constant", "batch size", "times of proxies", "Iteration"]
+    assert [row[0] for row in text_rows(page, "#classes-table")] == names
+    (error,) = {reason for why in found["extrapolates"] for reason in why if reason.startswith("method: ")}
+    expect(page.locator("#why-facts")).to_contain_text(error.removeprefix("method: "))
+
+
+def test_a_method_outside_its_range_is_refused_beside_its_field(open_page):
+    page = open_page(_BY_PROXIES.replace("NVIDIA+H200", "Tesla+T4"), wait="#method-error:not(:empty)")
+    expect(page.locator("#method-error")).to_contain_text("was not fitted in pytorch, fp32")

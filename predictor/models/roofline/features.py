@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import LAUNCH_MS, Rates
 from predictor.operators.kernels import KERNEL_CLASSES
 
-__all__ = ["FAMILIES", "FAMILY_OF", "FEATURES_OF_FAMILY", "kernel_base_ms", "kernel_features", "like"]
+__all__ = [
+    "DEPTHWISE",
+    "FAMILIES",
+    "FAMILY_OF",
+    "FEATURES_OF_FAMILY",
+    "kernel_base_ms",
+    "kernel_features",
+    "like",
+]
 
 Array = NDArray[np.float64]
 
@@ -27,6 +35,8 @@ FAMILY_OF = {
     for name in KERNEL_CLASSES
 }
 FAMILIES = ("conv", "depthwise", "product", "element")
+DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depthwise")
+"""Classes of kernels of depthwise convolutions."""
 
 _SUMS_OVER_THE_BATCH = (
     "conv_backward_weight"  # its product's inner size grows with the batch, not its outer one

@@ -10,8 +10,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.models.roofline.features import DEPTHWISE
 from predictor.models.roofline.rows import Rows
 from predictor.models.roofline.terms import BY_GPU, LAW, Term, TermTable, expected_of, join_host, ridge_of
+from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Coefficients", "Measured", "Objective", "Strengths"]
 
@@ -67,6 +69,7 @@ class Coefficients:
 _Residuals = tuple[
     Array, Array, Array, float
 ]  # ln(predicted / measured), gradients, weights, bend of the loss
+_DEPTHWISE = [KERNEL_CLASSES.index(name) for name in DEPTHWISE]
 _BLOCKS = ("law", "by_gpu", "source", "gpu", "host", "machine", "feed", "pass_source")
 
 
@@ -140,13 +143,17 @@ class Objective:
         frozen = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
         return _minimised(lambda y: self._of_gpus(y, frozen, weight), x, chosen, self.blocks)
 
-    def times(self, x: Array) -> tuple[Array, Array]:
-        """Times of the whole iterations in ms, with the host's share, as for a source that was never measured."""
+    def times(self, x: Array) -> tuple[Array, Array, Array]:
+        """Times of the whole iterations in ms, as for a source that was never measured.
+
+        Beside them the shares of a change of the host's time, and of that of depthwise convolutions, that they follow.
+        """
         ms = self.items.base_ms * np.exp(
             self.law @ x[self.blocks["law"]] + self.by_gpu @ x[self.blocks["by_gpu"]]
         )
         parts = self._parts(x, self.items.sums @ ms)
-        return parts.total, parts.by_host * parts.host
+        depthwise = self.items.sums @ np.where(np.isin(self.items.class_of, _DEPTHWISE), ms, 0.0)
+        return parts.total, parts.by_host * parts.host, parts.by_device * depthwise
 
     def coefficients(self, x: Array) -> Coefficients:
         """The coefficients by name."""

@@ -16,8 +16,9 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, nearest
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.intervals import Calibration
+from predictor.models.intervals import Calibration, Shares
 from predictor.models.roofline.features import (
+    DEPTHWISE,
     FAMILY_OF,
     FEATURES_OF_FAMILY,
     kernel_base_ms,
@@ -44,8 +45,8 @@ Array = NDArray[np.float64]
 class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
-    `class_ms` splits the GPU's time by class of kernels; `host_share` is the share of a relative change of the host's
-    time that the iteration's time follows.
+    `class_ms` splits the GPU's time by class of kernels; `host_share` and `device_share` are the shares of a relative
+    change of the host's and of the GPU's time that the iteration's time follows.
     """
 
     iteration_ms: Array
@@ -53,6 +54,20 @@ class IterationTimes:
     host_ms: Array
     class_ms: dict[str, Array]
     host_share: Array
+    device_share: Array
+
+    def shares(self, *, is_new_host: bool) -> Shares:
+        """Shares on which the width of the iteration's interval depends, of shape (n_contexts, n_batches)."""
+        return Shares(self.host_share, self.host_share * is_new_host, self.device_share * self._depthwise())
+
+    def shares_of_gpu(self) -> Shares:
+        """The same of the GPU's time, which no host changes."""
+        nothing = np.zeros(self.device_ms.shape)
+        return Shares(nothing, nothing, self._depthwise())
+
+    def _depthwise(self) -> Array:
+        own = (self.class_ms[name] for name in DEPTHWISE if name in self.class_ms)
+        return np.asarray(sum(own, np.zeros(self.device_ms.shape)) / self.device_ms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +131,8 @@ class RooflineLaw:
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host)
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
-        return IterationTimes(total, device, host, class_ms, host**3 / busy**2 / total)
+        follows = busy**2 * total
+        return IterationTimes(total, device, host, class_ms, host**3 / follows, device**3 / follows)
 
     def machine_of(self, host: str | None) -> str | None:
         """The machine of a host's name; None, the middle of the known ones, for no name.

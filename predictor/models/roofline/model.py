@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from predictor.catalogue.devices import find_gpu
 from predictor.errors import SchemaError
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
-from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.intervals import Calibration, Predicted, Refit, Shares, calibrate, sites_of
 from predictor.models.residuals import Locations, gp_posterior
 from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, Strengths
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import Rows, pass_rows_of, rows_of, single_passes, whole_iterations
+from predictor.models.roofline.terms import KernelContext
 from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Anchored", "Roofline"]
@@ -93,8 +95,8 @@ class Roofline(FeatureTablePredictor):
 
     def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, share = self._answered(X)
-        width = self._half_width(X, share, coverage)
+        middle, shares = self._answered(X)
+        width = self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], shares, coverage)
         return middle * np.exp(-width), middle * np.exp(width)
 
     def coefficients(self) -> dict[str, float]:
@@ -108,34 +110,32 @@ class Roofline(FeatureTablePredictor):
         return self.law_.to_json()
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Roofline:
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
         """A fitted estimator from `to_json`."""
         made = cls()
         made.law_ = RooflineLaw.from_json(found)
         return made
 
-    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Floats]:
-        """Times in ms, and the host's share where the machine was not measured (elsewhere 0)."""
+    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Shares]:
+        """Times in ms, and the shares on which the width of the interval depends."""
         self._check_fitted("law_")
         rows = rows_of(self._checked(X, _COLUMNS))
         alike: dict[tuple[int, str, bool, bool], list[int]] = {}
         for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
             fed = bool(rows.copies[i]), bool(rows.waits[i])
             alike.setdefault((id(kernels), machine, *fed), []).append(i)
-        times, share = np.empty(len(rows)), np.empty(len(rows))
+        times, shares = np.empty(len(rows)), Shares(*np.empty((3, len(rows))))
         for (_, machine, copies, waits), places in alike.items():
-            contexts, context = _distinct([rows.contexts[i] for i in places])
-            sizes, size = _distinct([rows.batch_sizes[i] for i in places])
-            found = self.law_.times(
-                rows.kernels[places[0]], contexts, sizes, machine, copies=copies, waits=waits
-            )
-            times[places] = found.iteration_ms[context, size]
-            share[places] = found.host_share[context, size] * (machine not in self.law_.host_offset)
-        return times, share
-
-    def _half_width(self, X: pd.DataFrame, share: Floats, coverage: float) -> Floats:
-        """Half widths of the intervals of ln time."""
-        return self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], share, coverage)
+            is_new_host = machine not in self.law_.host_offset
+            for contexts, sizes, cells in _blocks(rows, places):
+                found = self.law_.times(
+                    rows.kernels[places[0]], contexts, sizes, machine, copies=copies, waits=waits
+                )
+                context, size, row = (np.array(each) for each in zip(*cells, strict=True))
+                times[row] = found.iteration_ms[context, size]
+                for share, values in zip(shares, found.shares(is_new_host=is_new_host), strict=True):
+                    share[row] = values[context, size]
+        return times, shares
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Single passes, and iterations of whole CNNs with a layer table."""
@@ -214,9 +214,27 @@ def _fed(rows: Rows) -> tuple[str, ...]:
     return tuple(sorted(name for name, found in copies.items() if 2 * sum(found) > len(found)))
 
 
-def _distinct(values: list[Any]) -> tuple[list[Any], list[int]]:
-    place = {value: i for i, value in enumerate(dict.fromkeys(values))}
-    return list(place), [place[value] for value in values]
+def _blocks(
+    rows: Rows, places: Sequence[int]
+) -> Iterator[tuple[list[KernelContext], list[int], list[tuple[int, int, int]]]]:
+    """Full grids of contexts x batch sizes that hold these rows of one CNN and no other cell.
+
+    Yields contexts, batch sizes, and of each row (number of the context, number of the batch size, place).
+    """
+    cells: dict[KernelContext, dict[int, list[int]]] = {}
+    for i in places:
+        cells.setdefault(rows.contexts[i], {}).setdefault(rows.batch_sizes[i], []).append(i)
+    blocks: dict[tuple[int, ...], list[KernelContext]] = {}
+    for context, by_size in cells.items():
+        blocks.setdefault(tuple(sorted(by_size)), []).append(context)
+    for sizes, contexts in blocks.items():
+        grid = [
+            (number, at, i)
+            for number, context in enumerate(contexts)
+            for at, size in enumerate(sizes)
+            for i in cells[context][size]
+        ]
+        yield contexts, list(sizes), grid
 
 
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
@@ -258,9 +276,29 @@ class Anchored(Roofline):
         mean, variance = self._kriged(X, anchors)
         middle = super().predict(X) * np.exp(mean)
         known = self.law_.calibration
-        factor = np.array([known.factor_for(str(gpu), coverage, anchored=True) for gpu in X["gpu"]])
+        factor = np.array([known.factor_for(str(gpu), coverage) for gpu in X["gpu"]])
         width = factor * np.sqrt(variance)
         return middle * np.exp(-width), middle * np.exp(width)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fitted law and the training rows' residuals as plain lists and dicts."""
+        self._check_fitted("residual_")
+        return {
+            "law": super().to_json(),
+            "cnns": list(self.law_.calibration.cnns),
+            "sites": self.sites_.to_json(),
+            "residual": self.residual_.tolist(),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """A fitted estimator from `to_json`."""
+        made = super().from_json(found["law"])
+        known = replace(made.law_.calibration, cnns=tuple(found["cnns"]))
+        made.law_ = replace(made.law_, calibration=known)
+        made.sites_ = Locations.from_json(found["sites"])
+        made.residual_ = np.array(found["residual"], dtype=float)
+        return made
 
     def _keep(self, whole: pd.DataFrame, measured: Floats, predicted: Floats) -> None:
         self.sites_ = self._sites(whole)

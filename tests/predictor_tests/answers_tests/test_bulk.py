@@ -37,6 +37,19 @@ def test_a_row_has_the_numbers_of_the_single_question(answer, fake_model, prices
     assert row["fits_in_memory"] == "true"
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_row_loads_the_images_of_training_and_validation_as_the_single_question(
+    answer, fake_model, workers
+):
+    loading = {"samples_per_worker_second": 5.0, "workers": workers, "validation_samples": 64}
+    (row,) = answer("a,resnet18,64,T4,32,fp32,1000", **loading)
+    (single,) = predict("resnet18", "T4", 32, image_size=64, samples=1000, model=fake_model, **loading)
+    for name in (*NUMBERS, *OF_EPOCH):
+        assert float(row[name]) == pytest.approx(getattr(single, name), rel=1e-12)
+    assert single.iteration_time_ms >= 6400.0
+    assert (row["bottleneck"], float(row["loading_time_ms"])) == ("loading", pytest.approx(6400.0))
+
+
 def test_a_row_without_samples_has_no_epoch_and_one_without_an_offer_no_cost(answer, prices):
     without_epoch, without_offer = answer(
         "a,resnet18,64,T4,32,fp32,", "b,resnet18,64,H200,32,fp32,9", offers=prices

@@ -55,6 +55,13 @@ def test_without_samples_there_is_power_but_no_energy():
     assert row.watt_hours is None
 
 
+def test_a_gpu_that_waits_for_its_images_draws_less_power_for_longer():
+    fed, waiting = row_of(loader="none"), row_of(loader="torchvision", workers=1)
+    assert waiting.epoch_time_s > 2 * fed.epoch_time_s
+    assert waiting.power_w < 0.7 * fed.power_w
+    assert waiting.watt_hours > fed.watt_hours
+
+
 def test_a_training_takes_the_energy_of_all_its_epochs_and_trials():
     question = Question("resnet50", "H200", 128, data_set="imagenet")
     once = compare(question).rows[0]

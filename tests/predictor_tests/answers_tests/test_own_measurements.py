@@ -111,6 +111,16 @@ def test_measurements_that_were_disturbed_are_counted(operators):
     assert "disturbed" not in _predict("resnet18", operators).trained_on
 
 
+def test_disturbed_and_imprecise_measurements_widen_the_interval(operators):
+    def factor(**columns):
+        found = _predict("resnet18", operators.assign(**columns))
+        return found.gpu_high_ms / found.gpu_low_ms
+
+    quiet, precise = factor(), factor(median_precision=0.02)
+    assert quiet == precise
+    assert factor(median_precision=0.4) > factor(disturbed=True) > 1.3 * quiet
+
+
 def test_another_gpu_is_answered_by_roofline(operators):
     assert predict("resnet18", "T4", [64], measurements=operators)[0].method == "roofline"
 
@@ -121,7 +131,9 @@ def test_the_model_given_stays_as_it_was(operators):
 
 
 def test_a_table_of_proxies_alone_is_refused(with_target):
-    with pytest.raises(DataError, match="neither operators nor trained CNNs"):
+    with pytest.raises(
+        DataError, match="proxies alone, neither operators nor trained CNNs, which only --method"
+    ):
         _predict("resnet18", with_target.tail(1).assign(kind="proxy"))
 
 
@@ -171,7 +183,7 @@ def test_a_run_on_the_cpu_is_an_anchor(on_cpu):
 
 @pytest.mark.parametrize("method", ["auto", "roofline", "layer-times"])
 def test_a_cpu_without_operators_is_refused(method):
-    with pytest.raises(OutOfRangeError, match="no operator was measured on cpu:Xeon"):
+    with pytest.raises(OutOfRangeError, match="cpu:Xeon is predicted from operators measured on it"):
         predict("lenet5", CPU, [64], method=method)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from predictor.answers.parallel import parallel_ways
+from predictor.answers.parallel import parallel_ways, split_channels
 from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.cnns.zoo import zoo_cnn
@@ -49,6 +49,36 @@ def test_rows_exchange_less_than_channels_and_layers_the_least_often(ways):
 def test_half_precision_sends_half_as_much(ways):
     half = ways_of(precision="amp_bf16")
     assert half["channels"].exchanged_mb == pytest.approx(ways["channels"].exchanged_mb / 2)
+
+
+def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
+    """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known."""
+    of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32"}
+    vgg = ways_of("vgg_cifar", batch_size=32, **of)["channels"]
+    networks = [ways_of(f"dcgan_{name}", batch_size=64, **of) for name in ("generator", "discriminator")]
+    dcgan = sum(n["channels"].one_process_ratio * n["one"].iteration_time_ms for n in networks) / sum(
+        n["one"].iteration_time_ms for n in networks
+    )
+    assert 2.5 < vgg.one_process_ratio < 3.3
+    assert 1.4 < dcgan < 2.2
+    assert vgg.ratio < 1
+
+
+def test_one_process_is_no_faster_than_one_for_each_gpu(ways):
+    assert [way.way for way in ways.values() if way.one_process_ratio < way.ratio] == []
+
+
+def test_a_part_of_the_channels_reads_all_of_them_and_writes_its_own():
+    part = split_channels(zoo_cnn("resnet50"), 4)
+    conv, norm, last = part.layers[0], part.layers[1], part.layers[-1]
+    assert (conv.in_channels, conv.out_channels, conv.parameters) == (3, 16, 3 * 16 * 49)
+    assert (norm.type, norm.in_channels, norm.out_channels) == ("batch_norm", 16, 16)
+    assert (last.in_channels, last.out_channels) == (2048, 250)
+
+
+def test_a_part_of_a_depthwise_convolution_reads_its_own_channels():
+    depthwise = next(layer for layer in split_channels(zoo_cnn("mobilenet_v2"), 4) if (layer.groups or 1) > 1)
+    assert (depthwise.in_channels, depthwise.out_channels, depthwise.groups) == (8, 8, 8)
 
 
 def test_channels_over_a_slow_link_take_longer_than_one_gpu():

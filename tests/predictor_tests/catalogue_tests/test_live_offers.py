@@ -97,8 +97,8 @@ def test_an_instance_that_is_shipped_has_its_shipped_gpu():
 def test_offers_of_providers_that_were_not_read_stay_as_shipped(recorded):
     found = Counter(offer.provider for offer in updated_offers(today=TODAY).offers)
     shipped = Counter(offer.provider for offer in load_offers() if not offer.historic)
-    assert {name: found[name] for name in ("aws", "coreweave", "vast")} == {
-        name: shipped[name] for name in ("aws", "coreweave", "vast")
+    assert {name: found[name] for name in ("aws", "azure", "coreweave")} == {
+        name: shipped[name] for name in ("aws", "azure", "coreweave")
     }
 
 

@@ -18,6 +18,7 @@ from predictor.operators.work import layer_flops
 @pytest.fixture(scope="module")
 def keras():
     os.environ["KERAS_BACKEND"] = "torch"
+    pytest.importorskip("torch", reason="Keras runs on it")
     return pytest.importorskip("keras")
 
 

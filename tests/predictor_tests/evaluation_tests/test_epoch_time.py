@@ -6,7 +6,8 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from predictor.errors import NotFittedError
-from predictor.evaluation.epoch_time import EpochTime, IterationFromEpoch, as_epoch_time, as_iteration_time
+from predictor.evaluation.epoch_time import EpochTime, as_epoch_time, as_iteration_time
+from predictor.models.per_epoch import IterationFromEpoch
 
 
 class MeanEpoch(RegressorMixin, BaseEstimator):

@@ -118,7 +118,7 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
 
     def refit(group):
         left_out.append(group)
-        return Predicted(times * 1.1, np.zeros(len(times)))
+        return Predicted(times * 1.1, *np.zeros((2, len(times))))
 
     calibrated(table, times, refit)
     for group in left_out:
@@ -132,7 +132,7 @@ def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
     table = made_up()
     times = table["iteration_time_ms"].to_numpy()
     sites = replace(sites_of(table), work=np.log(times)[:, None])
-    found = calibrated(table, times, lambda _: Predicted(times * 1.1, np.zeros(len(times))), sites)
+    found = calibrated(table, times, lambda _: Predicted(times * 1.1, *np.zeros((2, len(times)))), sites)
     assert "work" in found.variances_for("Tesla T4", "unheard-of")
     assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
     assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")
@@ -148,7 +148,7 @@ def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):
         "coverage": 0.9,
         "worst_coverage": 0.5,
     }
-    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "line"}])
+    table = pd.DataFrame([{**row, "predictor": "roofline"}, {**row, "predictor": "one's own"}])
     table.to_csv(tmp_path / "summary.csv", index=False)
     found = accuracy_of(tmp_path / "summary.csv")
     assert [(each["scenario"], each["predictor"], each["mape"]) for each in found] == [

@@ -1,6 +1,6 @@
 import numpy as np
 
-from predictor.models.founding import fit_linear_law
+from predictor.models.methods.laws import fit_linear_law
 
 
 def test_scikit_learns_linear_regression_gives_the_same_law():

@@ -33,7 +33,8 @@ def error(readings, found):
 
 def test_the_shipped_law_is_what_the_fit_gives(readings):
     fitted = shipped_law(readings)
-    assert astuple(fitted)[:4] == pytest.approx(astuple(LAW)[:4], rel=0.02)
+    assert astuple(fitted)[:3] == pytest.approx(astuple(LAW)[:3], rel=0.05)  # it rests on predicted GPU times
+    assert fitted.spread == pytest.approx(LAW.spread, abs=0.02)
     assert {reading.gpu.name for reading in readings} == set(MEASURED_GPUS)
 
 

@@ -5,6 +5,7 @@ and what the others ask for is asked here of a feature table.
 """
 
 import inspect
+import json
 import pickle
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +20,11 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.validation import check_is_fitted
 
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError, SchemaError
-from predictor.measurements.features import feature_table
-from predictor.models.registry import PREDICTORS, new_predictor
+from predictor.measurements.features import feature_table, grid_rows
+from predictor.models.registry import PREDICTORS, estimator_class, new_predictor
 from predictor.operators.operators import operators_of
 
 # Plain least squares may answer below zero, and says so; the tests of gpu-specs look at that.
@@ -160,6 +163,44 @@ def test_fitting_does_not_depend_on_the_rows_order(name, fitted, features):
 def test_a_pickled_predictor_answers_the_same(fitted, features):
     loaded = pickle.loads(pickle.dumps(fitted))  # noqa: S301
     np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
+
+
+def test_a_predictor_read_from_json_answers_the_same(name, fitted, features):
+    if name == "layer-times":
+        pytest.skip("its libraries are saved as files of their own")
+    loaded = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
+    np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
+
+
+def test_json_of_an_unfitted_predictor_is_refused(name):
+    if name == "layer-times":
+        pytest.skip("its libraries are saved as files of their own")
+    with pytest.raises(NotFittedError, match="has not been fitted yet"):
+        _new(name).to_json()
+
+
+def test_a_grid_holds_what_rows_of_any_selection_get(name, fitted, features):
+    """Rows may be ragged: other batch sizes on each GPU, in any order, some twice."""
+    if name in ("line", "interpolation"):
+        pytest.skip("it predicts series that were measured, and no grid")
+    rows = _whole_cnns(features)
+    tables = {(row["cnn"], row["image_size"]): row["layer_table"] for row in rows.to_dict("records")}
+    gpus, sizes = [find_gpu(each) for each in rows["gpu"].unique()], sorted(rows["batch_size"].unique())
+    devices, chosen = [(gpu, Mode()) for gpu in gpus], list(tables.values())
+    asked = grid_rows(chosen, devices, sizes)
+    shared = [column for column in features if column not in asked]  # proxies' times, samples
+    asked = asked.merge(rows[["gpu", "batch_size", *shared]].drop_duplicates(["gpu", "batch_size"]))
+    ragged = np.random.default_rng(0).choice(len(asked), len(asked) // 3)
+    whole = fitted.predict(asked)
+    np.testing.assert_allclose(fitted.predict(asked.iloc[ragged]), whole[ragged], rtol=1e-12)
+    if not shared:
+        grid = fitted.grid(chosen, devices, sizes)
+        assert grid.shape == (len(chosen), len(devices), len(sizes))
+        np.testing.assert_allclose(grid.ravel(), whole, rtol=1e-12)
+
+
+def _whole_cnns(features):
+    return features[features["kind"] != "operator"] if "kind" in features else features
 
 
 def test_a_clone_is_not_fitted(fitted):

@@ -1,5 +1,7 @@
 """The parts of an interval's width: what each is for, and that their sizes are found again."""
 
+from dataclasses import astuple, replace
+
 import numpy as np
 import pytest
 
@@ -7,65 +9,83 @@ from predictor.catalogue.devices import find_gpu
 from predictor.errors import OutOfRangeError
 from predictor.models.intervals import (
     Calibration,
+    Shares,
     Spread,
     fit_spread,
     generations_from,
     interval_factor,
 )
 
-SPREAD = Spread(cnn=0.01, gpu=0.02, generation=0.03, host=0.5)
-T4, H200, B200, P4 = (find_gpu(name) for name in ("T4", "H200", "B200", "P4"))
+SPREAD = Spread(cnn=0.01, gpu=0.02, generation=0.03, host=0.5, enqueued=0.1, depthwise=0.2)
+T4, RTX, H200, B200, P4 = (find_gpu(name) for name in ("T4", "RTX 2080 Ti", "H200", "B200", "P4"))
 
 
 def calibration() -> Calibration:
-    factors = {"specifications": {"0.5": 0.7, "0.9": 1.6}}
+    factors = {"specifications": {"0.5": 0.7, "0.9": 1.6}, "new-cnn": {"0.5": 0.7, "0.9": 1.8}}
     return Calibration(("Tesla T4",), ("a",), ("turing",), SPREAD, {"cnn": {}, "gpu": {}}, factors)
 
 
+def shares(host=0.0, new_host=0.0, depthwise=0.0, shape=(1,)) -> Shares:
+    return Shares(*(np.broadcast_to(np.asarray(each), shape) for each in (host, new_host, depthwise)))
+
+
+def width(gpu=T4, coverage=0.9, **of) -> float:
+    return float(calibration().half_widths([gpu], shares(**of), coverage)[0])
+
+
 def test_a_measured_gpu_on_a_measured_machine_has_the_cnns_part_alone():
-    assert calibration().half_widths([T4], np.zeros(1), 0.9)[0] == pytest.approx(1.6 * 0.1)
+    assert width() == pytest.approx(1.8 * 0.1)
 
 
-def test_a_new_gpu_a_far_generation_and_an_unknown_host_each_widen_the_interval():
-    known, new, far, newest = calibration().half_widths([T4, P4, H200, B200], np.zeros(4), 0.9)
+def test_a_new_gpu_never_has_a_narrower_interval_than_a_new_cnn_on_a_measured_one():
+    assert width(P4) == pytest.approx(1.6 * np.sqrt(0.01 + 0.02 + 2 * 0.03))
+    nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001))
+    assert nearly.half_widths([P4], shares(), 0.9)[0] == pytest.approx(1.8 * 0.1)
+
+
+def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen_the_interval():
+    known, new, far, newest = calibration().half_widths([T4, RTX, H200, B200], shares(shape=(4,)), 0.9)
     assert known < new < far < newest
-    assert calibration().half_widths([T4], np.array([0.5]), 0.9)[0] > known
+    assert width() < width(host=0.5) < width(host=0.5, new_host=0.5)
+    assert width() < width(depthwise=0.5)
 
 
-def test_half_widths_have_the_shape_of_the_hosts_shares():
+def test_half_widths_have_the_shape_of_the_shares():
     share = np.array([[0.0, 0.1, 0.9], [0.0, 0.0, 0.0]])
-    found = calibration().half_widths([T4, P4], share, 0.9)
+    found = calibration().half_widths([T4, P4], shares(share, share, shape=share.shape), 0.9)
     assert found.shape == (2, 3)
     assert (np.diff(found[0]) > 0).all()
 
 
 def test_a_higher_coverage_is_a_wider_interval():
-    half, most = (calibration().half_widths([T4], np.zeros(1), coverage)[0] for coverage in (0.5, 0.9))
-    assert half < most
+    assert width(coverage=0.5) < width(coverage=0.9)
 
 
-def test_generations_are_counted_from_the_nearest_measured_one():
-    assert generations_from(
-        [T4, find_gpu("V100-SXM2-16GB"), find_gpu("K80")], {"turing", "maxwell"}
-    ).tolist() == [
-        0.0,
-        1.0,
-        1.0,
-    ]
+def test_generations_count_beyond_the_oldest_and_the_newest_measured_one():
+    asked = [T4, find_gpu("V100-SXM2-16GB"), find_gpu("K80"), H200]
+    assert generations_from(asked, {"turing", "maxwell"}).tolist()[:3] == [0.0, 0.0, 1.0]
+    assert generations_from([H200], {"turing", "maxwell"})[0] > 1
     assert generations_from([T4], set()).tolist() == [0.0]
 
 
 def test_the_parts_are_found_again_in_simulated_residuals():
     rng, n = np.random.default_rng(0), 40_000
     is_new, steps = rng.integers(0, 2, n).astype(float), rng.integers(0, 3, n).astype(float)
-    share = np.where(rng.random(n) < 0.5, rng.random(n), 0.0)
-    residual = rng.standard_normal(n) * np.sqrt(
-        Spread(0.01, 0.02, 0.03, 0.05).variance(is_new > 0, steps, share)
-    )
-    found = fit_spread(is_new, steps, share, residual, np.ones(n))
-    assert (found.cnn, found.gpu, found.generation, found.host) == pytest.approx(
-        (0.01, 0.02, 0.03, 0.05), rel=0.35
-    )
+    host, depthwise = (np.where(rng.random(n) < 0.5, rng.random(n), 0.0) for _ in range(2))
+    of = Shares(host, np.where(rng.random(n) < 0.5, host, 0.0), depthwise)
+    true = (0.01, 0.02, 0.03, 0.05, 0.04, 0.06)
+    residual = rng.standard_normal(n) * np.sqrt(Spread(*true).variance(is_new > 0, steps, of))
+    found = fit_spread(is_new, steps, of, residual, np.ones(n))
+    assert astuple(found) == pytest.approx(true, rel=0.35)
+
+
+def test_a_part_of_which_the_rows_say_nothing_keeps_its_usual_size():
+    """None has depthwise convolutions or a GPU beyond the measured generations."""
+    nothing = np.zeros(500)
+    residual = 0.1 * np.random.default_rng(0).standard_normal(500)
+    found = fit_spread(nothing, nothing, Shares(nothing, nothing, nothing), residual, np.ones(500))
+    assert found.cnn == pytest.approx(0.01, rel=0.3)
+    assert (found.depthwise, found.generation) == pytest.approx((0.35, 0.04))
 
 
 def test_every_machine_weighs_the_same_in_a_factor():
@@ -77,10 +97,11 @@ def test_every_machine_weighs_the_same_in_a_factor():
 
 def test_a_calibration_read_from_its_json_is_the_same():
     again = Calibration.from_json(calibration().to_json())
-    asked = ([T4, P4, B200], np.array([0.0, 0.3, 0.6]), 0.9)
+    share = np.array([0.0, 0.3, 0.6])
+    asked = ([T4, P4, B200], Shares(share, share, share), 0.9)
     assert again.half_widths(*asked).tolist() == calibration().half_widths(*asked).tolist()
 
 
 def test_without_anything_held_out_no_interval_is_given():
     with pytest.raises(OutOfRangeError, match=r"has one CNN \(a\) on one chip \(Tesla T4\)"):
-        Calibration(("Tesla T4",), ("a",)).half_widths([T4], np.zeros(1), 0.9)
+        Calibration(("Tesla T4",), ("a",)).half_widths([T4], shares(), 0.9)

@@ -1,0 +1,465 @@
+"""Answers to the rows of a table, column by column.
+
+Rows that agree in everything but GPU, batch size and samples are asked together, as one grid of GPUs and batch sizes;
+every row then looks up its place in it. Nothing here is done row by row, so a million rows take about a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.answers.coded import Coded, distinct
+from predictor.answers.energy import ENERGIES, watt_hours
+from predictor.answers.knowledge import OwnMeasurements, load_model
+from predictor.answers.options import options_of
+from predictor.answers.predict import answer, epoch_times_s
+from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
+from predictor.answers.rentals import Rental, rentals_of
+from predictor.catalogue.devices import Gpu, device_of
+from predictor.catalogue.modes import Mode
+from predictor.catalogue.offers import hourly_usd, load_offers
+from predictor.checks import MAX_BATCH_SIZE, whole_number
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.resolve import resolve_cnn
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+
+if TYPE_CHECKING:
+    from predictor.models.served import Model
+
+__all__ = [
+    "FITS",
+    "NUMBERS",
+    "REQUIRED_COLUMNS",
+    "WORDS",
+    "Answers",
+    "BulkAnswers",
+    "checked_defaults",
+    "optional_columns",
+]
+
+REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
+
+_TIMES = ("iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms")
+_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
+NUMBERS = (*_TIMES, "loading_time_ms", *_EPOCH, "cost_usd", *ENERGIES, "peak_memory_gib")
+"""Added columns that hold numbers; NaN where a row has none."""
+
+FITS = "fits_in_memory"
+"""Added column that holds yes or no."""
+
+WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error")
+"""Added columns that hold text."""
+
+_ITERATION = [_TIMES.index(name) for name in ("iteration_time_ms", "low_ms", "high_ms")]
+"""Times that the three of an epoch follow from."""
+
+_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
+
+_ANCHOR = "anchor_"
+_OWN = ("batch_size", "samples", "validation_samples")
+_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
+_FIXED = {"pass": "training", "xla": "false"}
+"""Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
+
+_MOST_KEPT = 500_000
+"""Points of grids that are kept for the batches to come: about 100 MB."""
+
+_MOST_TOGETHER = 100_000
+"""Points of one question to several GPUs."""
+
+_BLANK, _BAD = -2, -1
+"""In place of a whole number: an empty cell, and one that holds none."""
+
+_Floats = NDArray[np.float64]
+_Indices = NDArray[np.int64]
+_Cells = Mapping[str, str]
+
+
+def optional_columns() -> tuple[str, ...]:
+    """Columns that a table may have beside the required ones: the options of a question, and an anchor's fields."""
+    options = (name for name in options_of(Question) if name not in _FOR_ALL_ROWS)
+    return (*options, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
+
+
+def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse an option that is unknown, of the wrong kind or without effect before any row is read."""
+    epoch: dict[str, Any] = (
+        {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
+    )  # rows have theirs
+    question = Question.of(None, None, 1, {**epoch, **defaults})
+    return {name: getattr(question, name) for name in defaults}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers to the distinct questions of a batch of rows, and which of them each row asks.
+
+    Parameters
+    ----------
+    which : ndarray of int, shape (n_rows,)
+    numbers : ndarray of float, shape (len(NUMBERS), n_questions)
+    fits : ndarray of bool, shape (n_questions,)
+    words : dict of str to ndarray of str, shape (n_questions,)
+        The columns `WORDS`. Where `error` is not empty, nothing else is known.
+    """
+
+    which: _Indices
+    numbers: _Floats
+    fits: NDArray[np.bool_]
+    words: dict[str, NDArray[np.object_]]
+
+    @classmethod
+    def unknown(cls, which: _Indices, n_questions: int) -> Answers:
+        """Answers to be filled in."""
+        words = {name: np.full(n_questions, "", dtype=object) for name in WORDS}
+        return cls(
+            which, np.full((len(NUMBERS), n_questions), np.nan), np.zeros(n_questions, dtype=bool), words
+        )
+
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Whether each question failed."""
+        return np.asarray(self.words["error"] != "", dtype=bool)
+
+    @property
+    def n_failed(self) -> int:
+        """Rows that failed."""
+        return int(np.count_nonzero(self.failed[self.which]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Answers of one GPU at ascending batch sizes, without the epoch, which follows from each row's samples."""
+
+    sizes: _Indices
+    times: _Floats  # (len(_TIMES), n_sizes)
+    loading: _Floats  # (len(_LOADING), n_sizes); NaN where loading is not counted
+    power_w: _Floats  # of one GPU; NaN where unknown
+    memory_gib: _Floats
+    fits: NDArray[np.bool_]
+    bottleneck: NDArray[np.object_]
+    extrapolates: NDArray[np.object_]
+    energy_basis: str
+    method: str
+    gpu: Gpu
+    mode: Mode
+    n_gpus: int
+    between: bool  # images are loaded between iterations
+    usd_per_hour: float  # NaN without an offer
+    samples: int  # of the data set; 0 without one
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Distinct questions of rows that agree in the columns `cells`, sorted by GPU.
+
+    `own` are the columns `_OWN`, as text and, in `numbers` of shape (3, n_questions), as whole numbers.
+    """
+
+    cells: dict[str, str]
+    gpus: Coded
+    own: list[Coded]
+    numbers: _Indices
+
+    def by_gpu(self, known: NDArray[np.bool_]) -> dict[str, _Indices]:
+        """Places of each GPU's questions among those that are known."""
+        places = np.flatnonzero(known)
+        codes = self.gpus.codes[places]
+        parts = np.split(places, np.flatnonzero(np.diff(codes)) + 1)
+        return {self.gpus.words[self.gpus.codes[part[0]]]: part for part in parts if part.size}
+
+
+class BulkAnswers:
+    """Answers batches of rows; the model, layer tables and grids are kept from batch to batch.
+
+    Parameters
+    ----------
+    defaults : mapping
+        Of `checked_defaults`.
+    """
+
+    columns = (*REQUIRED_COLUMNS, *optional_columns())
+    """Columns that are read; all others are kept as they are."""
+
+    def __init__(self, defaults: Mapping[str, Any]) -> None:
+        self.defaults = {**defaults, "model": load_model(defaults.get("model"))}
+        if defaults.get("measurements") is not None:
+            own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
+            self.defaults["measurements"] = own
+        if isinstance(defaults.get("offers"), str | PathLike):
+            self.defaults["offers"] = load_offers(defaults["offers"])
+        self._tables: dict[tuple[str, int | None], LayerTable | EpochcastError] = {}
+        self._grids: dict[tuple[object, ...], _Grid] = {}
+        self._n_kept = 0
+
+    def of(self, columns: Mapping[str, Coded]) -> Answers:
+        """Answer rows, given their columns of `BulkAnswers.columns`; the required ones must be there."""
+        shared = [name for name in columns if name not in ("gpu", *_OWN)]
+        own = [columns.get(name) or Coded.blank(len(columns["gpu"].codes)) for name in _OWN]
+        which, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
+        of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
+        numbers = np.stack([_whole(*each) for each in zip(_OWN, own, of_own, strict=True)])
+        found = Answers.unknown(which, codes.shape[1])
+        starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
+        for start, end in pairwise([*starts, codes.shape[1]]):
+            part = slice(start, end)
+            group = _Group(
+                {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
+                Coded(columns["gpu"].words, of_gpu[0, part]),
+                [Coded(each.words, of_each[part]) for each, of_each in zip(own, of_own, strict=True)],
+                numbers[:, part],
+            )
+            self._answer(group, found, start)
+        return found
+
+    def _answer(self, group: _Group, found: Answers, start: int) -> None:
+        """Fill in the answers of a group, whose questions are those from `start` on."""
+        numbers, errors = self._numbers(group)
+        for place, error in errors.items():
+            found.words["error"][start + place] = error
+        places = group.by_gpu(numbers[0] > 0)
+        grids = self._asked(group.cells, {gpu: np.unique(numbers[0, some]) for gpu, some in places.items()})
+        for gpu, some in places.items():
+            grid = grids[gpu]
+            if isinstance(grid, EpochcastError):
+                found.words["error"][start + some] = str(grid)
+            else:
+                self._fill(found, start + some, grid, numbers[:, some])
+
+    def _fill(self, found: Answers, places: _Indices, grid: _Grid, numbers: _Indices) -> None:
+        """Fill in the answers of one GPU to batch sizes, samples and validation samples, shape (3, n_questions)."""
+        sizes, samples, validation = numbers
+        at = np.searchsorted(grid.sizes, sizes)
+        times, samples = grid.times[:, at], np.where(samples > 0, samples, grid.samples)
+        seconds = partial(epoch_times_s, model=self._model, mode=grid.mode, between=grid.between)
+        epochs = np.stack(
+            [
+                seconds(times[i], sizes, samples, validation, loading_ms=loading)
+                for i, loading in zip(_ITERATION, grid.loading[:, at], strict=True)
+            ]
+        )
+        epochs[:, samples == 0] = np.nan
+        cost = epochs[0] * grid.usd_per_hour / 3600.0
+        time_s, low_s, high_s = epochs[:, None]
+        energy = watt_hours([grid.gpu], grid.power_w[None, at], time_s, low_s, high_s, grid.n_gpus)
+        energies = [energy[name][0] for name in ENERGIES]
+        loading_ms = grid.loading[0, at]
+        found.numbers[:, places] = np.vstack(
+            [times, loading_ms, epochs, cost, *energies, grid.memory_gib[at]]
+        )
+        found.fits[places] = grid.fits[at]
+        mode = ", ".join(
+            (grid.mode.framework, grid.mode.precision, grid.mode.memory_format, grid.mode.capture)
+        )
+        words = (grid.energy_basis, grid.bottleneck[at], mode, grid.method, grid.extrapolates[at])
+        for name, text in zip(WORDS, words, strict=False):  # all but the error
+            found.words[name][places] = text
+
+    def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
+        """Batch size, samples (0: the data set's, or none) and validation samples of each question.
+
+        Returns
+        -------
+        ndarray of int, shape (3, n_questions)
+            The batch size is 0 where it is refused.
+        dict of int to str
+            The error of each refused question.
+        """
+        numbers = np.where(group.numbers == _BLANK, self._usual(group.cells)[:, None], group.numbers)
+        errors: dict[int, str] = {}
+        for place in np.flatnonzero(~self._plain(group, numbers)).tolist():
+            texts = [each.words[each.codes[place]] for each in group.own]
+            try:
+                numbers[:, place] = self._checked(group.cells, *texts)
+            except EpochcastError as error:
+                errors[place], numbers[0, place] = str(error), 0
+        return numbers, errors
+
+    def _usual(self, cells: _Cells) -> _Indices:
+        """What empty cells of `_OWN` mean in a group."""
+        samples = 0 if cells.get("data_set", "").strip() else self.defaults.get("samples") or 0
+        return np.array([_BAD, samples, self.defaults.get("validation_samples") or 0])
+
+    def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
+        """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
+        data_set = group.cells.get("data_set", "").strip()
+        try:
+            n_gpus = self._n_gpus(group.cells)
+        except EpochcastError:
+            return np.zeros(numbers.shape[1], dtype=bool)
+        sizes, samples, validation = numbers
+        plain: NDArray[np.bool_] = (
+            (sizes > 0) & (sizes % n_gpus == 0) & (samples != _BAD) & (validation != _BAD)
+        )
+        if data_set:
+            plain &= group.numbers[1] == _BLANK
+        elif self.defaults.get("data_set") is None:
+            plain &= (validation == 0) | (samples > 0)
+        return plain
+
+    def _n_gpus(self, cells: _Cells) -> int:
+        given = cells.get("n_gpus", "").strip() or self.defaults.get("n_gpus")
+        return int(options_of(Question)["n_gpus"].checked(given))
+
+    def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
+        """Check a question's own cells; 0 samples where a data set or nothing gives them."""
+        options, data_set = options_of(Question), cells.get("data_set", "").strip()
+        batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
+        check_share(batch_size, self._n_gpus(cells))
+        if data_set and samples.strip():
+            raise SchemaError(
+                f"both samples {samples!r} and data_set {data_set!r} are given. Fill in one of them."
+            )
+        usual = self.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
+        own = {"samples": samples, "validation_samples": validation}
+        n, more = (
+            options[name].checked(text if text.strip() else usual.get(name)) for name, text in own.items()
+        )
+        if more and n is None and usual.get("data_set") is None:
+            raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
+        return batch_size, n or 0, more
+
+    def _asked(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+        """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
+        key = tuple(cells.items())
+        found: dict[str, _Grid | EpochcastError] = {}
+        missing: dict[str, _Indices] = {}
+        for gpu, sizes in wanted.items():
+            kept = self._grids.get((key, gpu))
+            if kept is not None and np.isin(sizes, kept.sizes).all():
+                found[gpu] = kept
+            else:
+                missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
+        for some in _together(missing):
+            found |= (asked := self._ask(cells, some))
+            self._keep({(key, gpu): grid for gpu, grid in asked.items() if isinstance(grid, _Grid)})
+        return found
+
+    def _keep(self, grids: Mapping[tuple[object, ...], _Grid]) -> None:
+        n = sum(len(each.sizes) for each in grids.values())
+        if self._n_kept + n > _MOST_KEPT:
+            self._grids, self._n_kept = {}, 0
+        self._grids |= grids
+        self._n_kept += n
+
+    def _ask(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+        """Ask about several GPUs at once; if that fails, about each alone, so that it fails for those at fault."""
+        sizes = np.unique(np.concatenate(list(wanted.values())))
+        try:
+            gpus = {word: device_of(word) for word in wanted}
+            grids = self._gridded(self._question(cells, list(gpus.values()), sizes.tolist()))
+        except EpochcastError as error:
+            if len(wanted) == 1:
+                return dict.fromkeys(wanted, error)
+            return {word: self._ask(cells, {word: some})[word] for word, some in wanted.items()}
+        return {word: grids[gpu.name] for word, gpu in gpus.items()}
+
+    def _gridded(self, question: Question) -> dict[str, _Grid]:
+        """The answer to a question, a grid for each GPU by its name."""
+        columns, devices = answer(question).columns, question.devices()
+        shape = (len(devices), len(question.batch_sizes))
+
+        def over(*names: str) -> _Floats:
+            return np.array([columns[name] for name in names], dtype=float).reshape(len(names), *shape)
+
+        times, loading = over(*_TIMES), over(*_LOADING)
+        [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
+        bottleneck = np.array(columns["bottleneck"], dtype=object).reshape(shape)
+        reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
+        rentals = rentals_of(question, [gpu for gpu, _ in devices])
+        return {
+            gpu.name: _Grid(
+                sizes=np.array(question.batch_sizes),
+                times=times[:, i],
+                loading=loading[:, i],
+                power_w=power_w[i],
+                memory_gib=memory_gib[i],
+                fits=fits[i] > 0,
+                bottleneck=bottleneck[i],
+                extrapolates=reasons[i],
+                energy_basis=columns["energy_basis"][i * shape[1]],
+                method=columns["method"][i * shape[1]],
+                gpu=gpu,
+                mode=mode,
+                n_gpus=question.n_gpus,
+                between=question.workers == 0,
+                usd_per_hour=_usd_per_hour(question, rental),
+                samples=question.epoch_samples() or 0,
+            )
+            for i, ((gpu, mode), rental) in enumerate(zip(devices, rentals, strict=True))
+        }
+
+    def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:
+        for name, only in _FIXED.items():
+            if cells.get(name, "").strip().casefold() not in ("", only):
+                raise OutOfRangeError(
+                    f"{name} {cells[name]!r} cannot be predicted. Leave it empty, or write {only}."
+                )
+        given = {name: cells[name] for name in options_of(Question) if cells.get(name, "").strip()}
+        filled = {name: cells.get(_ANCHOR + name, "") for name in ANCHOR_FIELDS}
+        anchor = {name: text for name, text in filled.items() if text.strip()}
+        more = {"anchors": [anchor]} if anchor else {}
+        usual = {name: value for name, value in self.defaults.items() if name not in _OWN}
+        question = Question(cells["cnn"], gpus, batch_sizes, **(usual | given | more))
+        table = self._table(cells["cnn"], question.image_size_of(cells["cnn"]))
+        return replace(question, cnn=table, image_size=None)
+
+    def _table(self, cnn: str, image_size: int | None) -> LayerTable:
+        """The CNN's layer table; an error is raised again for each question that names it."""
+        if (cnn, image_size) not in self._tables:
+            try:
+                self._tables[cnn, image_size] = resolve_cnn(cnn, image_size)
+            except EpochcastError as error:
+                self._tables[cnn, image_size] = error
+        found = self._tables[cnn, image_size]
+        if isinstance(found, EpochcastError):
+            raise found
+        return found
+
+    @property
+    def _model(self) -> Model:
+        """The model of the predictions."""
+        own = self.defaults.get("measurements")
+        model: Model = self.defaults["model"] if own is None else own.model
+        return model
+
+
+def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:
+    """The cells of these codes as whole numbers, or `_BLANK`, or `_BAD`."""
+
+    def number(text: str) -> int:
+        if not text.strip():
+            return _BLANK
+        try:
+            if name == "batch_size":
+                return whole_number(name, text, high=MAX_BATCH_SIZE)
+            return int(options_of(Question)[name].checked(text))
+        except EpochcastError:
+            return _BAD
+
+    return np.array([number(word) for word in column.words], dtype=np.int64)[codes]
+
+
+def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
+    """GPUs to ask at once: all, unless much of the grid over all their batch sizes is not wanted; then one by one."""
+    if not wanted:
+        return []
+    n_wanted = sum(map(len, wanted.values()))
+    n_asked = len(wanted) * len(np.unique(np.concatenate(list(wanted.values()))))
+    if n_asked <= min(2 * n_wanted, _MOST_TOGETHER):
+        return [dict(wanted)]
+    return [{gpu: sizes} for gpu, sizes in wanted.items()]
+
+
+def _usd_per_hour(question: Question, rental: Rental) -> float:
+    """Price of what is rented; NaN without an offer."""
+    return math.nan if rental.offer is None else question.nodes * hourly_usd(rental.offer, question.spot)

@@ -1,0 +1,124 @@
+"""Bulk prediction from Parquet to Parquet: the numbers of the answer, column by column and batch by batch."""
+
+import pandas as pd
+import pytest
+
+from predictor.answers import bulk_pipes
+from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
+from predictor.answers.bulk_answers import NUMBERS, WORDS
+from predictor.answers.predict import answer
+from predictor.answers.question import Question
+from predictor.errors import SchemaError
+
+CNNS, GPUS, SIZES = ["alexnet", "resnet18"], ["Tesla T4", "NVIDIA H200", "Tesla K80"], [8, 32, 100]
+
+
+@pytest.fixture
+def predicted(tmp_path):
+    """The answers to the rows of a data frame."""
+
+    def ask(frame, **defaults):
+        asked, answered = tmp_path / "rows.parquet", tmp_path / "predictions.parquet"
+        frame.to_parquet(asked)
+        ask.failed = predict_rows(asked, answered, **defaults)
+        return pd.read_parquet(answered)
+
+    return ask
+
+
+def grid():
+    """Every CNN on every GPU at every batch size, in no order."""
+    index = pd.MultiIndex.from_product([CNNS, GPUS, SIZES], names=["cnn", "gpu", "batch_size"])
+    return index.to_frame(index=False).sample(frac=1, random_state=0, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"validation_samples": 1_000},
+        {"workers": 0, "samples_per_worker_second": 300, "validation_samples": 1_000},
+        {"n_gpus": 4, "link": "pcie4", "spot": True},
+        {"data_set": "imagenet", "precision": "fp32"},
+    ],
+    ids=["one GPU", "loading between iterations", "four GPUs", "a data set"],
+)
+def test_every_column_is_that_of_the_answer(predicted, more):
+    options = ({} if "data_set" in more else {"samples": 50_000}) | more
+    found = predicted(grid(), **options)
+    single = answer(Question(CNNS, GPUS, SIZES, **options)).frame()
+    both = found.merge(single, on=["cnn", "gpu", "batch_size"], suffixes=("", "_single"))
+    assert len(both) == len(CNNS) * len(GPUS) * len(SIZES)
+    for name in NUMBERS:
+        wanted = both[f"{name}_single"].astype(float).to_numpy()
+        assert both[name].to_numpy() == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
+    assert (both["fits_in_memory"] == both["fits_in_memory_single"]).all()
+    for name in ("method", "energy_basis"):
+        assert (both[name].astype(str) == both[f"{name}_single"]).all()
+    reasons = both["extrapolates"].astype(object).where(both["extrapolates"].notna(), "")
+    assert reasons.tolist() == both["extrapolates_single"].map("; ".join).tolist()
+
+
+def test_the_rows_stay_as_they_are(predicted, fake_model):
+    asked = grid().assign(mine=range(18), note=pd.Categorical(["a", "b"] * 9))
+    found = predicted(asked, model=fake_model)
+    pd.testing.assert_frame_equal(found[list(asked)], asked)
+    assert list(found) == [*asked, *ADDED_COLUMNS]
+
+
+def test_batches_of_rows_give_the_table_of_one_batch(predicted, fake_model, monkeypatch):
+    whole = predicted(grid(), model=fake_model)
+    monkeypatch.setattr(bulk_pipes, "_ROWS_OF_ARROW", 5)
+    pd.testing.assert_frame_equal(predicted(grid(), model=fake_model), whole)
+
+
+def test_what_a_batch_asked_is_known_to_the_next(predicted, fake_model, monkeypatch):
+    monkeypatch.setattr(bulk_pipes, "_ROWS_OF_ARROW", 18)
+    predicted(pd.concat([grid()] * 3, ignore_index=True), model=fake_model)
+    assert len(fake_model.calls) == len(CNNS) * len(GPUS)
+
+
+def test_csv_and_parquet_give_the_same_answers(predicted, fake_model, tmp_path):
+    asked = grid().assign(samples=1000)
+    found = predicted(asked, model=fake_model)
+    asked.to_csv(tmp_path / "rows.csv", index=False)
+    predict_rows(tmp_path / "rows.csv", tmp_path / "out.csv", model=fake_model)
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "out.csv"),
+        found.astype(dict.fromkeys(WORDS, object)),
+        check_dtype=False,
+    )
+
+
+def test_a_gap_in_a_column_of_counts_is_an_empty_cell(predicted, fake_model):
+    asked = pd.DataFrame({"cnn": "alexnet", "gpu": "T4", "batch_size": [8.0, 16.0], "samples": [100.0, None]})
+    first, second = predicted(asked, model=fake_model).to_dict("records")
+    assert first["epoch_time_s"] > 0
+    assert pd.isna(second["epoch_time_s"])
+    assert second["iteration_time_ms"] > 0
+
+
+def test_a_gpu_that_nobody_knows_fails_alone(predicted, fake_model):
+    asked = pd.DataFrame({"cnn": "alexnet", "gpu": ["T4", "H2O", "K80", None], "batch_size": 8})
+    found = predicted(asked, model=fake_model)
+    assert found["iteration_time_ms"].notna().tolist() == [True, False, True, False]
+    assert found["fits_in_memory"].notna().tolist() == [True, False, True, False]
+    assert "no GPU is called 'H2O'" in found["error"][1]
+    assert predicted.failed == 2
+
+
+def test_a_table_without_rows_is_answered_by_one_without_rows(predicted, fake_model):
+    asked = pd.DataFrame({"cnn": ["alexnet"], "gpu": ["T4"], "batch_size": [8]})
+    assert len(predicted(asked.head(0), model=fake_model)) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"cnn,gpu\n", b"PAR1 and no more PAR1"])
+def test_what_is_no_parquet_is_refused(content, tmp_path, fake_model):
+    (tmp_path / "rows.parquet").write_bytes(content)
+    with pytest.raises(SchemaError, match="is not a Parquet file"):
+        predict_rows(tmp_path / "rows.parquet", tmp_path / "out.parquet", model=fake_model)
+    assert not (tmp_path / "out.parquet").exists()
+
+
+def test_a_column_that_answers_add_is_refused(predicted, fake_model):
+    with pytest.raises(SchemaError, match="has the column error already"):
+        predicted(grid().assign(error=""), model=fake_model)
