@@ -80,7 +80,8 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.close(timeout=_LOOK_S)
+        with suppress(TimeoutError):  # of a farewell that nobody answers
+            self._client.close(timeout=_CONNECT_S)
 
     def places(self, resource: str = "") -> int:
         """Jobs that can run at once: the workers' threads, or what they offer of a resource.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import PATIENCE_S, wait_until
 
 from epochcast import fleet as fleets
 from epochcast.fleet import Fleet, digest_of
@@ -26,6 +26,10 @@ from proxy_cnns.runs import Request, profile
 
 ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "proxy_cnns_tests"
+
+
+PATIENT = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": f"{PATIENCE_S:g}s"}
+"""A loaded machine answers late."""
 
 
 class Cluster:
@@ -53,7 +57,7 @@ class Cluster:
         return process
 
     def _start(self, program: str, *options: str, **more: str) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{FAKES}", **more}
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{FAKES}", **PATIENT, **more}
         command = [sys.executable, "-m", f"distributed.cli.{program}", *options]
         with (self.folder / f"{program}.log").open("ab") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=self.folder)
@@ -68,7 +72,9 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path):
+def cluster(tmp_path, monkeypatch):
+    monkeypatch.setattr(fleets, "_CONNECT_S", PATIENCE_S)
+    monkeypatch.setattr(fleets, "_PATIENCE_S", PATIENCE_S)
     (tmp_path / "cluster").mkdir()
     started = Cluster(tmp_path / "cluster")
     yield started
