@@ -171,7 +171,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     -------
     int
         At most 65,536. A tenth of the memory is left free: of such sizes, 98 % fit by measured peaks
-        (`predictor.answers.batch_sizes.USABLE_SHARE`).
+        (`predictor.operators.memory.USABLE_SHARE`).
 
     Raises
     ------

@@ -9,7 +9,7 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.operators.memory import largest_batches_within
+from predictor.operators.memory import USABLE_SHARE, largest_batches_within
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_COMPARED",
     "NOT_ONE_IMAGE",
-    "USABLE_SHARE",
     "batch_sizes_to_try",
     "common_batch_size",
     "compared_batch_size",
@@ -25,10 +24,6 @@ __all__ = [
     "largest_batch_sizes",
 ]
 
-USABLE_SHARE = 0.9
-"""Share of a GPU's memory that the estimate may fill. The driver and error correction keep 1 to 9 %, and cuDNN's
-workspaces may exceed the estimate: of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit by the peaks
-measured on an H200; those that do not are strict fp32 (`benchmarks/bench_memory.py`)."""
 
 MOST_COMPARED = 256
 """Largest batch size at which GPUs are compared if none is given: much larger ones need another learning rate and cost

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
+from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import Anchor, Reason
+from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
 
 __all__ = [
     "PARTS",
@@ -124,6 +126,7 @@ def gp_posterior(
     variances: Mapping[str, float],
     *,
     trusted: bool = False,
+    local: Array | None = None,
 ) -> tuple[Array, Array]:
     """Posterior mean and variance of a Gaussian process at new locations, given known residuals.
 
@@ -139,6 +142,8 @@ def gp_posterior(
         True for the user's own measurements of this CNN. They are not clipped, and at a measured (GPU, batch size)
         the prediction equals the measurement up to run-to-run noise (`RUN_NOISE`). False for residuals of tables,
         which are clipped at 6 standard deviations.
+    local : ndarray, shape (n,), optional
+        Further variance of each trusted residual that belongs to its GPU and batch size alone.
 
     Returns
     -------
@@ -152,13 +157,17 @@ def gp_posterior(
     at_site = max(noise - RUN_NOISE, 0.0) if trusted else 0.0
     among = _combined(known, known, variances) + np.eye(len(known)) * (noise - at_site)
     across = _combined(asked, known, variances)
-    if at_site:
-        among += at_site * _same_site(known, known)
-        across += at_site * _same_site(asked, known)
+    prior = np.full(len(asked), total)
+    if trusted:
+        own = at_site + (np.zeros(len(known)) if local is None else local)
+        here = _same_site(asked, known)
+        among += np.sqrt(own[:, None] * own[None]) * _same_site(known, known)
+        across += here * own
+        prior += (here * (own - at_site)).max(axis=1)
     weights = np.linalg.solve(among, across.T).T
     outermost = np.inf if trusted else _BAD_CELL * np.sqrt(total)
     mean: Array = np.asarray(weights @ np.clip(residual, -outermost, outermost), dtype=float)
-    left = total - np.einsum("ij,ij->i", weights, across)
+    left = prior - np.einsum("ij,ij->i", weights, across)
     if trusted:
         left *= max(1.0, float(residual @ np.linalg.solve(among, residual)) / len(known))
     return mean, np.maximum(left, variances.get("noise", 0.0))
@@ -229,6 +238,9 @@ _LAYER_PARTS = {"cnn_image": 0.55, "series": 0.35, "noise": 0.10}
 
 _ITSELF = "the CNN of the question"
 
+_SHORT_OF_MEMORY = 0.1
+"""Variance of ln time that belongs to the batch size alone where memory is short (docs/decisions/033)."""
+
 
 def is_of(anchor: Anchor, gpu: Gpu) -> bool:
     """Whether an anchor was measured on this device."""
@@ -265,7 +277,24 @@ def kriged(
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
-    return gp_posterior(known, residual, asked, variances, trusted=True)
+    local = _SHORT_OF_MEMORY * _short_of_memory(table, gpus, anchors)
+    return gp_posterior(known, residual, asked, variances, trusted=True, local=local)
+
+
+def _short_of_memory(table: LayerTable, gpus: Sequence[Gpu], anchors: Sequence[Anchor]) -> Array:
+    """1 where an anchor's peak memory leaves less than a tenth of its GPU's free, else 0; shape (n_anchors,)."""
+    return np.array(
+        [
+            gpu.memory_gib is not None and _peak_gib(table, each) > USABLE_SHARE * gpu.memory_gib
+            for gpu, each in zip(gpus, anchors, strict=True)
+        ],
+        dtype=float,
+    )
+
+
+def _peak_gib(table: LayerTable, anchor: Anchor) -> float:
+    mode = Mode(precision=anchor.precision or Mode().precision)
+    return float(peak_memories_gib(table, [anchor.batch_size], mode)[0])
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:

@@ -18,6 +18,7 @@ HEAVY = (
     "matplotlib",
     "joblib",
     "pyarrow",
+    "distributed",
     "keras",
 )
 PREDICT = "predict', 'resnet18', '-g', 'T4', '-b', '8"

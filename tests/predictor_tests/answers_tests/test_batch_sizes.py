@@ -4,7 +4,6 @@ import pytest
 
 import epochcast
 from predictor.answers.batch_sizes import (
-    USABLE_SHARE,
     batch_sizes_to_try,
     common_batch_size,
     compared_batch_size,
@@ -16,7 +15,7 @@ from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.operators.memory import peak_memory_gib
+from predictor.operators.memory import USABLE_SHARE, peak_memory_gib
 
 
 def test_the_largest_batch_size_fits_and_one_image_more_does_not():

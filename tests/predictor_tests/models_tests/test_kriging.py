@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.answers.predict import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.models.intervals import fit_variances, interval_factor
 from predictor.models.residuals import PARTS, Locations, gp_posterior, prior_variance
@@ -113,3 +114,25 @@ def test_variances_are_found_again_in_simulated_residuals():
 def test_the_interval_factor_of_normal_residuals_is_the_normal_quantile():
     residual = 0.1 * np.random.default_rng(0).standard_normal(5000)
     assert interval_factor(residual, np.full(5000, 0.01), 0.9) == pytest.approx(1.645, rel=0.05)
+
+
+def test_what_belongs_to_the_batch_size_alone_is_met_there_and_carried_less():
+    known, asked = sites(("T4", "a", 224, 256)), sites(("T4", "a", 224, 256), ("T4", "a", 224, 64))
+    residual = np.array([0.6])
+    plain, _ = gp_posterior(known, residual, asked, VARIANCES, trusted=True)
+    mean, variance = gp_posterior(known, residual, asked, VARIANCES, trusted=True, local=np.array([0.1]))
+    assert mean[0] == pytest.approx(0.6, rel=0.01)
+    assert 0 < mean[1] < plain[1] / 2
+    assert variance[0] < variance[1]
+
+
+def test_a_run_that_leaves_little_memory_says_less_of_other_batch_sizes():
+    def moved(batch_size):
+        anchor = {"gpu": "T4", "batch_size": batch_size}
+        plain, usual = (predict("resnet50", "T4", size, method="roofline")[0] for size in (batch_size, 32))
+        anchor["iteration_time_ms"] = 1.5 * plain.iteration_time_ms
+        (found,) = predict("resnet50", "T4", 32, anchors=[anchor])
+        return np.log(found.iteration_time_ms / usual.iteration_time_ms)
+
+    fits, short = 160, 180  # of 15 GiB, with and without a tenth left
+    assert 0 < moved(short) < 0.8 * moved(fits)
