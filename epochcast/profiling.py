@@ -1,6 +1,7 @@
 """From the options of `epochcast profile` to the instrument's request: presets, modes, devices, times."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -77,15 +78,21 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
 
 
 def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":
-    """In rounds, each with every subject at another of its batch sizes: a CPU has time for part of the first."""
+    """Short iterations first, in rounds with every subject at another of its batch sizes: a CPU has time for few.
+
+    The order decides what `limit` takes; while they are measured, the CPU's own speed decides what is short.
+    """
+    from proxy_cnns.estimates import CPU_SLOWNESS, SHORT_MS, estimated_ms
+
     places = {subject: place for place, subject in enumerate(subjects)}
     sizes: dict[Subject, list[int]] = {}
     for each in sorted(kept, key=lambda each: each.batch_size):
         sizes.setdefault(each.subject, []).append(each.batch_size)
 
-    def turn(each: "Configuration") -> tuple[int, int]:
+    def turn(each: "Configuration") -> tuple[int, int, int]:
         own, place = sizes[each.subject], places[each.subject]
-        return (own.index(each.batch_size) + place) % len(own), place
+        expected_ms = CPU_SLOWNESS * estimated_ms(each.subject, each.batch_size, each.mode)
+        return bisect_left(SHORT_MS, expected_ms), (own.index(each.batch_size) + place) % len(own), place
 
     return sorted(kept, key=turn)
 

@@ -24,7 +24,7 @@ from predictor.errors import (
 from proxy_cnns.backends.protocol import Backend, Prepared
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.device import DeviceState, Monitor, disturbances
-from proxy_cnns.estimates import estimated_ms, estimated_seconds
+from proxy_cnns.estimates import CPU_SLOWNESS, SHORT_MS, estimated_ms, estimated_seconds
 from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
 from proxy_cnns.rows_file import Key, Run, RunFile, configuration_key, measurement_row, repeats_of, series_of
 
@@ -32,8 +32,6 @@ __all__ = ["Campaign", "Progress", "measure_all", "pending", "refined", "remaini
 
 _READ_EACH_S = 1.0
 _SLOW = 5.0  # x the time of an H200: from here on, short iterations are measured first
-_SLOW_CPU = 50.0  # expected before anything is measured: an H200 moves 3 TB/s, a CPU some 60 GB/s
-_SHORT_MS = (30.0, 300.0)
 _REPEATS = 10  # iterations of one configuration that hardly repeats
 _LATEST = 51  # measurements from which the device's speed is known
 _MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed, not one configuration
@@ -145,7 +143,7 @@ class _Session:
         weights = [estimated_seconds(configuration) for configuration in configurations]
         start, planned, done, n = self.clock(), sum(weights), 0.0, 0
         waiting = list(zip(configurations, weights, strict=True))
-        for limit_ms in (*_SHORT_MS, inf):
+        for limit_ms in (*SHORT_MS, inf):
             later = []
             for configuration, weight in waiting:
                 left_s = inf if self.campaign.deadline is None else self.campaign.deadline - self.clock()
@@ -169,7 +167,7 @@ class _Session:
 
     def _expected_ms(self, configuration: Configuration) -> float:
         """Expected iteration on a slow device, 0 on others."""
-        before = _SLOW_CPU if self.campaign.device == "cpu" else 1.0
+        before = CPU_SLOWNESS if self.campaign.device == "cpu" else 1.0
         slowness = median(self._slowness[-_LATEST:] or [before])
         return slowness * _estimated_ms(configuration) if slowness > _SLOW else 0.0
 

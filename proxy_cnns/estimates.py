@@ -13,7 +13,13 @@ from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_work
 from proxy_cnns.configuration import Configuration, Subject
 
-__all__ = ["estimated_memory_gib", "estimated_ms", "estimated_seconds"]
+__all__ = ["CPU_SLOWNESS", "SHORT_MS", "estimated_memory_gib", "estimated_ms", "estimated_seconds"]
+
+CPU_SLOWNESS = 50.0
+"""Times on a CPU, as multiples of those estimated, before any is measured: an H200 moves 3 TB/s, a CPU some 60 GB/s."""
+
+SHORT_MS = (30.0, 300.0)
+"""Iterations up to the first are measured before longer ones, and those up to the second before the rest."""
 
 _BYTES_PER_S = 3e12
 _FLOP_PER_S = {"fp32": 40e12, "tf32": 120e12, "fp16": 200e12, "amp_fp16": 200e12, "amp_bf16": 200e12}

@@ -159,8 +159,9 @@ def profile_command(
     from predictor.errors import SchemaError
 
     if out is None and not dry_run and not suggest:
+        where = "--device cpu" if device == "cpu" else "--preset quick"
         raise SchemaError(
-            "--out is missing. Try: epochcast profile --preset quick --time-limit 180s --out mine.csv.gz"
+            f"--out is missing. Try: epochcast profile {where} --time-limit 180s --out mine.csv.gz"
         )
     wanted = ProfileRequest(
         preset=preset,

@@ -172,14 +172,17 @@ class Answer:
 
     def records(self) -> list[dict[str, Any]]:
         """A dict per row."""
-        own = {name: column for name, column in self.columns.items() if name not in _OF_A_GPU}
         firsts = zip(*(column[:: self.block] for column in self.columns.values()), strict=True)
         whole = [dict(zip(self.columns, first, strict=True)) for first in firsts]
         if self.block == 1:
             return whole
-        rows = [each.copy() for each in whole for _ in range(self.block)]  # a third faster than row by row
-        for row, values in zip(rows, zip(*own.values(), strict=True), strict=True):
-            row.update(zip(own, values, strict=True))
+        # Copies of a GPU's first row, with what is a row's own written over: a third faster than row by row.
+        rows = list(map(dict.copy, chain.from_iterable(map(repeat, whole, repeat(self.block)))))
+        own = [
+            name for name, column in self.columns.items() if name not in _OF_A_GPU and not _is_empty(column)
+        ]
+        for row, values in zip(rows, zip(*(self.columns[name] for name in own), strict=True), strict=True):
+            row.update(zip(own, values))  # noqa: B905 - checked once, not for each row
         return rows
 
     def rows(self) -> list[PredictionRow]:
@@ -193,6 +196,10 @@ class Answer:
         frame = pd.DataFrame(self.columns)
         frame.attrs["covers"] = self.scope
         return frame
+
+
+def _is_empty(column: list[Any]) -> bool:
+    return bool(column) and column[0] is None and column.count(None) == len(column)
 
 
 def answer(question: Question) -> Answer:
@@ -268,7 +275,8 @@ def _columns(
     )
     epochs = _epochs(question, known.model, devices[0][1], sizes, times, loading, rented, fits)
     n = len(devices) * len(sizes)
-    reasons = {id(each): each for each in why}  # batch sizes share their tuples
+    keys = list(map(id, why))  # batch sizes share their tuples
+    reasons = dict(zip(keys, why, strict=True))
     told = {key: tuple(map(str, each)) for key, each in reasons.items()}
     remedies = {key: sharpened_by(each) for key, each in reasons.items()}
 
@@ -305,8 +313,8 @@ def _columns(
         "method": of_gpus([each.method for each in forecasts]),
         "trained_on": of_gpus([each.trained_on for each in forecasts]),
         "largest_batch_size": of_gpus(largest_batch_sizes(question, table, devices)),
-        "extrapolates": [told[id(each)] for each in why],
-        "sharpen": [remedies[id(each)] for each in why],
+        "extrapolates": [told[key] for key in keys],
+        "sharpen": [remedies[key] for key in keys],
     }
 
 
@@ -373,7 +381,9 @@ def _check_times(
 def _memory_gib(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], question: Question) -> _Floats:
     """Peak memory of each GPU, shape (n_devices, n_batches); several also hold the buckets of their gradients."""
     sizes, buckets = question.local_batch_sizes, Gradients.of(table).gib if question.n_gpus > 1 else 0.0
-    of_mode = {mode: peak_memories_gib(table, sizes, mode) for mode in {mode for _, mode in devices}}
+    of_mode = {
+        mode: np.array(peak_memories_gib(table, sizes, mode)) for mode in {mode for _, mode in devices}
+    }
     return np.array([of_mode[mode] for _, mode in devices]) + buckets
 
 
@@ -393,8 +403,9 @@ def _epochs(
     if samples is None:
         nothing = dict.fromkeys(("iterations_per_epoch", *names, "cost_usd"), [None] * fits.size)
         return {**nothing, "best_batch": _best(times["iteration_time_ms"] / sizes, fits)}
+    counted = loading_asked(question)
     loaded = {
-        end: np.array(loading[name], dtype=float).reshape(fits.shape)
+        end: np.array(loading[name], dtype=float).reshape(fits.shape) if counted else np.nan
         for end, name in zip(_ENDS, _OF_LOADING, strict=True)
     }
     seconds = {

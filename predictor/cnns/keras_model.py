@@ -23,11 +23,11 @@ from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.cnns.recorder import Recorder
 from predictor.cnns.torch_module import record_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
+from predictor.operator_types import OPERATOR_TYPES
 
 __all__ = ["from_keras", "from_keras_file", "image_size_of_keras"]
 
 _INSTALL = "Keras with PyTorch is not installed: pip install 'epochcast[keras]'"
-_WITH_BIAS = ("conv2d", "conv3d", "conv_transpose2d", "linear")
 
 
 def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None) -> LayerTable:
@@ -335,7 +335,7 @@ def _with_biases(rows: list[Layer]) -> tuple[Layer, ...]:
 
 
 def _is_bias(row: Layer, source: Layer) -> bool:
-    return row.type == "add" and source.type in _WITH_BIAS and row.parameters == source.out_channels
+    return row.type == "add" and OPERATOR_TYPES[source.type].product and row.parameters == source.out_channels
 
 
 def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:

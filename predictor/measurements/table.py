@@ -136,7 +136,12 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
     path = Path(path)
     if str(path) != STANDARD and not path.is_file():
         raise DataError(
-            f"there is no measurement table at {path}. Pass the path of a {' or '.join(SUFFIXES)} file."
+            f"there is no measurement table at {path}. "
+            + (
+                "Its run was stopped: repeat the command that measured, with --time-limit 1s to write what there is."
+                if path.with_name(f"{path.name}.rows.jsonl").is_file()
+                else f"Pass the path of a {', '.join(SUFFIXES)} file."
+            )
         )
     frame = read_frame(path)
     if not len(frame.columns):

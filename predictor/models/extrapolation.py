@@ -100,14 +100,14 @@ def reasons(
     """Reasons for caution, for each GPU with its mode, at each batch size."""
     low, high = ranges.batch_size
     beyond = Reason("batch", f"measured from {low} to {high}")
-    inside = [low <= batch <= high for batch in batch_sizes]
+    inside = ((low <= batch_sizes) & (batch_sizes <= high)).tolist()
     of_cnn = (*_of_cnn(ranges, table, kernels), *(Reason("cnn", text) for text in table.warnings))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
     for of_device in _of_devices(measured, tuple(devices)):
         within = (*of_device, *of_cnn)
-        outside = (*within, beyond)
-        found.append(tuple([within if each else outside for each in inside]))
+        both = ((*within, beyond), within)
+        found.append(tuple([both[each] for each in inside]))
     return found
 
 

@@ -88,12 +88,19 @@ def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = Non
         return []
     features = feature_table(targets) if len(targets) else None
     models = LayerTimes().learn(libraries, features, known)
-    return [replace(model, law=_with_noise(model.law, operators)) for model in models]
+    alone = not known.modes()
+    return [
+        replace(model, law=_with_noise(model.law, operators, judged=alone and model.law.is_fitted))
+        for model in models
+    ]
 
 
-def _with_noise(law: SummingLaw, operators: pd.DataFrame) -> SummingLaw:
-    """The weights, with wider intervals and a note where measurements were disturbed or are not precise."""
-    noise, disturbed = noise_of(operators), disturbed_rows(operators)
+def _with_noise(law: SummingLaw, operators: pd.DataFrame, *, judged: bool) -> SummingLaw:
+    """The weights, with wider intervals and a note where measurements were disturbed or are not precise.
+
+    Intervals `judged` on the same table's CNNs hold its noise already.
+    """
+    noise, disturbed = 0.0 if judged else noise_of(operators), disturbed_rows(operators)
     near, far = (math.hypot(spread, noise) for spread in (law.spread, law.spread_near))
     noted = f"{disturbed} of {len(operators)} measurements were disturbed by other work"
     trained_on = f"{law.trained_on}; {noted}" if disturbed else law.trained_on

@@ -95,10 +95,9 @@ class IterationForecast:
 
 def widening(extrapolates: Sequence[tuple[Reason, ...]], *kinds: str) -> list[float]:
     """Product of the reasons' factors at each batch size; of these kinds alone, if any are given."""
-    known: dict[int, float] = {}  # batch sizes share their tuples
-    for each in extrapolates:
-        if id(each) not in known:
-            known[id(each)] = prod(
-                (reason.widens for reason in each if not kinds or reason.kind in kinds), start=1.0
-            )
-    return [known[id(each)] for each in extrapolates]
+    keys = list(map(id, extrapolates))  # batch sizes share their tuples
+    factor = {
+        key: prod((reason.widens for reason in each if not kinds or reason.kind in kinds), start=1.0)
+        for key, each in dict(zip(keys, extrapolates, strict=True)).items()
+    }
+    return [factor[key] for key in keys]

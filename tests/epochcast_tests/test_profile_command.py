@@ -51,6 +51,12 @@ def test_stopping_it_leaves_a_table_of_what_is_measured(epochcast, fake, monkeyp
     assert "1 configuration is left: the same command continues" in run.out
 
 
+def test_the_table_of_a_killed_run_is_asked_for_with_the_next_step(epochcast, tmp_path):
+    (tmp_path / "x.csv.rows.jsonl").write_text("")
+    run = epochcast("data", "show", tmp_path / "x.csv")
+    assert "repeat the command that measured, with --time-limit 1s to write what there is" in run.err
+
+
 def test_a_busy_cpu_is_measured_and_noted(epochcast, fake, monkeypatch, tmp_path):
     busy = iter(range(0, 10**6, 100))
     monkeypatch.setattr("proxy_cnns.device._cpu_seconds", lambda: (next(busy), next(busy)))

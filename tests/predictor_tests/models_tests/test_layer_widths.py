@@ -1,9 +1,12 @@
 """Half widths of intervals from errors on held-out CNNs: they hold the share asked for, whatever was measured."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from predictor.models.fit import _with_noise
 from predictor.models.layer_times.fit import _half_widths, _jumps
+from predictor.models.layer_times.law import SummingLaw
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +39,10 @@ def test_one_batch_size_that_stands_out_jumps():
 
 def test_two_batch_sizes_tell_nothing_of_jumps():
     assert _jumps(np.array([4.0, 64.0]), np.array([0.0, 0.3])) == []
+
+
+def test_noise_widens_intervals_that_were_not_judged_on_the_same_table():
+    law = SummingLaw(spread=0.04, spread_near=0.1)
+    noisy = pd.DataFrame({"median_precision": [0.2, 0.2], "disturbed": [False, False]})
+    assert _with_noise(law, noisy, judged=True) == law
+    assert _with_noise(law, noisy, judged=False).spread == pytest.approx(np.hypot(0.04, 0.2))
