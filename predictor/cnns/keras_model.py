@@ -335,7 +335,8 @@ def _with_biases(rows: list[Layer]) -> tuple[Layer, ...]:
 
 
 def _is_bias(row: Layer, source: Layer) -> bool:
-    return row.type == "add" and OPERATOR_TYPES[source.type].product and row.parameters == source.out_channels
+    computes = bool(OPERATOR_TYPES[source.type].product)
+    return row.type == "add" and computes and row.parameters == source.out_channels
 
 
 def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:
