@@ -25,11 +25,13 @@ _MOST_OUTPUT = 16 * 2**20
 _MOST_NODES = 20_000
 """Operators of a file, its functions unfolded: some seconds of work, and twenty times those of the largest CNNs."""
 
+_CLOCK_PER_CPU = 4
 _REFUSED = 3
+_OUT_OF_TIME = 24  # SIGXCPU on Linux and macOS
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
-def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: float = 5.0) -> LayerTable:
+def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 5) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters
@@ -39,29 +41,41 @@ def read_onnx(content: bytes, name: str, image_size: int | None, timeout_s: floa
         What messages and the table call it.
     image_size : int, optional
         Where the file leaves it open.
-    timeout_s : float
+    cpu_s : int
+        Processor time that reading may take; on the clock it may take four times as long, since processors are shared.
 
     Raises
     ------
     SchemaError, OutOfRangeError
         If the file cannot be read within the limits, or is for images of another size.
     """
-    command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(int(timeout_s) + 1)]
+    command = [sys.executable, "-m", "api.onnx_process", name, str(image_size or 0), str(cpu_s)]
     try:
         process = subprocess.run(  # noqa: S603 - our own program; the file goes to its standard input
-            command, input=content, capture_output=True, timeout=timeout_s, env=_environment(), check=False
+            command,
+            input=content,
+            capture_output=True,
+            timeout=_CLOCK_PER_CPU * cpu_s,
+            env=_environment(),
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SchemaError(
-            f"{name} takes longer than {timeout_s:g} s to read. Make its layer table yourself "
-            "(`epochcast cnn show FILE --format json`) and send that."
-        ) from None
+        raise _too_long(name, cpu_s) from None
+    if process.returncode == -_OUT_OF_TIME:
+        raise _too_long(name, cpu_s)
     if process.returncode == _REFUSED:
         kind, _, message = process.stderr.decode("utf-8", "replace").rpartition("\x1e")[2].partition("\x1f")
         raise _ERRORS.get(kind, SchemaError)(message)
     if process.returncode or len(process.stdout) > _MOST_OUTPUT:
         raise SchemaError(f"{name} is damaged, or too large to read: reading it was stopped.")
     return _table(json.loads(process.stdout), name)
+
+
+def _too_long(name: str, cpu_s: int) -> SchemaError:
+    return SchemaError(
+        f"{name} takes longer than {cpu_s} s to read. Make its layer table yourself "
+        "(`epochcast cnn show FILE --format json`) and send that."
+    )
 
 
 def _environment() -> dict[str, str]:
@@ -142,11 +156,11 @@ def _limit(cpu_s: int) -> None:
         return
     for kind, limit in (
         (resource.RLIMIT_AS, _MEMORY_BYTES),
-        (resource.RLIMIT_CPU, cpu_s),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """`POST /v1/cnns`: a file becomes the layer table that questions take, which gets the file's answers."""
 
 import json
+import signal
+import subprocess
 from itertools import pairwise
 
 import pytest
 from pydantic_core import to_json
 
 from api.layer_tables import LayerTableIn, as_sent, inline_table
+from api.onnx_process import read_onnx
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.zoo import ZOO, zoo_cnn
+from predictor.errors import SchemaError
 from predictor.operators.work import cnn_flops
 
 onnx = pytest.importorskip("onnx")
@@ -158,3 +162,15 @@ def test_a_table_of_more_layers_than_are_taken_is_told_so(client):
     answer = read(client, activations(10_001))
     assert answer.status_code == 422
     assert "damaged" not in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("ended_by", ["processor", "clock"])
+def test_reading_ends_with_its_time(monkeypatch, ended_by):
+    def ended(command, timeout, **options):
+        if ended_by == "clock":
+            raise subprocess.TimeoutExpired(command, timeout)
+        return subprocess.CompletedProcess(command, -signal.SIGXCPU, b"", b"")
+
+    monkeypatch.setattr("api.onnx_process.subprocess.run", ended)
+    with pytest.raises(SchemaError, match="slow takes longer than 5 s to read"):
+        read_onnx(onnx_of(), "slow", None)
