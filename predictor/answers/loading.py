@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,8 +78,8 @@ def is_bound_by_default(question: Question) -> bool:
 def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
     """What feeds the GPUs of a prediction; None where loading is not asked for.
 
-    The workers asked for are taken to have a core each; without a number of them, they are as many as the vCPUs of the
-    offer keep busy.
+    The workers asked for are as fast as so many were measured together, else taken to have a core each; without a
+    number of them, they are as many as the vCPUs of the offer keep busy.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> 
     if not loading_asked(question):
         return None
     if question.workers is not None:
-        return _feed(question, image_size, None)
+        return _feed_of_workers(question, image_size)
     if offer is None or offer.vcpus is None:
         what = (
             "there is no offer"
@@ -121,6 +121,9 @@ def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str
     counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
     if not counted:
         return "data loading is excluded"
+    measured = None if by_offer else _measured_together(question)
+    if measured is not None:
+        return _measured_in_words(question, image_size, measured)
     feed = _feed(question, image_size, 1.0)
     workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
@@ -162,6 +165,34 @@ def bottlenecks(
         if loading.name == "loading":
             needed[i] = feed.workers_needed(float(local_batch_sizes[i]), float(time_ms[i]))
     return bounds, needed
+
+
+def _measured_together(question: Question) -> InputMeasurement | None:
+    """What several workers were measured to load together, where the question asks for workers."""
+    measured = None if question.workers is None else question.input_measurement()
+    return measured if measured is not None and measured.most_workers > 1 else None
+
+
+def _measured_in_words(question: Question, image_size: int, measured: InputMeasurement) -> str:
+    feed = _feed_of_workers(question, image_size)
+    rate = feed.decoding_of_one(question.gpus_per_node)
+    beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
+    return (
+        f"data loading is included ({question.workers} workers for each GPU, {rate:,.0f} images/s for each GPU as "
+        f"measured on {measured.host} with up to {measured.most_workers} workers together, within a factor of "
+        f"{feed.spread:g}{beyond})"
+    )
+
+
+def _feed_of_workers(question: Question, image_size: int) -> Feed:
+    """Of the workers asked for: where several were measured together, their rates on that machine."""
+    feed, measured = _feed(question, image_size, None), _measured_together(question)
+    if measured is None:
+        return feed
+    n_gpus = question.gpus_per_node
+    busy = min(max(1, question.workers or 0) * n_gpus, measured.vcpus)
+    headroom = max(1.0, busy / measured.most_workers)
+    return replace(feed, measured=measured.rates_of_each(n_gpus), headroom=headroom)
 
 
 def _feed(question: Question, image_size: int, vcpus: float | None) -> Feed:

@@ -70,6 +70,27 @@ class InputMeasurement:
         return next(each.samples_per_s for each in self.rates if each.workers == 1)
 
     @property
+    def most_workers(self) -> int:
+        """The most workers that were measured together."""
+        return self.rates[-1].workers
+
+    def rates_of_each(self, n_gpus: int) -> tuple[tuple[float, float], ...]:
+        """Workers of each of `n_gpus` GPUs of this machine and their samples per second, as measured together.
+
+        Empty where no workers were measured together. The first is of 0 workers, where each GPU's training process
+        loads by itself: as fast as 1 worker, if that was not measured.
+        """
+        if self.most_workers == 1:
+            return ()
+        import numpy as np  # a command that asks nothing starts without it
+
+        together = [each for each in self.rates if each.workers > 0]
+        numbers, rates = zip(*((each.workers, each.samples_per_s) for each in together), strict=True)
+        alone = self.rates[0].samples_per_s / self.samples_per_worker_second
+        none = alone * float(np.interp(n_gpus, numbers, rates)) / n_gpus
+        return (0.0, none), *((each.workers / n_gpus, each.samples_per_s / n_gpus) for each in together)
+
+    @property
     def samples_per_vcpu_second(self) -> float:
         """Rate of each vCPU while all are busy; of a core alone where fewer workers were measured.
 

@@ -30,8 +30,10 @@ class Feed:
 
     `per_worker` is the rate of one worker on a core of its own, `per_vcpu` that of each vCPU while all are busy,
     `reading` that of the source for the whole machine. `workers` are those of each GPU, None for as many as keep every
-    vCPU busy. `vcpus` are those of the machine, None where workers are not bound by them. The true rates are meant to
-    lie within a factor of `spread` nine times out of ten.
+    vCPU busy. `vcpus` are those of the machine, None where workers are not bound by them. `measured` are the rates of
+    one GPU's workers by their number, in ascending order, where they were measured together; they stand in place of the
+    former. The true rates are meant to lie within a factor of `spread` nine times out of ten; those of workers may be
+    `headroom` times higher beside.
     """
 
     per_worker: float
@@ -40,6 +42,8 @@ class Feed:
     vcpus: float | None
     reading: float = math.inf
     spread: float = 1.0
+    measured: tuple[tuple[float, float], ...] = ()
+    headroom: float = 1.0
 
     @property
     def between(self) -> bool:
@@ -48,6 +52,8 @@ class Feed:
 
     def decoding_of_one(self, n_gpus: int) -> float:
         """Samples per second that are decoded for each of `n_gpus` GPUs of the machine."""
+        if self.measured and self.workers is not None:
+            return self._measured_of(self.workers)
         own = math.inf if self.workers is None else max(1, self.workers) * self.per_worker
         shared = math.inf if self.vcpus is None else self.vcpus * self.per_vcpu / n_gpus
         return min(own, shared)
@@ -62,12 +68,25 @@ class Feed:
         decoding, reading = self.decoding_of_one(n_gpus), self.reading / n_gpus
         time_ms = 1000.0 * np.asarray(local_batch_sizes, dtype=float) / min(decoding, reading)
         name = "reading" if reading < decoding else "loading"
-        return Loading(time_ms, time_ms / self.spread, time_ms * self.spread, name, self.between)
+        low_ms = time_ms / self.spread / (self.headroom if name == "loading" else 1.0)
+        return Loading(time_ms, low_ms, time_ms * self.spread, name, self.between)
 
-    def workers_needed(self, local_batch_size: float, iteration_time_ms: float) -> int:
-        """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share."""
+    def workers_needed(self, local_batch_size: float, iteration_time_ms: float) -> int | None:
+        """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share.
+
+        None where no measured number of workers is that fast.
+        """
+        if self.measured:
+            asked = 1000.0 * local_batch_size / iteration_time_ms
+            numbers = range(1, math.floor(self.measured[-1][0]) + 1)
+            return next((n for n in numbers if self._measured_of(n) >= asked), None)
         rate = self.per_worker if self.vcpus is None else min(self.per_worker, self.per_vcpu)
         return math.ceil(1000.0 * local_batch_size / iteration_time_ms / rate)
+
+    def _measured_of(self, workers: int) -> float:
+        """Samples per second of so many workers of a GPU, linear between the measured numbers."""
+        numbers, rates = zip(*self.measured, strict=True)
+        return float(np.interp(workers, numbers, rates))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from predictor.answers.compare import compare
-from predictor.answers.predict import predict
+from predictor.answers.predict import answer, predict
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import SchemaError
@@ -96,13 +96,55 @@ def test_without_a_number_of_workers_the_vcpus_of_the_offer_load():
     )
 
 
+def measured_input(folder, *rates, vcpus=4):
+    path = folder / "input.json"
+    known = tuple(WorkerRate(*rate) for rate in rates)
+    write_input(InputMeasurement("a host", vcpus, "pillow", 224, 200, 0.1, 0.19, known), path)
+    return path
+
+
+def images_per_s(row):
+    return pytest.approx(1000 * row.local_batch_size / row.loading_time_ms)
+
+
 def test_a_measured_machine_answers_by_its_own_rates(tmp_path):
-    rates = (WorkerRate(1, 50.0), WorkerRate(4, 160.0))
-    write_input(InputMeasurement("a host", 4, "pillow", 224, 200, 0.1, 0.19, rates), tmp_path / "input.json")
-    row = one(workers=2, input=tmp_path / "input.json")
-    assert row.loading_time_ms == pytest.approx(2560.0)
-    busy = one(offers=(offer(8.0),), input=tmp_path / "input.json")
+    path = measured_input(tmp_path, (0, 45.0), (1, 50.0), (2, 70.0), (4, 160.0))
+    measured = {0: 45, 1: 50, 2: 70, 3: 115, 4: 160, 16: 160}
+    assert {n: images_per_s(one(workers=n, input=path)) for n in measured} == measured
+    busy = one(offers=(offer(8.0),), input=path)
     assert busy.loading_time_ms == pytest.approx(256 / (8 * 40) * 1000)
+
+
+def test_one_measured_worker_says_nothing_of_several_together(tmp_path):
+    assert images_per_s(one(workers=4, input=measured_input(tmp_path, (1, 50.0)))) == 200
+
+
+def test_gpus_of_one_machine_share_what_its_workers_were_measured_to_load(tmp_path):
+    path = measured_input(tmp_path, (1, 50.0), (2, 70.0), (4, 160.0))
+    assert [images_per_s(one(workers=n, n_gpus=2, input=path)) for n in (0, 1, 2, 8)] == [35, 35, 80, 80]
+
+
+def test_workers_beyond_those_measured_may_be_faster_where_vcpus_were_idle(tmp_path):
+    busy, idle = (
+        one(workers=8, input=measured_input(tmp_path, (1, 50.0), (2, 90.0), vcpus=vcpus)) for vcpus in (2, 8)
+    )
+    assert (idle.loading_time_ms, idle.loading_high_ms) == (busy.loading_time_ms, busy.loading_high_ms)
+    assert busy.loading_low_ms == pytest.approx(4 * idle.loading_low_ms)
+
+
+def test_the_workers_needed_are_those_that_were_measured_fast_enough(tmp_path):
+    path = measured_input(tmp_path, (1, 2000.0), (2, 2100.0), (8, 6000.0), vcpus=8)
+    needed = one(workers=1, input=path).workers_needed
+    assert one(workers=needed, input=path).bottleneck != "loading"
+    assert one(workers=needed - 1, input=path).bottleneck == "loading"
+    slow = one(workers=1, input=measured_input(tmp_path, (1, 50.0), (2, 70.0)))
+    assert (slow.bottleneck, slow.workers_needed) == ("loading", None)
+
+
+def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
+    path = measured_input(tmp_path, (1, 198.0), (2, 224.0), vcpus=2)
+    asked = Question("resnet50", "H100 SXM", 256, data_set="imagenet", workers=2, input=path)
+    assert "224 images/s for each GPU as measured on a host with up to 2 workers" in answer(asked).scope
 
 
 @pytest.mark.parametrize(
