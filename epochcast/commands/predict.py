@@ -195,6 +195,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
         *guessed_note(found),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *_loading_left_out_note(found, question),
         *_cost_notes(found),
         *_default_note(found, question),
         scope_line(found, question.framework),
@@ -209,12 +210,47 @@ def _every_note(
         *legend(letters),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *_loading_left_out_note(found, question),
         *_mark_notes(found),
         *_cost_notes(found),
         *energy_note(found),
         *_default_note(found, question),
         scope,
     ]
+
+
+def _loading_left_out_note(found: Sequence[Record], question: Question) -> list[str]:
+    """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
+    slow = {gpu: ratio for gpu, ratio in _loading_left_out(found, question).items() if ratio > _NOTEWORTHY}
+    if not slow:
+        return []
+    alone = len({row["gpu"] for row in found}) == 1
+    whose = "the offer's vCPUs" if alone else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
+    most = "up to " if len(found) > 1 else ""
+    return [
+        f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers to "
+        "count it, or --loader torchvision to count it by these vCPUs."
+    ]
+
+
+def _loading_left_out(found: Sequence[Record], question: Question) -> dict[str, float]:
+    """Most times as long as training that loading would take, by GPU, where its offer is known and the CNN fits."""
+    from predictor.answers.loading import loading_left_out
+    from predictor.catalogue.offers import cheapest_offers
+
+    offers = cheapest_offers(question.prices(), question.spot, question.gpus_per_node)
+    times: dict[str, float] = {}
+    for row in found:
+        offer = offers.get(row["gpu"])
+        if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
+            continue  # a service may have other offers
+        asked = row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
+        times[row["gpu"]] = max(times.get(row["gpu"], 0.0), loading_left_out(question, *asked))
+    return times
+
+
+_NOTEWORTHY = 1.05
+"""Times that loading would take as long as training, from which on it is said."""
 
 
 def _mark_notes(found: Sequence[Record]) -> list[str]:

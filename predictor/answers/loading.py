@@ -31,6 +31,7 @@ __all__ = [
     "is_bound_by_default",
     "loading_asked",
     "loading_in_words",
+    "loading_left_out",
 ]
 
 LOADING_OPTIONS = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
@@ -114,6 +115,22 @@ def feed_of_offer(question: Question, image_size: int, offer: Offer | None) -> F
     if vcpus is None and question.workers is None:
         return None
     return _feed(question, image_size, vcpus)
+
+
+def loading_left_out(
+    question: Question, image_size: int, offer: Offer | None, local_batch_size: int, training_ms: float
+) -> float:
+    """How many times as long as training the loading would take that a prediction does not count.
+
+    0 where it counts loading, the data set is not stored as JPEGs, or the vCPUs of the offer are not known.
+    """
+    if loading_asked(question) or not is_bound_by_default(question):
+        return 0.0
+    feed = feed_of_offer(question, image_size, offer)
+    if feed is None:
+        return 0.0
+    loading = feed.loading(np.array([local_batch_size]), question.gpus_per_node)
+    return float(loading.time_ms[0]) / training_ms
 
 
 def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str:

@@ -306,6 +306,36 @@ def test_the_precision_is_in_the_title_or_a_column_where_gpus_differ(command, ep
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
 
 
+LOADS_SLOWLY = ("resnet18", "-g", "H100-SXM", "-b", 2048, "--n-gpus", 8, "--precision", "amp_bf16")
+
+
+def test_loading_slower_than_training_on_the_offers_vcpus_is_said_where_it_is_not_counted(epochcast):
+    asked = ("predict", *LOADS_SLOWLY, "--data-set", "imagenet")
+    left_out, counted = (json.loads(epochcast(*asked, *more, "--json").out)["rows"][0]
+                         for more in ((), ("--loader", "torchvision")))  # fmt: skip
+    times = counted["loading_time_ms"] / left_out["iteration_time_ms"]
+    said = f"On the offer's vCPUs loading would take {times:.1f} times as long as training: add --workers"
+    assert said in " ".join(epochcast(*asked).out.split())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--data-set", "imagenet", "--loader", "none"),
+        ("--data-set", "imagenet", "--workers", 2),
+        ("--samples", 50_000),
+        ("--data-set", "cifar10", "--image-size", 224),
+    ],
+)
+def test_nothing_is_said_of_loading_that_is_counted_left_out_or_not_of_jpegs(more, epochcast):
+    assert "loading would take" not in " ".join(epochcast("predict", *LOADS_SLOWLY, *more).out.split())
+
+
+def test_nothing_is_said_of_loading_that_keeps_up(epochcast):
+    out = epochcast("predict", "resnet50", "-g", "T4", "-b", 64, "--data-set", "imagenet").out
+    assert "loading would take" not in " ".join(out.split())
+
+
 def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
     anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 32, "--anchor-iteration-time-ms", 5000)
     out = " ".join(epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor).out.split())
