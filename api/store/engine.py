@@ -85,7 +85,7 @@ def _checked(url: str) -> URL:
     try:
         found = make_url(url)
     except ArgumentError:
-        raise SchemaError(f"the store's address is no database URL. Examples: {_EXAMPLES}.") from None
+        raise SchemaError(f"the store's address is not a database URL. Examples: {_EXAMPLES}.") from None
     backend = found.get_backend_name()
     if backend == "sqlite" and found.database not in (None, "", ":memory:"):
         return found.set(drivername="sqlite")

@@ -214,7 +214,7 @@ def find_gpu(name: str) -> Gpu:
         )
     if _key(name) == "cpu":
         raise UnknownGpuError(
-            f"{name!r} is no one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
+            f"{name!r} is not one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
             "`epochcast profile --device cpu` measures this machine's and prints the question to ask."
         )
     raise UnknownGpuError(
@@ -270,7 +270,7 @@ def _nearest_names(name: str, n: int = 3) -> str:
     _, bare = _index()
     close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
     names = dict.fromkeys(gpu.name for key in close for gpu in bare[key])
-    return ", ".join(repr(known) for known in list(names)[:n]) or "none is close"
+    return ", ".join(repr(known) for known in list(names)[:n]) or "nothing is similar"
 
 
 @lru_cache(maxsize=1024)
