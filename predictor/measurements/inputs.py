@@ -105,7 +105,7 @@ def read_input(path: Path) -> InputMeasurement:
         return InputMeasurement(**known, rates=rates)
     except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SchemaError(
-            f"{path} is not a file of `epochcast profile input`: {error}. "
+            f"{path} is not a file of `epochcast profile input`: {str(error).removesuffix('.')}. "
             "Write one: epochcast profile input --out input.json"
         ) from error
 

@@ -47,7 +47,7 @@ def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message
     write_input(MEASURED, path)
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     with pytest.raises(
-        SchemaError, match=rf"input.json is no file of .*{message}.*epochcast profile input --out"
+        SchemaError, match=rf"input.json is not a file of .*{message}.*epochcast profile input --out"
     ):
         read_input(path)
 
@@ -61,5 +61,5 @@ def test_another_file_is_refused(tmp_path, text):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match=r"nowhere.json is no file of"):
+    with pytest.raises(SchemaError, match=r"nowhere.json is not a file of"):
         read_input(tmp_path / "nowhere.json")
