@@ -1,6 +1,7 @@
 """Checks of what people type: whole numbers, positive times, yes-or-no words, each with a helpful message."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 from predictor.errors import OutOfRangeError, SchemaError
@@ -23,6 +24,8 @@ MAX_SAMPLES = 10**11
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
 
+_TWO_READINGS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+
 
 def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES) -> int:
     """`value` as an int from `low` to `high`; text such as ``"64"`` and integral floats count.
@@ -30,10 +33,17 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
     Raises
     ------
     SchemaError
-        If it is not a whole number; the message names the quantity.
+        If it is not a whole number, or a text such as ``"1.000"``, which may mean 1000; the message names
+        the quantity.
     OutOfRangeError
         If it lies outside the range.
     """
+    if isinstance(value, str) and _TWO_READINGS.fullmatch(value.strip()):
+        meant = value.strip().replace(".", "")
+        raise SchemaError(
+            f"{name} {value!r} may mean two things: a dot can part thousands or decimals. Write {meant}, or the whole "
+            "number without a dot."
+        )
     number = _as_integer(value)
     if number is None:
         raise SchemaError(f"{name} {value!r} is not a whole number. Give one from {low} to {high:,}.")

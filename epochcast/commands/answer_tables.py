@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
-_OF_CNN, _OF_METHOD = "cnn: ", "method: "
+_OF_CNN, _OF_ANCHOR, _OF_METHOD = "cnn: ", "anchor: ", "method: "
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -114,7 +114,8 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
 def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
 
-    What is wrong with a CNN's own layers is told whole, since it says what to change.
+    What is wrong with a CNN's own layers is told whole, since it says what to change;
+    so is an anchor far from the model.
     """
     guessed = [record for record in records if _guesses(record)]
     if not guessed:
@@ -125,10 +126,10 @@ def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
     surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
     whole = dict.fromkeys(
-        reason.removeprefix(_OF_CNN)
+        reason.removeprefix(_OF_CNN).replace(_OF_ANCHOR, "the anchor is ")
         for record in guessed
         for reason in record["extrapolates"]
-        if reason.startswith(_OF_CNN)
+        if reason.startswith((_OF_CNN, _OF_ANCHOR))
     )
     return [
         f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, find_gpu, generations, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
 from predictor.models.forecast import Anchor, Reason
 from predictor.operators.memory import USABLE_SHARE, peak_memories_gib
 
@@ -42,6 +43,7 @@ RUN_NOISE = 1e-4
 _WIDE_BATCH, _NARROW_BATCH = 3.0, 1.5  # length scales, in doublings of the batch size
 _OTHER_MODE = 0.5  # correlation of a CNN's residuals between two modes (precision, XLA, memory format)
 _OUTLIER = 3.0  # standard deviations beyond which an anchor gets a warning
+_ABSURD = 1000.0  # factor between an anchor and the model beyond which its unit must be wrong
 _BAD_CELL = 6.0  # standard deviations at which residuals of tables are clipped; their tails are heavy
 _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
@@ -298,7 +300,15 @@ def _peak_gib(table: LayerTable, anchor: Anchor) -> float:
 
 
 def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[str, float]) -> list[Reason]:
-    """Reasons for caution: anchors more than 3 standard deviations from the model."""
+    """Reasons for caution: anchors more than 3 standard deviations from the model.
+
+    Raises
+    ------
+    OutOfRangeError
+        If an anchor is more than a factor of 1,000 from the model: its unit must be wrong.
+    """
+    for each, r in zip(anchors, residual, strict=True):
+        _check_not_absurd(each, float(r))
     return [
         Reason(
             "anchor",
@@ -308,3 +318,14 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[s
         for each, r in zip(anchors, residual, strict=True)
         if is_outlier(float(r), variances)
     ]
+
+
+def _check_not_absurd(anchor: Anchor, residual: float) -> None:
+    if abs(residual) <= math.log(_ABSURD):
+        return
+    own_ms = anchor.iteration_time_ms / math.exp(residual)
+    raise OutOfRangeError(
+        f"the anchor's iteration of {anchor.iteration_time_ms:.6g} ms on {anchor.gpu} at batch {anchor.batch_size} is "
+        f"{math.exp(residual):.2g} times the model's own time, {own_ms:.3g} ms. Check its unit: iteration_time_ms is "
+        f"in milliseconds, epoch_time_s in seconds; an anchor may differ by a factor of {_ABSURD:,.0f}."
+    )

@@ -306,6 +306,12 @@ def test_the_precision_is_in_the_title_or_a_column_where_gpus_differ(command, ep
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
 
 
+def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
+    anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 32, "--anchor-iteration-time-ms", 5000)
+    out = " ".join(epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor).out.split())
+    assert "Beware: the anchor is 17 times the model's own time on Tesla T4 at batch 32" in out
+
+
 def test_host_bound_rows_are_marked_with_what_helps(epochcast):
     run = epochcast("predict", "mobilenet_v3_small", "--image-size", 224, "-g", "H200", "-b", "1,1024")
     small, large = run.out.splitlines()[2:4]

@@ -13,6 +13,7 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         ((*PREDICT, "-b", 0), "batch_size 0 lies outside 1..65,536"),
         ((*PREDICT, "--batch-size=-1"), "batch_size -1 lies outside 1..65,536"),
         ((*PREDICT, "-b", "many"), "batch_size 'many' is not a whole number"),
+        ((*PREDICT, "-b", 8, "--samples", "1.000"), "samples '1.000' may mean two things"),
         (("predict", "resnet51", "-g", "T4", "-b", 8), "no CNN is called 'resnet51'. Nearest: 'resnet50'"),
         (("predict", "resnet18", "-g", "H2OO", "-b", 8), "no GPU is called 'H2OO'. Nearest: "),
         (("predict", "resnet18", "-g", "V100", "-b", 8), "'V100' fits several GPUs. Say which: "),

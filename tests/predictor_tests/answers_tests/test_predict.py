@@ -153,6 +153,7 @@ def test_an_anchor_may_be_told_in_three_ways(anchor, fake_model, prices):
         (32.5, "batch_size 32.5 is not a whole number"),
         (True, "batch_size True is not a whole number"),
         (math.nan, "batch_size nan is not a whole number"),
+        ("1.000", "batch_size '1.000' may mean two things: .* Write 1000"),
         ([], "no batch_size is given"),
     ],
 )
@@ -166,6 +167,7 @@ def test_a_bad_batch_size_is_refused(batch_size, message, fake_model, prices):
     [
         ({"samples": 0}, OutOfRangeError, "samples 0 lies outside"),
         ({"samples": "few"}, SchemaError, "samples 'few' is not a whole number"),
+        ({"samples": "1.281.167"}, SchemaError, "samples '1.281.167' may mean two things: .* Write 1281167"),
         ({"samples": 10, "data_set": "mnist"}, SchemaError, "both samples 10 and data set 'mnist'"),
         ({"data_set": "imagnet"}, SchemaError, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
         ({"validation_samples": 10}, SchemaError, "validation_samples 10 needs an epoch"),

@@ -148,6 +148,15 @@ def test_an_anchor_far_from_the_model_is_remarked_on(model):
     ]
 
 
+@pytest.mark.parametrize("gpu", ["T4", "L4"])
+@pytest.mark.parametrize("factor", [1e-6, 1 / 1001, 1001.0])
+def test_an_anchor_a_thousandfold_from_the_model_is_refused(model, gpu, factor):
+    table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
+    plain = float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
+    with pytest.raises(OutOfRangeError, match=f"on {gpu.name} at batch 64 is .* times the model's own time"):
+        model.forecast(table, gpu, Mode(), [64], [Anchor(gpu.name, 64, factor * plain)])
+
+
 def test_an_anchor_at_another_image_size_is_refused(model):
     with pytest.raises(OutOfRangeError, match="image size 128 is not the question's 224"):
         model.forecast(zoo_cnn("resnet50"), T4, Mode(), [64], [Anchor("T4", 64, 500.0, image_size=128)])
