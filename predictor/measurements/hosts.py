@@ -154,7 +154,8 @@ def read_host(path: Path) -> HostMeasurement:
         return HostMeasurement(**known, times=times)
     except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SchemaError(
-            f"{path} is not a file of `epochcast host`: {str(error).removesuffix('.')}. Write one: epochcast host --out host.json"
+            f"{path} is not a file of `epochcast host`: {str(error).removesuffix('.')}. "
+            "Write one: epochcast host --out host.json"
         ) from error
 
 
