@@ -63,7 +63,7 @@ TITLES: dict[int, str] = {
     408: "The request took too long to arrive",
     413: "The request is too large",
     415: "Media type not supported",
-    422: "The question makes no sense",
+    422: "Invalid question",
     429: "Too many requests",
     500: "Internal error",
     503: "Not available now",

@@ -129,7 +129,7 @@ class ServingState:
         self.offers = load_offers(settings.offers)
         self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
         self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
-        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=0.75 * settings.max_lag_s)
+        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=0.9 * settings.max_lag_s)
         self.onnx_queue = Queue(at_once=2, running_each=1, most_wait_s=20 * settings.max_lag_s)
         self.upload_queue = Queue(most_wait_s=1.5 * settings.max_lag_s)
         self.download_queue = Queue(most_wait_s=4 * settings.max_lag_s)

@@ -619,8 +619,8 @@ def evaluation(
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
 
 
-def open_store(url: str) -> "Engine":
-    """Open a measurement store.
+def open_store(url: str, *, new: bool = True) -> "Engine":
+    """Open a measurement store; make it where none is, if it may be `new`.
 
     Raises
     ------
@@ -632,7 +632,7 @@ def open_store(url: str) -> "Engine":
     try:
         from api.store.engine import open_store as open_by_url
 
-        return open_by_url(url)
+        return open_by_url(url, new=new)
     except ModuleNotFoundError as error:
         extra = "postgresql" if error.name == "psycopg" else "api"
         raise BackendUnavailableError(

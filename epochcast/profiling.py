@@ -157,7 +157,7 @@ def seconds(text: str, option: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
     if found is None or found[2] not in _SECONDS or float(found[1]) <= 0:
-        raise SchemaError(f"{option} {text!r} is no time above 0. Try: {option} 180s, 3min or 1h.")
+        raise SchemaError(f"{option} {text!r} is not a time above 0. Try: {option} 180s, 3min or 1h.")
     return float(found[1]) * _SECONDS[found[2]]
 
 

@@ -94,4 +94,4 @@ def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The `n` names of `known` most like `name`, quoted and comma-separated, for an error message."""
     by_key = {k.casefold(): k for k in known}
     found = get_close_matches(name.casefold(), by_key, n=n, cutoff=0.3)
-    return ", ".join(repr(by_key[k]) for k in found) or "none is close"
+    return ", ".join(repr(by_key[k]) for k in found) or "nothing is similar"

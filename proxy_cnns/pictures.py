@@ -29,10 +29,12 @@ def images_of(folder: Path, most: int) -> list[Path]:
     Raises
     ------
     SchemaError
-        If it is no folder, or holds no image.
+        If it is not a folder, or holds no image.
     """
     if not folder.is_dir():
-        raise SchemaError(f"{folder} is no folder. Pass a folder of images, or none: images are then made.")
+        raise SchemaError(
+            f"{folder} is not a folder. Pass a folder of images, or none: images are then made."
+        )
     found = sorted(_image_files(folder))
     if not found:
         raise SchemaError(

@@ -376,7 +376,7 @@ def read_run(out: Path, identity: Mapping[str, Any] | None) -> Run:
         )
     check_writable(out)
     if not out.parent.is_dir():
-        raise SchemaError(f"--out {out}: there is no folder {out.parent}. Make it, or write elsewhere.")
+        raise SchemaError(f"--out {out}: there is not a folder {out.parent}. Make it, or write elsewhere.")
     run = Run()
     for path in rows_paths(out):
         _read_rows(path, run, identity, out)

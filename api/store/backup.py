@@ -54,7 +54,7 @@ def restore(engine: Engine, path: Path) -> dict[str, int]:
     Raises
     ------
     DataError
-        If the store is not empty, or the file is no whole backup.
+        If the store is not empty, or the file is not a whole backup.
     """
     counts: Counter[str] = Counter()
     with writing(engine) as connection:
@@ -103,7 +103,7 @@ def _check(found: dict[str, Any], names: set[str], path: Path) -> None:
 
 
 def _no_backup(path: Path, why: str) -> DataError:
-    return DataError(f"{path} is no whole backup of a store: {why}. Nothing was restored.")
+    return DataError(f"{path} is not a whole backup of a store: {why}. Nothing was restored.")
 
 
 def _check_empty(connection: Connection) -> None:

@@ -23,17 +23,20 @@ _MIGRATION_LOCK = 7_310_524_171  # a number that nothing else locks in this data
 _EXAMPLES = "sqlite:////var/lib/epochcast/store.db, postgresql://user:password@host/database"
 
 
-def open_store(url: str) -> Engine:
-    """Open the store at a database URL and bring its schema up to date.
+def open_store(url: str, *, new: bool = True) -> Engine:
+    """Open the store at a database URL and bring its schema up to date; make it where none is, if it may be `new`.
 
     Raises
     ------
     SchemaError
         If the URL is none, or of another database.
     StoreError
-        If the database cannot be reached or written.
+        If the database cannot be reached or written, or there is no such file and it may not be new.
     """
-    engine = _engine(_checked(url))
+    address = _checked(url)
+    if not new:
+        _refuse_missing(address)
+    engine = _engine(address)
     migrate(engine)
     return engine
 
@@ -85,7 +88,7 @@ def _checked(url: str) -> URL:
     try:
         found = make_url(url)
     except ArgumentError:
-        raise SchemaError(f"the store's address is no database URL. Examples: {_EXAMPLES}.") from None
+        raise SchemaError(f"the store's address is not a database URL. Examples: {_EXAMPLES}.") from None
     backend = found.get_backend_name()
     if backend == "sqlite" and found.database not in (None, "", ":memory:"):
         return found.set(drivername="sqlite")
@@ -95,6 +98,14 @@ def _checked(url: str) -> URL:
         f"the store cannot be {found.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
         f"PostgreSQL. Examples: {_EXAMPLES}."
     )
+
+
+def _refuse_missing(url: URL) -> None:
+    file = url.database or ""
+    if url.get_backend_name() == "sqlite" and not file.startswith("file:") and not Path(file).exists():
+        raise StoreError(
+            f"there is no store {file}. `epochcast keys add NAME` makes one; --store or $EPOCHCAST_STORE names another."
+        )
 
 
 def _engine(url: URL) -> Engine:

@@ -44,7 +44,7 @@ __all__ = [
 MAX_ROWS = 20_000
 MAX_NUMBER = 10.0**12
 LEAST_NUMBER = 1e-6
-"""Of a time or an amount above zero: what is smaller was not measured, and its inverse is no finite number."""
+"""Of a time or an amount above zero: what is smaller was not measured, and its inverse is not a finite number."""
 
 _SPREADS = (
     "iteration_time_ms_iqr",
@@ -128,7 +128,7 @@ def table_of_rows(found: Any, max_rows: int = MAX_ROWS) -> Table:
     """Take apart what `json_table` parsed; a cell that a row leaves out is empty."""
     rows = found.get("rows") if isinstance(found, dict) else found
     if not isinstance(rows, list):
-        raise SchemaError('the upload is no list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
+        raise SchemaError('the upload is not a list of rows. Send {"rows": [{"gpu": "Tesla T4", ...}, ...]}.')
     columns: dict[str, list[str]] = {}
     for i, row in enumerate(rows):
         _check_row(i, max_rows, "row", i + 1)

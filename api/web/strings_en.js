@@ -101,7 +101,7 @@ export default {
   shared: "The link is copied.",
   copied: "Copied.",
   not_copied: "The browser did not allow copying. Select the text and copy it.",
-  dots_whole: "{text} is no whole number. Write {number} if you mean that.",
+  dots_whole: "{text} is not a whole number. Write {number} if you mean that.",
   dots: "{text} may mean two things. Write {number}, or leave out the last zeros.",
   comma: "{text} may mean two things. Write {number}, or {list} with a space.",
   asking: "Asking the service …",

@@ -56,7 +56,7 @@ def rotate_command(
     """Make another key for a name and print it, once; the old one is refused from now on, or after some days."""
     from epochcast.api import open_store
 
-    engine = open_store(store)
+    engine = open_store(store, new=False)
     from api.store.keys import rotate_key
 
     secret = rotate_key(engine, name, days, keep_old)
@@ -69,7 +69,7 @@ def revoke_command(name: _Name, store: _Store = _DEFAULT) -> None:
     """Refuse a key from now on; measurements uploaded with it stay, under its name."""
     from epochcast.api import open_store
 
-    engine = open_store(store)
+    engine = open_store(store, new=False)
     from api.store.keys import revoke_key
 
     revoke_key(engine, name)
@@ -82,7 +82,7 @@ def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table
     """List the keys by name, with the first characters and the number of uploads of each."""
     from epochcast.api import open_store
 
-    engine = open_store(store)
+    engine = open_store(store, new=False)
     from api.store.keys import list_keys
 
     records = [asdict(key) for key in list_keys(engine)]

@@ -59,7 +59,7 @@ def update_command(
         list[str] | None, typer.Option(help="Only this provider, as gpuhunt names it; repeat it.")
     ] = None,
 ) -> None:
-    """Read today's prices over the network (needs epochcast[offers]) and write them to a price file."""
+    r"""Read today's prices over the network (needs epochcast\[offers]) and write them to a price file."""
     from predictor.catalogue.live_offers import SOURCE, updated_offers
     from predictor.catalogue.offers import write_offers
 

@@ -61,7 +61,7 @@ Scheduler = Annotated[
     typer.Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast[fleet].",
+        help="Work on the Dask cluster of this scheduler, such as tcp://10.0.0.5:8786; needs epochcast\\[fleet].",
         show_default=False,
     ),
 ]

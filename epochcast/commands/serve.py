@@ -12,7 +12,9 @@ import typer
 __all__ = ["serve_command", "server_options"]
 
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
-_KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
+_KEEP_ALIVE_S = (
+    75  # longer than proxies keep connections (60 s), so that nothing is similard as a request arrives
+)
 
 
 def serve_command(
@@ -92,7 +94,7 @@ def _check_port(host: str, port: int) -> None:
             probe.bind(address)
     except socket.gaierror as error:
         raise SchemaError(
-            f"--host {host!r} is no address ({error.strerror}). Pass one of this machine's, such as 127.0.0.1."
+            f"--host {host!r} is not an address ({error.strerror}). Pass one of this machine's, such as 127.0.0.1."
         ) from None
     except PermissionError:
         raise ServiceError(

@@ -28,7 +28,7 @@ def backup_command(
     """Write keys (their hashes), uploads and measurements to a file, while the service runs."""
     from epochcast.api import open_store
 
-    engine = open_store(store)
+    engine = open_store(store, new=False)
     from api.store.backup import back_up
 
     _say("backed up", back_up(engine, file))
@@ -56,7 +56,7 @@ def delete_upload_command(
     """Delete an upload, with the rows that no other upload brought."""
     from epochcast.api import open_store
 
-    engine = open_store(store)
+    engine = open_store(store, new=False)
     from api.store.measurements import delete_upload
 
     found = delete_upload(engine, upload)

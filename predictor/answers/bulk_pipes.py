@@ -8,13 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from os import PathLike
 from typing import Any
 
 import numpy as np
 
-from predictor.answers.bulk_answers import FITS, NUMBERS, REQUIRED_COLUMNS, WORDS, Answers, BulkAnswers
+from predictor.answers.bulk_answers import (
+    FITS,
+    NUMBERS,
+    REQUIRED_COLUMNS,
+    WORDS,
+    Answers,
+    BulkAnswers,
+    optional_columns,
+)
 from predictor.answers.coded import Coded
+from predictor.answers.options import options_of
+from predictor.answers.question import Question
 from predictor.errors import SchemaError
 from predictor.files import replacing
 from predictor.table_files import (
@@ -34,6 +45,7 @@ ADDED_COLUMNS = (*NUMBERS, FITS, *WORDS)
 Columns = Mapping[str, Coded]
 """The columns of a batch that decide its answers."""
 
+_SPELT_LIKE = 0.84  # "precison" and "sample" are columns misspelt, "notes" is none
 _ROWS_OF_TEXT = 200_000
 _ROWS_OF_ARROW = 500_000
 """Rows of a batch: few enough for the memory, many enough that rows of one CNN and GPU come together."""
@@ -191,3 +203,19 @@ def _check_header(path: _Path, header: Sequence[str]) -> None:
             f"{path} has the column {', '.join(taken or twice)} "
             f"{'already, which the answer adds' if taken else 'twice'}. Rename or remove it."
         )
+    _check_spelling(path, header)
+
+
+def _check_spelling(path: _Path, header: Sequence[str]) -> None:
+    """Refuse a column that looks like one that is read, or that only all rows can share: it would have no effect."""
+    read = (*REQUIRED_COLUMNS, *optional_columns())
+    others = [name for name in header if name and name not in read]
+    for name in others:
+        if name in options_of(Question):
+            raise SchemaError(
+                f"{path} has the column {name!r}, which is an option of all rows. Give it as that."
+            )
+        if like := get_close_matches(name.casefold(), read, n=1, cutoff=_SPELT_LIKE):
+            raise SchemaError(
+                f"{path} has the column {name!r}, which is not read. Nearest: {like[0]!r}. Rename it, or remove it."
+            )

@@ -318,7 +318,7 @@ def _check(forecast: IterationForecast, table: LayerTable, gpu: Gpu, sizes: list
     for ms, size in zip(forecast.iteration_time_ms, sizes, strict=True):
         if not (np.isfinite(ms) and ms > 0):
             raise OutOfRangeError(
-                f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is no time. "
+                f"the model gives {ms} ms for {table.cnn} on {gpu.name} at batch_size {size}, which is not a time. "
                 "Try a batch size nearer to 64, or another method."
             )
 

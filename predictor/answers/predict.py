@@ -374,7 +374,7 @@ def _check_times(
         gpu, size = bad[0]
         raise OutOfRangeError(
             f"the model gives {time_ms[gpu, size]} ms for {table.cnn} on {devices[gpu][0].name} at batch_size "
-            f"{sizes[size]}, which is no time. Try a batch size nearer to 64, or another method."
+            f"{sizes[size]}, which is not a time. Try a batch size nearer to 64, or another method."
         )
 
 

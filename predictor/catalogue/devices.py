@@ -214,7 +214,7 @@ def find_gpu(name: str) -> Gpu:
         )
     if _key(name) == "cpu":
         raise UnknownGpuError(
-            f"{name!r} is no one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
+            f"{name!r} is not one CPU: give the name that stands in its measurements, such as 'cpu:Apple M2'. "
             "`epochcast profile --device cpu` measures this machine's and prints the question to ask."
         )
     raise UnknownGpuError(
@@ -266,11 +266,29 @@ def _bare_key(name: str) -> str:
 
 
 def _nearest_names(name: str, n: int = 3) -> str:
-    """Quote the GPUs whose names, without the vendor's words, look most like this one."""
+    """Quote the GPUs that share most words with this name in any order, then those that look most like it.
+
+    The vendor's words do not count; a word counts its letters, one with a digit twice.
+    """
     _, bare = _index()
     close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
     names = dict.fromkeys(gpu.name for key in close for gpu in bare[key])
-    return ", ".join(repr(known) for known in list(names)[:n]) or "none is close"
+    words = _words(name)
+    shared = {
+        gpu.name: sum(_weight(word) for word in words & _words(" ".join((gpu.name, *gpu.aliases))))
+        for gpu in all_gpus()
+    }
+    names |= dict.fromkeys(known for known, weight in shared.items() if weight)
+    ranked = sorted(names, key=lambda known: -shared[known])
+    return ", ".join(repr(known) for known in ranked[:n]) or "nothing is similar"
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in re.findall("[a-z0-9]+", name.casefold()) if not _VENDOR_WORDS.fullmatch(word)}
+
+
+def _weight(word: str) -> int:
+    return len(word) * (2 if any(map(str.isdigit, word)) else 1)
 
 
 @lru_cache(maxsize=1024)

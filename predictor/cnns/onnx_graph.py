@@ -143,9 +143,9 @@ def _load(content: bytes, path: str | PathLike[str], onnx: Any) -> Any:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # protobuf raises its own kinds
-        raise SchemaError(f"{path} is no ONNX file, or is cut short: {_first_line(error)}.") from error
+        raise SchemaError(f"{path} is not an ONNX file, or is cut short: {_first_line(error)}.") from error
     if not model.graph.node:
-        raise SchemaError(f"{path} is no ONNX file, or is empty: it has no operators.")
+        raise SchemaError(f"{path} is not an ONNX file, or is empty: it has no operators.")
     if len(model.graph.node) > _MOST_NODES:
         raise SchemaError(
             f"{path} has {len(model.graph.node):,} operators; at most {_MOST_NODES:,} are read."

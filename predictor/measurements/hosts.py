@@ -75,7 +75,7 @@ class HostTime:
                 raise SchemaError(f"{name} {getattr(self, name)!r} is not known; known: {', '.join(words)}.")
         if not isinstance(self.host_time_ms, int | float) or not 0 < self.host_time_ms < float("inf"):
             raise SchemaError(
-                f"host_time_ms {self.host_time_ms!r} of {self.cnn} is no finite number above 0, in ms."
+                f"host_time_ms {self.host_time_ms!r} of {self.cnn} is not a finite number above 0, in ms."
             )
 
     @property
@@ -142,7 +142,7 @@ def read_host(path: Path) -> HostMeasurement:
     Raises
     ------
     SchemaError
-        If it is no such file, of another version, or a time is no number above 0; the message names the file.
+        If it is no such file, of another version, or a time is not a number above 0; the message names the file.
     """
     try:
         given = json.loads(path.read_text())
@@ -154,7 +154,8 @@ def read_host(path: Path) -> HostMeasurement:
         return HostMeasurement(**known, times=times)
     except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SchemaError(
-            f"{path} is no file of `epochcast host`: {error}. Write one: epochcast host --out host.json"
+            f"{path} is not a file of `epochcast host`: {str(error).removesuffix('.')}. "
+            "Write one: epochcast host --out host.json"
         ) from error
 
 

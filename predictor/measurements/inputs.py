@@ -27,7 +27,7 @@ class WorkerRate:
 
     def __post_init__(self) -> None:
         if type(self.workers) is not int or self.workers < 0:
-            raise SchemaError(f"workers {self.workers!r} is no whole number from 0.")
+            raise SchemaError(f"workers {self.workers!r} is not a whole number from 0.")
         _check_positive("samples_per_s", self.samples_per_s)
 
 
@@ -114,7 +114,7 @@ def read_input(path: Path) -> InputMeasurement:
     Raises
     ------
     SchemaError
-        If it is no such file, of another version, or a rate is no number above 0; the message names the file.
+        If it is no such file, of another version, or a rate is not a number above 0; the message names the file.
     """
     try:
         given = json.loads(path.read_text())
@@ -126,7 +126,7 @@ def read_input(path: Path) -> InputMeasurement:
         return InputMeasurement(**known, rates=rates)
     except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise SchemaError(
-            f"{path} is no file of `epochcast profile input`: {error}. "
+            f"{path} is not a file of `epochcast profile input`: {str(error).removesuffix('.')}. "
             "Write one: epochcast profile input --out input.json"
         ) from error
 
@@ -147,4 +147,4 @@ def write_input(measured: InputMeasurement, path: Path) -> None:
 
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise SchemaError(f"{name} {value!r} is no finite number above 0.")
+        raise SchemaError(f"{name} {value!r} is not a finite number above 0.")

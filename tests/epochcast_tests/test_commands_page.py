@@ -1,5 +1,7 @@
 """docs/commands.md shows what the commands do: every command is there; test_pages.py runs its examples."""
 
+import re
+
 import pytest
 import typer
 from page_runner import ROOT, blocks
@@ -38,6 +40,19 @@ def test_every_option_says_what_it_does():
         if parameter.param_type_name == "option" and not parameter.help
     ]
     assert silent == []
+
+
+def test_help_shows_the_extras_in_square_brackets(epochcast):
+    """Help is rich markup, which takes what stands in unescaped square brackets for a style."""
+    named = [
+        (words, extra)
+        for words, command in commands()
+        for text in (command.help, *(getattr(each, "help", None) for each in command.params))
+        for extra in re.findall(r"epochcast\[[a-z]+\]", (text or "").replace("\\[", "["))
+    ]
+    lost = [(words, extra) for words, extra in named if extra not in epochcast(*words.split(), "--help").out]
+    assert {words for words, _ in named} >= {"offer update", "profile", "predict"}
+    assert lost == []
 
 
 def test_the_page_leads_to_the_reference_and_repeats_no_table_of_options():

@@ -38,3 +38,24 @@ def test_an_address_of_no_store_is_one_line_and_exit_code_2(epochcast):
     assert run.code == 2
     assert len(run.err.splitlines()) == 1
     assert "hidden" not in run.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("keys", "list"),
+        ("keys", "revoke", "alice"),
+        ("keys", "rotate", "alice"),
+        ("store", "backup", "x.gz"),
+        ("store", "delete-upload", "1"),
+    ],
+)
+def test_what_reads_or_changes_a_store_makes_none(epochcast, tmp_path, monkeypatch, words):
+    monkeypatch.delenv("EPOCHCAST_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    run = epochcast(*words)
+    assert (run.code, "there is no store epochcast.db. `epochcast keys add NAME` makes one" in run.err) == (
+        2,
+        True,
+    )
+    assert list(tmp_path.iterdir()) == []

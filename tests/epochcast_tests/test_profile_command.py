@@ -136,7 +136,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--preset", "cnn"), "preset 'cnn' names no CNN behind the colon"),
         (
             ("--out", "x.csv", "--time-limit", "soon"),
-            "--time-limit 'soon' is no time above 0. Try: --time-limit 180s",
+            "--time-limit 'soon' is not a time above 0. Try: --time-limit 180s",
         ),
         (("--out", "x.csv", "--device", "gpu"), "--device 'gpu' is neither cpu nor cuda"),
         (("--out", "x.csv", "--gpus", "one"), "--gpus 'one' is neither `all` nor different numbers"),
@@ -145,7 +145,7 @@ def test_the_doctor_names_every_missing_piece_with_its_next_step(epochcast):
         (("--out", "x.csv", "--framework", "torch"), "framework 'torch' is not known. Nearest: 'pytorch'"),
         (("--out", "x.csv", "--framework", "tensorflow", "--device", "cpu", "--allow-noise"), "no backend"),
         (("--out", "x.json", "--device", "cpu"), "none of .csv, .csv.gz, .parquet"),
-        (("--out", "none/x.csv", "--device", "cpu"), "there is no folder none"),
+        (("--out", "none/x.csv", "--device", "cpu"), "there is not a folder none"),
         (("--out", "x.csv", "--batch-size", "0"), "lies outside 1..65,536"),
     ],
 )

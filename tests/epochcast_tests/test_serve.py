@@ -55,4 +55,4 @@ def test_a_port_that_is_taken_is_one_line_that_says_to_pick_another(epochcast, m
 def test_a_host_that_is_no_address_is_one_line(epochcast, monkeypatch):
     monkeypatch.setenv("EPOCHCAST_STORE", "")
     run = epochcast("serve", "--host", "no host")
-    assert (run.code, "--host 'no host' is no address" in run.err) == (2, True)
+    assert (run.code, "--host 'no host' is not an address" in run.err) == (2, True)

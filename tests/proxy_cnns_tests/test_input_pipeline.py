@@ -55,7 +55,7 @@ def test_images_are_found_in_folders_within_a_folder(folder):
 def test_a_folder_without_images_is_refused_with_the_next_step(tmp_path):
     with pytest.raises(SchemaError, match=r"holds no image \(\.jpg.*Pass a folder of images, or none"):
         images_of(tmp_path, 9)
-    with pytest.raises(SchemaError, match="is no folder"):
+    with pytest.raises(SchemaError, match="is not a folder"):
         images_of(tmp_path / "nowhere", 9)
 
 

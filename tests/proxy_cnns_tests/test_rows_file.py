@@ -185,7 +185,7 @@ def test_only_tables_are_written(tmp_path, name):
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SchemaError, match="there is no folder"):
+    with pytest.raises(SchemaError, match="there is not a folder"):
         read_run(tmp_path / "none" / "x.csv", IDENTITY)
 
 

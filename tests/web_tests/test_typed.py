@@ -15,7 +15,7 @@ NOT_COVERED = """id => {
 @pytest.mark.parametrize(
     ("fragment", "field", "said"),
     [
-        ("data_set=&samples=1.000", "samples", "1.000 is no whole number. Write 1000"),
+        ("data_set=&samples=1.000", "samples", "1.000 is not a whole number. Write 1000"),
         ("epochs=1.000", "epochs", "Write 1000"),
         ("budget_usd=1.000", "budget_usd", "1.000 may mean two things. Write 1000"),
         ("batch_sizes=1%2C024", "batch_sizes", "Write 1024, or 1, 24 with a space."),

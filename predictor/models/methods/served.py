@@ -74,7 +74,7 @@ def _check_times(name: str, found: IterationForecast, table: LayerTable, gpu: Gp
     if bad.size:
         raise OutOfRangeError(
             f"{name} gives {found.iteration_time_ms[bad[0]]:.4g} ms for {table.cnn} on {gpu.name} at batch_size "
-            f"{sizes[bad[0]]:.0f}, which is no time: it adds up GPU, CNN and batch size, and nothing keeps the sum "
+            f"{sizes[bad[0]]:.0f}, which is not a time: it adds up GPU, CNN and batch size, and nothing keeps the sum "
             f"above zero. {_INSTEAD}, or ask at another batch size."
         )
 
@@ -209,7 +209,7 @@ class _Asked:
             check_specifications(self.name, fitted.gpus, self.gpu)
         if UNSEEN not in fitted.half_widths:
             raise OutOfRangeError(
-                f"{self.name} was judged on no GPU but {', '.join(fitted.gpus)}, asked for {self.gpu.name}. {_INSTEAD}."
+                f"{self.name} was tested only on {', '.join(fitted.gpus)}, asked for {self.gpu.name}. {_INSTEAD}."
             )
         reason = Reason("gpu", f"{self.name} was not fitted on it", 1.0)
         return max(fitted.half_widths[UNSEEN], self._half_width_elsewhere()), (reason,)

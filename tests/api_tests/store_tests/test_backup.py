@@ -106,7 +106,7 @@ def test_a_damaged_backup_restores_nothing(filled, other, tmp_path, damage):
 def test_what_is_no_backup_is_refused(other, tmp_path, content):
     file = tmp_path / "backup.gz"
     file.write_bytes(content)
-    with pytest.raises(DataError, match="no whole backup"):
+    with pytest.raises(DataError, match="not a whole backup"):
         restore(other, file)
 
 

@@ -138,8 +138,13 @@ def test_a_bad_optional_cell_is_an_error_of_its_row(column, cell, message, answe
         ("cnn,gpu,precision\n", "lacks the column batch_size"),
         ("cnn,image_size,gpu,batch_size,precision,error\n", "has the column error already"),
         ("cnn,cnn,image_size,gpu,batch_size,precision\n", "has the column cnn twice"),
+        (
+            "cnn,gpu,batch_size,precison\n",
+            "has the column 'precison', which is not read. Nearest: 'precision'",
+        ),
+        ("cnn,gpu,batch_size,spot\n", "has the column 'spot', which is an option of all rows"),
     ],
-    ids=["empty", "missing column", "taken column", "column twice"],
+    ids=["empty", "missing column", "taken column", "column twice", "misspelt column", "option of all rows"],
 )
 def test_a_file_that_cannot_be_what_is_asked_is_refused(text, message, tmp_path, fake_model):
     path = tmp_path / "rows.csv"

@@ -162,7 +162,7 @@ def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
         ),
         ({"loader": "torchvision", "offers": ()}, "workers is missing, and there is no offer"),
         ({"loader": "torchvision", "offers": (offer(None),)}, "the vCPUs of lab box-None are not known"),
-        ({"workers": 2, "input": "nowhere.json"}, "nowhere.json is no file of"),
+        ({"workers": 2, "input": "nowhere.json"}, "nowhere.json is not a file of"),
     ],
 )
 def test_what_cannot_be_answered_names_the_next_step(options, message):

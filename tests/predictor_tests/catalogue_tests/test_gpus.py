@@ -82,6 +82,19 @@ def test_an_unknown_name_gets_the_nearest_and_the_next_step() -> None:
         find_gpu("H2O0")
 
 
+@pytest.mark.parametrize(
+    ("written", "nearest"),
+    [
+        ("laptop RTX 4060", "GeForce RTX 4060 Laptop GPU"),
+        ("gtx 1080 laptop", "GeForce GTX 1080"),
+        ("Blackwell PRO 4500", "NVIDIA RTX PRO 4500 Blackwell"),
+    ],
+)
+def test_the_nearest_name_shares_most_words_in_any_order(written: str, nearest: str) -> None:
+    with pytest.raises(UnknownGpuError, match=f"Nearest: '{nearest}'"):
+        find_gpu(written)
+
+
 @pytest.mark.parametrize("written", ["", "  ", "GB", "NVIDIA", "Radeon Pro VII", "TPU v4", "cpu"])
 def test_what_is_no_nvidia_gpu_is_refused(written: str) -> None:
     with pytest.raises(UnknownGpuError):

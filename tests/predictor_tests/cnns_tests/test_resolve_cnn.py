@@ -66,7 +66,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_a_hint() -> None:
 
 
 def test_an_object_that_is_no_cnn_is_refused() -> None:
-    with pytest.raises(UnknownCnnError, match="a dict is no CNN"):
+    with pytest.raises(UnknownCnnError, match="a dict is not a CNN"):
         resolve_cnn({})
 
 

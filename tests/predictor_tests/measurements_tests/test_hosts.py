@@ -58,10 +58,10 @@ def test_a_framework_that_was_not_measured_is_refused_with_the_next_step() -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("[]", "no file of"),
+        ("[]", "not a file of"),
         ('{"format_version": 9, "host": "x", "times": []}', "format_version is 9"),
-        ('{"format_version": 1, "host": "x", "times": [{"framework": "torch"}]}', "no file of"),
-        ("{", "no file of"),
+        ('{"format_version": 1, "host": "x", "times": [{"framework": "torch"}]}', "not a file of"),
+        ("{", "not a file of"),
     ],
 )
 def test_another_file_is_refused_with_the_next_step(tmp_path: Path, text: str, why: str) -> None:
@@ -72,7 +72,7 @@ def test_another_file_is_refused_with_the_next_step(tmp_path: Path, text: str, w
 
 @pytest.mark.parametrize("ms", [0.0, -1.0, float("inf"), "4"])
 def test_a_time_that_is_none_is_refused(ms: float) -> None:
-    with pytest.raises(SchemaError, match="no finite number above 0"):
+    with pytest.raises(SchemaError, match="not a finite number above 0"):
         HostTime("pytorch", "gpu", "tf32", "nchw", "resnet18", 32, ms)
 
 

@@ -33,9 +33,12 @@ def test_a_busy_machine_needs_as_many_workers_as_vcpus():
     [
         ({"format_version": 2}, "format_version is 2"),
         ({"rates": [{"workers": 2, "samples_per_s": 10.0}]}, "include 1"),
-        ({"rates": [{"workers": 1, "samples_per_s": 0.0}]}, "samples_per_s 0.0 is no finite number above 0"),
+        (
+            {"rates": [{"workers": 1, "samples_per_s": 0.0}]},
+            "samples_per_s 0.0 is not a finite number above 0",
+        ),
         ({"rates": [{"workers": 1, "samples_per_s": True}]}, "samples_per_s True"),
-        ({"rates": [{"workers": 1.5, "samples_per_s": 9.0}]}, "workers 1.5 is no whole number"),
+        ({"rates": [{"workers": 1.5, "samples_per_s": 9.0}]}, "workers 1.5 is not a whole number"),
         ({"vcpus": -1}, "vcpus -1"),
     ],
 )
@@ -44,7 +47,7 @@ def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message
     write_input(MEASURED, path)
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     with pytest.raises(
-        SchemaError, match=rf"input.json is no file of .*{message}.*epochcast profile input --out"
+        SchemaError, match=rf"input.json is not a file of .*{message}.*epochcast profile input --out"
     ):
         read_input(path)
 
@@ -53,10 +56,10 @@ def test_a_damaged_file_is_refused_with_the_next_step(tmp_path, changed, message
 def test_another_file_is_refused(tmp_path, text):
     path = tmp_path / "input.json"
     path.write_text(text)
-    with pytest.raises(SchemaError, match="is no file of `epochcast profile input`"):
+    with pytest.raises(SchemaError, match="is not a file of `epochcast profile input`"):
         read_input(path)
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(SchemaError, match=r"nowhere.json is no file of"):
+    with pytest.raises(SchemaError, match=r"nowhere.json is not a file of"):
         read_input(tmp_path / "nowhere.json")

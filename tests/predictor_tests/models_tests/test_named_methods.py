@@ -109,10 +109,10 @@ def test_what_is_served_is_what_the_estimator_predicts_from_own_runs(name):
 
 
 REFUSALS = (
-    ({"method": "gpu-specs", "gpus": "T4"}, "was judged on no GPU but"),
+    ({"method": "gpu-specs", "gpus": "T4"}, "was tested only on"),
     ({"method": "gpu-specs", "gpus": "B200"}, "NVIDIA B200 is unlike the GPUs that gpu-specs was fitted on: its"),
     ({"method": "gpu-specs", "framework": "tensorflow", "cnn": "vgg16", "image_size": 32, "gpus": "T4"},
-     "which is no time: it adds up GPU, CNN and batch size"),
+     "which is not a time: it adds up GPU, CNN and batch size"),
     ({"method": "gpu-specs", "cnn": "alexnet", "image_size": 96}, "convolution shapes without a column"),
     ({"method": "gpu-specs", "batch_sizes": 4096}, "batch_size 4096 lies outside 16..720"),
     ({"method": "gpu-specs", "framework": "chainer"}, "gpu-specs was not fitted in chainer, fp32, nchw; fitted: "),
