@@ -450,7 +450,7 @@ def _accuracy_of_card(model: "Model") -> "pd.DataFrame":
 
 def profile(
     out: str | PathLike[str],
-    preset: str = "quick",
+    preset: str | None = None,
     *,
     framework: str = "pytorch",
     precisions: Sequence[str] = (),
@@ -473,8 +473,9 @@ def profile(
     ----------
     out : path
         The table, ``.csv``, ``.csv.gz`` or ``.parquet``; rows that it has already are not measured again.
-    preset : str
-        What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md.
+    preset : str, optional
+        What to measure: ``quick``, ``library``, ``targets``, ``cnn:NAME``, ...; see docs/instrument.md. By default
+        ``quick``; on a CPU ``cnn:resnet18@32``, at batch size 32 unless `batch_sizes` says otherwise.
     framework : str
         ``pytorch`` or ``chainer``.
     precisions, memory_formats : list of str

@@ -19,16 +19,28 @@ if TYPE_CHECKING:
     from proxy_cnns.configuration import Configuration, Subject
     from proxy_cnns.runs import Outcome, Request
 
-__all__ = ["ProfileRequest", "asked_modes", "measuring_request", "request_for", "run_profile", "seconds"]
+__all__ = [
+    "ProfileRequest",
+    "asked_modes",
+    "default_words",
+    "measuring_request",
+    "request_for",
+    "run_profile",
+    "seconds",
+]
 
+_CPU_PRESET, _CPU_BATCH_SIZE = "cnn:resnet18@32", "32"
 _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRequest:
-    """The options of `epochcast profile`; an empty list or None means the preset's default."""
+    """The options of `epochcast profile`; an empty list or None means the preset's default.
 
-    preset: str
+    No preset is `quick`; on a processor, which measures two of its operators a minute, a small CNN at one batch size.
+    """
+
+    preset: str | None = None
     framework: str = "pytorch"
     precisions: Sequence[str] = ()
     memory_formats: Sequence[str] = ()
@@ -58,7 +70,8 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.presets import configurations, in_modes, preset
 
-    chosen = preset(options.preset)
+    options = _with_preset(options)
+    chosen = preset(str(options.preset))
     sizes = batch_sizes_of(list(options.batch_sizes)) if options.batch_sizes else None
     modes = asked_modes(chosen.modes, options)
     if _parts(options.precisions) or _parts(options.memory_formats):
@@ -75,6 +88,22 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
         request = measuring_request(chosen.name, _together(kept, options), options, out)
         return replace(request, devices=(",".join(request.devices),), **TOGETHER), left_out
     return measuring_request(chosen.name, kept, options, out), left_out
+
+
+def default_words(options: ProfileRequest) -> str:
+    """What a processor measures where no preset is asked for, as a sentence; else empty."""
+    if options.preset is not None or options.device != "cpu" or options.suggest:
+        return ""
+    sizes = ", ".join(_with_preset(options).batch_sizes)
+    return f"On a processor: the operators of ResNet-18 at 32 px, batch {sizes}; --preset names others."
+
+
+def _with_preset(options: ProfileRequest) -> ProfileRequest:
+    if options.preset is not None:
+        return options
+    if options.device != "cpu":
+        return replace(options, preset="quick")
+    return replace(options, preset=_CPU_PRESET, batch_sizes=options.batch_sizes or (_CPU_BATCH_SIZE,))
 
 
 def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":

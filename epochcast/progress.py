@@ -29,14 +29,14 @@ def shown_progress() -> "Iterator[Callable[[Progress], None]]":
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[left]} left"),
+        TextColumn("{task.fields[left]}"),
         TextColumn("{task.description}", markup=False),
     )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, left="")
 
         def report(progress: "Progress") -> None:
-            left = duration(progress.seconds_left)
+            left = _left(progress)
             bar.update(
                 task, completed=progress.done, total=progress.total, left=left, description=progress.now
             )
@@ -51,9 +51,14 @@ def _line_now_and_then() -> "Callable[[Progress], None]":
         nonlocal last
         if time.monotonic() - last >= _EACH_S:
             last = time.monotonic()
-            left = duration(progress.seconds_left)
             print(
-                f"{progress.done:,} of {progress.total:,}, about {left} left: {progress.now}", file=sys.stderr
+                f"{progress.done:,} of {progress.total:,}, {_left(progress)}: {progress.now}", file=sys.stderr
             )
 
     return report
+
+
+def _left(progress: "Progress") -> str:
+    """In words, whether all is measured then or the time limit ends the run before."""
+    left = duration(progress.seconds_left)
+    return f"the time limit ends it in {left}" if progress.limited else f"about {left} left"

@@ -39,12 +39,16 @@ _MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed,
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, after each configuration; `seconds_left` is at most the budget's rest."""
+    """How far a run is, after each configuration; `seconds_left` is at most the budget's rest.
+
+    `limited`: the budget ends the run before everything is measured.
+    """
 
     done: int
     total: int
     seconds_left: float
     now: str
+    limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,8 @@ class _Session:
                     self._measure_one(configuration)
                     self.monitor.settle()
                 done, n = done + weight, n + 1
-                left = self._left(start, done, planned)
-                self.report(Progress(n, len(configurations), left, _words(configuration)))
+                left, limited = self._left(start, done, planned)
+                self.report(Progress(n, len(configurations), left, _words(configuration), limited))
                 if self.clock() - self._read_at >= _READ_EACH_S:
                     self.check_device()
             waiting = later
@@ -256,14 +260,12 @@ class _Session:
         self.file.append(entry)
         self.run.take(entry, self._recent)
 
-    def _left(self, start: float, done: float, planned: float) -> float:
-        elapsed = self.clock() - start
-        left = elapsed * (planned - done) / done if done else planned
-        return (
-            left
-            if self.campaign.deadline is None
-            else max(0.0, min(left, self.campaign.deadline - self.clock()))
-        )
+    def _left(self, start: float, done: float, planned: float) -> tuple[float, bool]:
+        """Seconds until the run ends, and whether the deadline ends it."""
+        now = self.clock()
+        left = (now - start) * (planned - done) / done if done else planned
+        allowed = inf if self.campaign.deadline is None else self.campaign.deadline - now
+        return max(0.0, min(left, allowed)), allowed < left
 
 
 def _estimated_ms(configuration: Configuration) -> float:

@@ -298,10 +298,9 @@ def _killed(process: Any) -> ProfilingError:
 
 def _together(progress: dict[int, Progress]) -> Progress:
     latest = list(progress.values())
-    left = max(each.seconds_left for each in latest)
-    return Progress(
-        sum(each.done for each in latest), sum(each.total for each in latest), left, latest[-1].now
-    )
+    last = max(latest, key=lambda each: each.seconds_left)
+    done, total = sum(each.done for each in latest), sum(each.total for each in latest)
+    return Progress(done, total, last.seconds_left, latest[-1].now, last.limited)
 
 
 def _first_environment(

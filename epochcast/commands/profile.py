@@ -28,7 +28,7 @@ app = typer.Typer(
     help="Measure this machine: operators, proxy CNNs, whole CNNs.", invoke_without_command=True
 )
 
-_ANY_CNN = "resnet50"
+_ANY_CNN, _ANY_CNN_OF_CPU = "resnet50", "resnet18@32"
 _USUAL_BATCH_SIZE = 64
 _SUGGESTIONS_SHOWN = 20
 _WHAT, _HOW_LONG = "What to measure", "Time and noise"
@@ -39,12 +39,13 @@ _WHAT, _HOW_LONG = "What to measure", "Time and noise"
 def profile_command(
     context: typer.Context,
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="quick, library, founding, zoo, targets, ddp, cnn:NAME, cnn:FILE.py:make_model, targets:NAME,NAME.",
+            show_default="quick; with --device cpu cnn:resnet18@32 at batch size 32",
             rich_help_panel=_WHAT,
         ),
-    ] = "quick",
+    ] = None,
     framework: Annotated[str, typer.Option(help="pytorch or chainer.", rich_help_panel=_WHAT)] = "pytorch",
     precision: Annotated[
         list[str] | None,
@@ -155,7 +156,7 @@ def profile_command(
     """Measure this machine, and write a table that `predict --measurements` and `fit` use at once."""
     if context.invoked_subcommand is not None:
         return
-    from epochcast.profiling import ProfileRequest, request_for, run_profile
+    from epochcast.profiling import ProfileRequest, default_words, request_for, run_profile
     from predictor.errors import SchemaError
 
     if out is None and not dry_run and not suggest:
@@ -193,6 +194,7 @@ def profile_command(
         left_out: list[Configuration] = []
     else:
         request, left_out = request_for(wanted, out or "dry-run.csv")
+        _say_before(default_words(wanted), _no_prediction(request, on_cpu=device == "cpu"))
     if dry_run:
         _show_plan(request, left_out, output)
         return
@@ -398,12 +400,24 @@ def _next_steps(request: "Request", outcome: "Outcome") -> list[str]:
     """
     out = _quoted(str(outcome.out))
     steps = [f"epochcast data show {out}"]
-    kinds = {each.subject.kind for each in request.configurations}
-    if "operator" in kinds or ("target" in kinds and not is_cpu(outcome.gpu)):
+    sentence = _no_prediction(request, on_cpu=is_cpu(outcome.gpu))
+    if not sentence:
         return [*steps, _prediction(request, outcome, out)]
-    alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
-    sentence = f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
     return [*steps, f"epochcast explain {out}", sentence]
+
+
+def _no_prediction(request: "Request", *, on_cpu: bool) -> str:
+    """Say why nothing is predicted from these measurements; empty where something is."""
+    kinds = {each.subject.kind for each in request.configurations}
+    if "operator" in kinds or ("target" in kinds and not on_cpu):
+        return ""
+    alone = "whole CNNs of a CPU" if "target" in kinds else "proxy CNNs"
+    return f"Predictions need operators, not {alone}: measure some with --preset cnn:NAME."
+
+
+def _say_before(*sentences: str) -> None:
+    for sentence in filter(None, sentences):
+        typer.echo(sentence, err=True)
 
 
 def _prediction(request: "Request", outcome: "Outcome", out: str) -> str:
@@ -428,7 +442,8 @@ def _cnn(request: "Request") -> str:
     text = texts.split(",")[0].strip()
     if not text:
         cnn = next((each.subject for each in request.configurations if each.subject.kind == "target"), None)
-        text = _ANY_CNN if cnn is None else f"{cnn.name}@{cnn.image_size}"
+        usual = _ANY_CNN_OF_CPU if request.devices == ("cpu",) else _ANY_CNN
+        text = usual if cnn is None else f"{cnn.name}@{cnn.image_size}"
     if names_a_file(text):
         return _quoted(text)
     name, at, size = text.rpartition("@")

@@ -301,8 +301,9 @@ class Model:
             measured = [f"{each.framework}, {each.precision}, {each.memory_format}" for each in given]
             return OutOfRangeError(
                 f"{gpu.name} is predicted from operators measured on it, in {mode.framework}, {mode.precision}, "
-                f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, "
-                "`epochcast profile --device cpu --time-limit 3min --out cpu.csv`, and pass the table as measurements."
+                f"{mode.memory_format}; measured: {' and '.join(measured) or 'nothing'}. Measure some, `epochcast "
+                "profile --device cpu --preset cnn:NAME --time-limit 3min --out cpu.csv`, and pass "
+                "the table as measurements."
             )
         return OutOfRangeError(
             f"no operator was measured on {gpu.name} or another card of its chip with {mode.framework}, "

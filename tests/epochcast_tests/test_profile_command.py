@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import epochcast as face
-from epochcast.profiling import ProfileRequest, request_for, seconds
+from epochcast.profiling import ProfileRequest, default_words, request_for, seconds
+from epochcast.progress import shown_progress
 from predictor.errors import SchemaError
 from proxy_cnns import backends
+from proxy_cnns.campaign import Progress
 from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +38,42 @@ def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monk
     run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
     question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
+
+
+def test_a_cpu_without_a_preset_measures_a_small_cnn_and_asks_about_it(epochcast, fake, tmp_path):
+    run = epochcast("profile", "--device", "cpu", "--out", tmp_path / "x.csv")
+    assert "the operators of ResNet-18 at 32 px, batch 32; --preset names others." in run.err
+    with (tmp_path / "x.csv").open() as file:
+        assert {row["batch_size"] for row in csv.DictReader(file)} == {"32"}
+    assert "epochcast predict resnet18 --image-size 32 --gpu" in run.out
+    assert "--precision fp32 --batch-size 32 --measurements" in run.out
+
+
+def test_a_cpu_without_a_preset_takes_the_batch_sizes_asked_for():
+    asked = ProfileRequest(device="cpu", batch_sizes=["8,16"])
+    assert {each.batch_size for each in request_for(asked, "x.csv")[0].configurations} == {8, 16}
+    assert "batch 8,16;" in default_words(asked)
+
+
+def test_a_gpu_without_a_preset_measures_quick():
+    assert request_for(ProfileRequest(), "x.csv")[0].name == "quick"
+    assert default_words(ProfileRequest()) == ""
+
+
+def test_whole_cnns_of_a_cpu_are_warned_of_before_they_are_measured(epochcast, tmp_path):
+    run = epochcast("profile", "--preset", "targets:lenet5", "--device", "cpu", "--dry-run")
+    assert "Predictions need operators, not whole CNNs of a CPU" in run.err
+
+
+def test_progress_says_whether_the_time_limit_ends_the_run(capsys):
+    for limited in (False, True):
+        with shown_progress() as report:
+            report(Progress(1, 2, 30.0, "conv", limited))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "1 of 2, about 30.0 s left: conv",
+        "1 of 2, the time limit ends it in 30.0 s: conv",
+    ]
 
 
 def test_what_the_command_wrote_data_show_reads(epochcast, fake, tmp_path):
@@ -228,7 +266,7 @@ def test_without_a_gpu_it_says_how_to_measure_without(epochcast, tmp_path):
         pytest.skip("this machine has a GPU")
     run = epochcast("profile", "--preset", "founding", "--out", tmp_path / "x.csv")
     assert run.code == 2
-    assert "cpu" in run.err
+    assert "Pass --device cpu" in run.err
 
 
 @pytest.mark.parametrize(

@@ -191,9 +191,17 @@ def test_progress_counts_and_its_time_left_falls(work, targets):
     work(targets, report=seen.append, deadline=1e9)
     assert [each.done for each in seen] == list(range(1, len(targets) + 1))
     assert seen[-1].seconds_left == 0
+    assert not any(each.limited for each in seen)
 
 
 def test_time_left_is_never_more_than_the_budgets(work, targets):
     seen = []
     work(targets, report=seen.append, deadline=3.0)
     assert all(0 <= each.seconds_left <= 3 for each in seen)
+
+
+def test_progress_says_that_the_time_limit_ends_the_run(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=1.0)
+    assert seen[0].limited
+    assert len(seen) < len(targets)

@@ -44,8 +44,8 @@ class TorchBackend:
             count = torch.cuda.device_count() if torch.cuda.is_available() else 0
             if index >= count:
                 raise BackendUnavailableError(
-                    f"there is no {device}: PyTorch {torch.__version__} sees {count} GPUs. Give cpu, or install a "
-                    "PyTorch built for your CUDA driver (https://pytorch.org/get-started)."
+                    f"there is no {device}: PyTorch {torch.__version__} sees {count} GPUs. Pass --device cpu, or "
+                    "install a PyTorch built for your CUDA driver (https://pytorch.org/get-started)."
                 )
             self._gpu = CudaDevice(index)
         self._device = "cpu" if self._gpu is None else f"cuda:{self._gpu.index}"
