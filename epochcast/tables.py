@@ -28,6 +28,7 @@ __all__ = [
     "Column",
     "Format",
     "Record",
+    "counted",
     "duration",
     "json_ready",
     "number",
@@ -130,6 +131,19 @@ def print_notes(notes: Iterable[str], style: str = "dim") -> None:
     for note in notes:
         text = textwrap.fill(note, min(width, 100), subsequent_indent="  ", break_on_hyphens=False)
         console.print(text, highlight=False, markup=False, style=style, soft_wrap=True)
+
+
+def counted(n: int, noun: str) -> str:
+    """A number and its noun, which takes an s unless the number is one.
+
+    Examples
+    --------
+    >>> counted(1, "measurement")
+    '1 measurement'
+    >>> counted(2484, "measurement")
+    '2,484 measurements'
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def json_ready(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, Record, number, print_records, print_table
+from epochcast.tables import Column, Format, Record, counted, number, print_records, print_table
 
 __all__ = ["app", "push_table"]
 
@@ -78,7 +78,9 @@ def show_command(
     records = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
     if output is Format.table:
         print_table(
-            records, _columns(), f"{path.name}: {sum(r['measurements'] for r in records):,} measurements"
+            records,
+            _columns(),
+            f"{path.name}: {counted(sum(r['measurements'] for r in records), 'measurement')}",
         )
     else:
         print_records(records, output, [str(name) for name in table.columns])

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, print_records, print_table
+from epochcast.tables import Column, Format, counted, print_records, print_table
 
 __all__ = ["app"]
 
@@ -87,7 +87,7 @@ def list_command(store: _Store = _DEFAULT, output: o.OutputFormat = Format.table
 
     records = [asdict(key) for key in list_keys(engine)]
     if output is Format.table:
-        print_table(records, _columns(), f"{len(records)} keys")
+        print_table(records, _columns(), counted(len(records), "key"))
     else:
         print_records([{name: each[name] for name in _FIELDS} for each in records], output, _FIELDS)
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from epochcast.commands import options as o
-from epochcast.tables import Column, Format, number, print_records, print_table
+from epochcast.tables import Column, Format, counted, number, print_records, print_table
 
 __all__ = ["app"]
 
@@ -45,7 +45,9 @@ def list_command(
     if output is not Format.table:
         print_records(records, output, records[0] if records else ())
     elif records:
-        print_table(records, _columns(), f"{len(records)} offers; US$ per hour of the whole instance")
+        print_table(
+            records, _columns(), f"{counted(len(records), 'offer')}; US$ per hour of the whole instance"
+        )
     else:
         typer.echo(f"No offer of {wanted}. --historic shows old ones; --offers FILE reads your own.")
 

@@ -26,7 +26,7 @@ from epochcast.commands.answer_tables import (
     title,
     write_answer,
 )
-from epochcast.tables import Column, Format, Record, number, print_notes, print_table, span
+from epochcast.tables import Column, Format, Record, counted, number, print_notes, print_table, span
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
@@ -135,7 +135,7 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
     if print_answer(records, output, found.scope):
         return
     letters = reason_letters(found.columns["extrapolates"]) if verbose else None
-    data = question.data_set or (f"{question.samples:,} samples" if question.samples else None)
+    data = question.data_set or (counted(question.samples, "sample") if question.samples else None)
     columns = _columns(records, letters, question)
     for _, group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
         some = list(group)

@@ -13,7 +13,16 @@ from epochcast.commands import options as o
 from epochcast.commands.data import push_table
 from epochcast.commands.profile_input import input_command
 from epochcast.progress import shown_progress
-from epochcast.tables import Column, Format, Record, duration, print_notes, print_records, print_table
+from epochcast.tables import (
+    Column,
+    Format,
+    Record,
+    counted,
+    duration,
+    print_notes,
+    print_records,
+    print_table,
+)
 from predictor.catalogue.devices import is_cpu
 
 if TYPE_CHECKING:
@@ -308,7 +317,9 @@ def _show_plan(request: "Request", left_out: "list[Configuration]", output: Form
         print_records(records, output, records[0] if records else ("kind",))
         return
     total = sum(record["estimated_s"] for record in records) / len(request.devices)
-    print_table(_summed(records), _plan_columns(), f"{request.name}: {len(configurations):,} configurations")
+    print_table(
+        _summed(records), _plan_columns(), f"{request.name}: {counted(len(configurations), 'configuration')}"
+    )
     notes = [f"About {duration(total)} on an H200, in this order; another device takes its own time."]
     if left_out:
         notes.append(f"{len(left_out):,} more are left out: too long, or too large for the memory.")
@@ -358,7 +369,7 @@ def _show_outcome(outcome: "Outcome", request: "Request", output: Format) -> Non
     if output is not Format.table:
         print_records([record], output, record)
         return
-    typer.echo(f"{outcome.out}: {outcome.rows:,} measurements, {outcome.new:,} of them new.")
+    typer.echo(f"{outcome.out}: {counted(outcome.rows, 'measurement')}, {outcome.new:,} of them new.")
     print_notes(_outcome_notes(outcome))
     if outcome.rows:
         first, *others = _next_steps(request, outcome)
@@ -369,8 +380,9 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
     notes = []
     if outcome.disturbed:
         notes.append(
-            f"{outcome.disturbed:,} measurements were disturbed by other work on this machine, which is noted in their "
-            "rows and widens the intervals of answers: close other programs for narrower ones."
+            f"{counted(outcome.disturbed, 'measurement')} {'was' if outcome.disturbed == 1 else 'were'} disturbed by "
+            "other work on this machine, which is noted in the rows and "
+            "widens the intervals of answers: close other programs for narrower ones."
         )
     if outcome.left:
         notes.append(
@@ -379,10 +391,10 @@ def _outcome_notes(outcome: "Outcome") -> list[str]:
         )
     if outcome.ended:
         notes.append(
-            f"{len(outcome.ended)} series ended before their largest batch size: {_some(outcome.ended)}"
+            f"{len(outcome.ended)} series ended before the largest batch size: {_some(outcome.ended)}"
         )
     if outcome.failed:
-        notes.append(f"{len(outcome.failed)} configurations failed: {_some(outcome.failed)}")
+        notes.append(f"{counted(len(outcome.failed), 'configuration')} failed: {_some(outcome.failed)}")
     return notes
 
 

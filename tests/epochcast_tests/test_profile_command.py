@@ -104,6 +104,18 @@ def test_a_busy_cpu_is_measured_and_noted(epochcast, fake, monkeypatch, tmp_path
     assert "3 measurements were disturbed by other work on this machine" in run.out
 
 
+def test_one_measurement_is_singular(epochcast, fake, monkeypatch, tmp_path):
+    busy = iter(range(0, 10**6, 100))
+    monkeypatch.setattr("proxy_cnns.device._cpu_seconds", lambda: (next(busy), next(busy)))
+    run = epochcast("profile", *QUICKLY, "--limit", "1", "--out", tmp_path / "x.csv")
+    assert "x.csv: 1 measurement, 1 of them new." in run.out
+    assert "1 measurement was disturbed by other work on this machine" in run.out
+    assert "x.csv: 1 measurement\n" in epochcast("data", "show", tmp_path / "x.csv").out
+    predicted = epochcast("predict", "lenet5", "--gpu", "T4", "--batch-size", "1", "--samples", "1")
+    assert "1 sample" in predicted.out
+    assert "1 samples" not in predicted.out
+
+
 def test_a_cpu_measures_small_and_large_batches_in_turn():
     request, _ = request_for(ProfileRequest("quick", device="cpu"), "x.csv")
     first = request.configurations[:30]
