@@ -318,7 +318,7 @@ def _anchor(anchor: object) -> dict[str, Any]:
     return {
         name: ANCHOR_FIELDS[name].checked(value) if name in ANCHOR_FIELDS else value
         for name, value in found.items()
-        if value not in (None, "")
+        if name != "of_table" and value not in (None, "")
     }
 
 

@@ -211,7 +211,9 @@ def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     time_ms = _measured_ms(row, mode) if _in_mode(row, mode) else None
     if time_ms is None:
         return None
-    return Anchor(name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision)
+    return Anchor(
+        name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision, of_table=True
+    )
 
 
 def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:

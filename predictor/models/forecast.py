@@ -44,7 +44,8 @@ class Reason:
 class Anchor:
     """A measured iteration of the CNN in question.
 
-    `image_size` and `precision` default to those of the prediction.
+    `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
+    table, whose times have their unit; one that was typed may have another.
     """
 
     gpu: str
@@ -52,6 +53,7 @@ class Anchor:
     iteration_time_ms: float
     image_size: int | None = None
     precision: str | None = None
+    of_table: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -305,7 +305,7 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[s
     Raises
     ------
     OutOfRangeError
-        If an anchor is more than a factor of 1,000 from the model: its unit must be wrong.
+        If an anchor that was typed is more than a factor of 1,000 from the model: its unit must be wrong.
     """
     for each, r in zip(anchors, residual, strict=True):
         _check_not_absurd(each, float(r))
@@ -321,7 +321,7 @@ def far_anchors(anchors: Sequence[Anchor], residual: Array, variances: Mapping[s
 
 
 def _check_not_absurd(anchor: Anchor, residual: float) -> None:
-    if abs(residual) <= math.log(_ABSURD):
+    if anchor.of_table or abs(residual) <= math.log(_ABSURD):
         return
     own_ms = anchor.iteration_time_ms / math.exp(residual)
     raise OutOfRangeError(
