@@ -60,7 +60,7 @@ def test_without_the_core_python_names_what_hides_it(tmp_path):
 
 
 def test_the_doctor_names_a_hidden_package(tmp_path):
-    run = run_beside(tmp_path, "api", "-m", "epochcast", "profile", "doctor")
+    run = run_beside(tmp_path, "api", "-m", "epochcast", "profile", "doctor", "--format", "csv")
     assert "2 of 3 are epochcast's own" in run.stdout
     assert f"the package 'api' is {tmp_path / 'api'}, not epochcast's" in run.stdout
 
