@@ -12,6 +12,7 @@ import io
 import sys
 import warnings
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -73,12 +74,12 @@ class TableReader:
             yield batch
 
 
-class TableWriter:
+class TableWriter(ABC):
     """An open table to which batches of rows are added: `write(rows)`."""
 
+    @abstractmethod
     def write(self, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows, with as many cells as the table has columns."""
-        raise NotImplementedError
 
     def write_beside(
         self, rows: Sequence[Sequence[Any]], which: Sequence[int], cells: Sequence[Sequence[Any]]

@@ -6,19 +6,14 @@ GPU, so the same CNNs in the same mode on two machines differ by the hosts alone
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from predictor.catalogue.modes import FRAMEWORKS, MEMORY_FORMATS, PRECISIONS, Mode
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.files import replace_file
-
-if TYPE_CHECKING:
-    pass
+from predictor.measurements.machine_file import MachineFile
 
 __all__ = [
     "DISPATCHED",
@@ -144,31 +139,12 @@ def read_host(path: Path) -> HostMeasurement:
     SchemaError
         If it is no such file, of another version, or a time is not a number above 0; the message names the file.
     """
-    try:
-        given = json.loads(path.read_text())
-        version = given.pop("format_version")
-        if version != HOST_FORMAT_VERSION:
-            raise SchemaError(f"format_version is {version!r}; this release reads {HOST_FORMAT_VERSION}.")
-        times = tuple(HostTime(**each) for each in given.pop("times"))
-        known = {name: given.get(name) for name in _ABOUT}
-        return HostMeasurement(**known, times=times)
-    except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SchemaError(
-            f"{path} is not a file of `epochcast host`: {str(error).removesuffix('.')}. "
-            "Write one: epochcast host --out host.json"
-        ) from error
-
-
-_ABOUT = [each.name for each in fields(HostMeasurement) if each.name != "times"]
+    return _FILE.read(path)
 
 
 def write_host(measured: HostMeasurement, path: Path) -> None:
     """Write the JSON file that `read_host` reads."""
-    about = {name: getattr(measured, name) for name in _ABOUT}
-    known = {name: value for name, value in about.items() if value is not None}
-    document = {
-        "format_version": HOST_FORMAT_VERSION,
-        **known,
-        "times": [asdict(each) for each in measured.times],
-    }
-    replace_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    _FILE.write(measured, path)
+
+
+_FILE = MachineFile(HostMeasurement, "times", HostTime, "epochcast host", "host.json", HOST_FORMAT_VERSION)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.files import replace_file
+from predictor.measurements.machine_file import MachineFile
 
 __all__ = ["INPUT_FORMAT_VERSION", "InputMeasurement", "WorkerRate", "read_input", "write_input"]
 
@@ -116,35 +114,19 @@ def read_input(path: Path) -> InputMeasurement:
     SchemaError
         If it is no such file, of another version, or a rate is not a number above 0; the message names the file.
     """
-    try:
-        given = json.loads(path.read_text())
-        version = given.pop("format_version")
-        if version != INPUT_FORMAT_VERSION:
-            raise SchemaError(f"format_version is {version!r}; this release reads {INPUT_FORMAT_VERSION}.")
-        rates = tuple(WorkerRate(**each) for each in given.pop("rates"))
-        known = {name: given[name] for name in _ABOUT if name in given}
-        return InputMeasurement(**known, rates=rates)
-    except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise SchemaError(
-            f"{path} is not a file of `epochcast profile input`: {str(error).removesuffix('.')}. "
-            "Write one: epochcast profile input --out input.json"
-        ) from error
-
-
-_ABOUT = [each.name for each in fields(InputMeasurement) if each.name != "rates"]
+    return _FILE.read(path)
 
 
 def write_input(measured: InputMeasurement, path: Path) -> None:
     """Write the JSON file that `read_input` reads."""
-    about: Mapping[str, object] = {name: getattr(measured, name) for name in _ABOUT}
-    document = {
-        "format_version": INPUT_FORMAT_VERSION,
-        **{name: value for name, value in about.items() if value is not None},
-        "rates": [asdict(each) for each in measured.rates],
-    }
-    replace_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    _FILE.write(measured, path)
 
 
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise SchemaError(f"{name} {value!r} is not a finite number above 0.")
+
+
+_FILE = MachineFile(
+    InputMeasurement, "rates", WorkerRate, "epochcast profile input", "input.json", INPUT_FORMAT_VERSION
+)

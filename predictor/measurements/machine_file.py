@@ -1,0 +1,65 @@
+"""JSON files of what one machine was measured to do: read, checked and written alike, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from predictor.errors import SchemaError
+from predictor.files import replace_file
+
+__all__ = ["MachineFile"]
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFile(Generic[M]):
+    """The file of a measurement, a dataclass whose field `parts` holds a tuple of the dataclass `part`.
+
+    `command` writes it, `name` is what the command's examples call it, `version` is that of its format.
+    """
+
+    measurement: type[M]
+    parts: str
+    part: type[Any]
+    command: str
+    name: str
+    version: int
+
+    def read(self, path: Path) -> M:
+        """Read the file that the command wrote.
+
+        Raises
+        ------
+        SchemaError
+            If it is no such file, of another version, or holds what the measurement refuses; the message names it.
+        """
+        try:
+            given = json.loads(path.read_text())
+            version = given.pop("format_version")
+            if version != self.version:
+                raise SchemaError(f"format_version is {version!r}; this release reads {self.version}.")
+            parts = tuple(self.part(**each) for each in given.pop(self.parts))
+            known = {name: given[name] for name in self._about() if name in given}
+            return self.measurement(**known, **{self.parts: parts})
+        except (OSError, SchemaError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SchemaError(
+                f"{path} is not a file of `{self.command}`: {str(error).removesuffix('.')}. "
+                f"Write one: {self.command} --out {self.name}"
+            ) from error
+
+    def write(self, measured: M, path: Path) -> None:
+        """Write the file that `read` reads; what is None is left out."""
+        about = {name: getattr(measured, name) for name in self._about()}
+        document = {
+            "format_version": self.version,
+            **{name: value for name, value in about.items() if value is not None},
+            self.parts: [asdict(each) for each in getattr(measured, self.parts)],
+        }
+        replace_file(path, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def _about(self) -> list[str]:
+        return [each.name for each in fields(self.measurement) if each.name != self.parts]  # type: ignore[arg-type]
