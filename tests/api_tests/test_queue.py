@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from fastapi import HTTPException
@@ -179,7 +180,9 @@ def test_a_turn_that_is_given_up_as_another_call_ends_is_forgotten_once():
 
 def test_a_call_that_will_hardly_get_its_turn_is_refused_at_once(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("api.queues.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(
+        "api.queues.time", SimpleNamespace(perf_counter=lambda: clock[0])
+    )  # no other thread's
 
     def take(seconds):
         clock[0] += seconds
@@ -200,7 +203,9 @@ def test_sixteen_calls_of_one_client_get_their_turn_if_each_takes_a_thirtieth_of
     monkeypatch, milliseconds, refusals
 ):
     clock, most_wait_s = [0.0], 2 * PATIENCE_S
-    monkeypatch.setattr("api.queues.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr(
+        "api.queues.time", SimpleNamespace(perf_counter=lambda: clock[0])
+    )  # no other thread's
 
     def take():
         clock[0] += milliseconds / 750 * most_wait_s
