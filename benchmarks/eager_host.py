@@ -16,13 +16,19 @@ import pandas as pd
 from h200 import INSTRUMENT, MODE, own_features
 from machine import machine
 
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
 from predictor.errors import EpochcastError
 from predictor.evaluation.report import percent
+from predictor.evaluation.served import held_out_tables
 from predictor.files import data_root
+from predictor.measurements.features import feature_table
+from predictor.measurements.hosts import REFERENCE_CNN, HostMeasurement, HostTime
 from predictor.measurements.table import read_measurements
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.law import counted_operators, layer_sums
 from predictor.models.roofline.terms import join_host
+from predictor.models.served import Model
 
 LARGEST_BATCH = 32
 KEY = ["precision", "memory_format", "cnn", "image_size", "batch_size"]
@@ -39,7 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
         answers = held_out(features, options.largest_batch)
         print(by_mode(answers), end="\n\n")
         print(by_cnn(answers), end="\n\n")
-        print(repeatability(options.measurements or data_root() / "measurements", options.largest_batch))
+        folder = options.measurements or data_root() / "measurements"
+        print(repeatability(folder, options.largest_batch), end="\n\n")
+        print(by_session(other_sessions(folder, options.largest_batch)))
         if options.out:
             answers.to_csv(options.out, index=False)
     except EpochcastError as error:
@@ -149,6 +157,55 @@ def repeatability(folder: Path, largest_batch: int = LARGEST_BATCH) -> str:
             f"most {percent(again.max())} ({len(again)} configurations)"
         )
     return "\n".join(lines)
+
+
+def other_sessions(folder: Path, largest_batch: int = LARGEST_BATCH) -> pd.DataFrame:
+    """Small eager iterations of sessions that no fit has seen, beside what the shipped model answers.
+
+    `knows` is what it is told of the host: nothing; ResNet-18's enqueue time, noted when the session began; or, as a
+    bound, the GPU and host time measured of the very iteration.
+    """
+    model, parts = Model.load(), []
+    for path in held_out_tables(folder):
+        frame = feature_table(read_measurements(path))
+        small = (
+            frame["layer_table"].notna()
+            & frame["host_time_ms"].notna()
+            & (frame["batch_size"] <= largest_batch)
+        )
+        for (name, *words, _, _), rows in frame[small].groupby(["gpu", *MODE, "cnn", "image_size"]):
+            mode, gpu, sizes = Mode("pytorch", *words), find_gpu(name), rows["batch_size"].to_numpy()
+            told = rows[["gpu", *MODE, "cnn", "batch_size", "iteration_time_ms"]].assign(session=path.name)
+            for knows, host in _hosts_of(rows, mode):
+                found = model.forecast(rows["layer_table"].iloc[0], gpu, mode, sizes, host=host)
+                ends = {"predicted": found.iteration_time_ms, "low": found.low_ms, "high": found.high_ms}
+                parts.append(told.assign(knows=knows, **ends))
+            both = join_host(rows["gpu_time_ms"].to_numpy(), rows["host_time_ms"].to_numpy())
+            parts.append(told.assign(knows="both times", predicted=both))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _hosts_of(rows: pd.DataFrame, mode: Mode) -> list[tuple[str, HostMeasurement | None]]:
+    """No host, and that of the session where it was noted."""
+    noted = rows["host_cnn_ms"].iloc[0] if "host_cnn_ms" in rows else np.nan
+    if not np.isfinite(noted):
+        return [("nothing", None)]
+    time = HostTime("pytorch", "gpu", mode.precision, mode.memory_format, *REFERENCE_CNN, float(noted))
+    return [("nothing", None), ("ResNet-18's time", HostMeasurement("noted", (time,)))]
+
+
+def by_session(answers: pd.DataFrame) -> str:
+    """Error of the iterations of each session and of all, and the share inside the 90 % interval."""
+    error = answers["predicted"] / answers["iteration_time_ms"] - 1
+    inside = answers["iteration_time_ms"].between(answers["low"], answers["high"])
+    found = answers.assign(
+        mape=error.abs(), bias=error, inside=inside.where(answers["low"].notna()).astype(float)
+    )
+    tables = [found.groupby(by) for by in (["session", *MODE, "knows"], ["knows"])]
+    means = [100 * each[["mape", "bias", "inside"]].mean() for each in tables]
+    return "\n\n".join(
+        mean.assign(n=each.size()).round(1).to_string() for mean, each in zip(means, tables, strict=True)
+    )
 
 
 def _with_spread(path: Path, largest_batch: int) -> pd.DataFrame:

@@ -388,7 +388,7 @@ def _other_mode(asked: _Asked, gpu: Gpu, sizes: list[int], mode: Mode) -> OtherM
     """Compare by one method, whose shared errors cancel, and without anchors, which belong to one mode."""
     here, there = _alike(replace(asked, anchors=()), gpu, sizes, mode)
     factor = there.iteration_time_ms / here.iteration_time_ms
-    width = np.hypot(_half_width(here), _half_width(there))
+    width = _half_width_of_ratio(here, there)
     return OtherMode(
         mode.precision,
         mode.memory_format,
@@ -425,9 +425,14 @@ def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[st
     return tuple(dict.fromkeys(str(why) for one, other in pairs for why in one if why not in other))
 
 
-def _half_width(forecast: IterationForecast) -> Array:
-    """Of ln time."""
-    width: Array = np.log(forecast.high_ms / forecast.low_ms) / 2.0
+def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> Array:
+    """Of the ln of two times on one machine, whose host's speed errs alike in both."""
+    squares, waits = [], []
+    for each in (here, there):
+        squares.append((np.log(each.high_ms / each.low_ms) / 2.0) ** 2)
+        waits.append((each.host_time_ms / each.iteration_time_ms) ** 3)
+    shared = waits[0] * waits[1] * min(here.host_spread, there.host_spread) ** 2
+    width: Array = np.sqrt(np.maximum(sum(squares) - 2.0 * shared, 0.0))
     return width
 
 

@@ -63,7 +63,8 @@ class IterationForecast:
     `low_ms` to `high_ms` is the 90 % interval of the iteration time, `gpu_low_ms` to `gpu_high_ms` that of the
     GPU time; `split` computes `class_ms` and `rung_ms`, which explanations need and predictions do not. `extrapolates`
     gives the reasons for caution at each batch size. A method that does not tell the GPU's time from the host's has NaN
-    there, and splits the iteration time into the summands of its law.
+    there, and splits the iteration time into the summands of its law. `host_spread` is the 90 % half width of the ln of
+    the host's speed, an error that all modes on a machine share.
     """
 
     iteration_time_ms: Array
@@ -78,6 +79,7 @@ class IterationForecast:
     extrapolates: tuple[tuple[Reason, ...], ...]
     host: str
     split: Callable[[], GpuTimeSplit] | None = None
+    host_spread: float = 0.0
 
     @property
     def is_whole(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
@@ -242,6 +243,10 @@ class Calibration:
             self.spread.variance(False, 0.0, shares._replace(new_host=np.zeros(1)))
         )
         return np.maximum(of_gpu, of_cnn)
+
+    def host_half_width(self, coverage: float) -> float:
+        """Half width of the interval of the ln of a host's speed, on a machine that was never measured."""
+        return self._factor(_PLAIN, coverage) * math.sqrt(self.spread.host)
 
     def variances_for(self, gpu: str, cnn: str = "") -> dict[str, float]:
         """Variances of residual components that apply to a CNN on a GPU."""

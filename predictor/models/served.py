@@ -29,7 +29,12 @@ from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
-from predictor.models.layer_times.served import forecast_by_layers, small_host_ms, too_little_measured
+from predictor.models.layer_times.served import (
+    HOST_DRIFT,
+    forecast_by_layers,
+    small_host_ms,
+    too_little_measured,
+)
 from predictor.models.methods.files import Methods
 from predictor.models.methods.served import forecast_by_method
 from predictor.models.registry import METHODS, WHOLE_METHODS
@@ -206,7 +211,9 @@ class Model:
             own_ms = layers.law.host_ms(sums) * host.slowness(mode, partial(small_host_ms, layers))
             return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
-        return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other)
+        is_known = host is not None or layers.library.mode in self.layers.given
+        spread = HOST_DRIFT if is_known else self.roofline.calibration.host_half_width(COVERAGE)
+        return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other, spread)
 
     def _by_specifications(
         self,
@@ -266,6 +273,7 @@ class Model:
                 tuple((*each, *more[i]) for each in why[i]) if more[i] else why[i],
                 host or f"average {framework} host of the training data",
                 partial(split, i),
+                0.0 if anchors or machine is not None else law.calibration.host_half_width(COVERAGE),
             )
             for i in range(len(devices))
         ]

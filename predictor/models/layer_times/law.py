@@ -201,14 +201,10 @@ class SummingLaw:
         weighted: Array = np.einsum("cs,csb->cb", factors, sums.sized_ms)
         return weighted
 
-    def half_width(self, sums: OperatorTotals, host_share: Array | float = 0.0) -> Array:
-        """90 % half width of ln time; it grows with the share of GPU time that was not measured.
-
-        `host_share` is d ln(iteration time) / d ln(host time): 0 where the GPU time alone decides.
-        """
+    def half_width(self, sums: OperatorTotals) -> Array:
+        """90 % half width of the ln of GPU time; it grows with the share of time that was not measured."""
         near = (self.spread_near - self.spread) * np.sqrt(sums.unmeasured())
-        busy = self.spread + near + self.spread_strange * sums.strange() + sums.shares[UNKNOWN]
-        width: Array = np.hypot((1.0 - host_share) * busy, host_share * self.host_spread)
+        width: Array = self.spread + near + self.spread_strange * sums.strange() + sums.shares[UNKNOWN]
         return width
 
     def borrowed(self, lender: str) -> SummingLaw:

@@ -24,11 +24,16 @@ from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.residuals import far_anchors, is_of, kriged, layer_variances
 from predictor.models.roofline.terms import join_host
 
-__all__ = ["forecast_by_layers", "small_host_ms", "too_little_measured"]
+__all__ = ["HOST_DRIFT", "forecast_by_layers", "small_host_ms", "too_little_measured"]
 
 Array = NDArray[np.float64]
 
 _Z = NormalDist().inv_cdf(0.5 + COVERAGE / 2)
+HOST_DRIFT = 0.47
+"""90 % half width of ln(speed of a machine when measured / its speed now).
+
+In 17 sessions two virtual machines enqueued ResNet-18's iteration in TF32 in 5.1 to 9.0 ms, a standard deviation of
+0.20, and 1.41 times that between two sessions."""
 _OPTIMIZER = "momentum"  # what optimizer operators are measured with
 _MOST_STRANGE = 0.15
 """Share of the time in operators unlike any measured, above which the roofline model is used."""
@@ -36,11 +41,13 @@ _MOST_STRANGE = 0.15
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Parts:
-    sums: OperatorTotals
+    """Times in ms; how far ln time may lie below and above its total, and half the width of that of the GPU's."""
+
     gpu_ms: Array
     host_ms: Array
     total_ms: Array
-    half_width: Array
+    below: Array
+    above: Array
     gpu_half_width: Array
 
 
@@ -69,6 +76,7 @@ def forecast_by_layers(
     anchors: Sequence[Anchor] = (),
     host: str | None = None,
     host_ms: float | None = None,
+    host_spread: float = HOST_DRIFT,
 ) -> IterationForecast:
     """Time of one training iteration at each batch size, from the operators of one library.
 
@@ -80,6 +88,8 @@ def forecast_by_layers(
         Those measured on this GPU correct the forecast; others are ignored.
     host, host_ms : str, float, optional
         A host other than the library's, and its time to enqueue an iteration.
+    host_spread : float
+        90 % half width of the ln of the host's speed, beside what its time differs from CNN to CNN.
 
     Raises
     ------
@@ -87,32 +97,33 @@ def forecast_by_layers(
         If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
     """
     batches = np.asarray(batch_sizes, dtype=float)
-    parts = _parts(model, sums, mode, host_ms)
-    why = _reasons(model, parts.sums, table, mode)
+    parts = _parts(model, sums, mode, host_ms, host_spread)
+    why = _reasons(model, sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
     wider = np.array(widening(why, "gpu"))
-    mean, width, gpu_width = np.zeros(batches.size), parts.half_width * wider, parts.gpu_half_width * wider
+    mean = np.zeros(batches.size)
+    below, above, gpu_width = (each * wider for each in (parts.below, parts.above, parts.gpu_half_width))
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
-        expected = float(np.mean(width) / _Z) ** 2
+        expected = float(np.mean(below + above) / 2.0 / _Z) ** 2
         found = max(expected, float(np.mean(residual**2)))  # the forecast has to meet the anchors
         mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
-        width = gpu_width = _Z * np.sqrt(left)
+        below = above = gpu_width = _Z * np.sqrt(left)
         far = far_anchors(own, residual, layer_variances(expected, rough))
         why = tuple((*each, *far) for each in why)
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
 
     def split() -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-        by_class, by_rung = model.law.class_ms(parts.sums), model.law.rung_ms(parts.sums)
+        by_class, by_rung = model.law.class_ms(sums), model.law.rung_ms(sums)
         return _times(by_class, corrected), {rung: _times(ms, corrected) for rung, ms in by_rung.items()}
 
     return IterationForecast(
         middle,
         busy,
         parts.host_ms * corrected,
-        middle * np.exp(-width),
-        middle * np.exp(width),
+        middle * np.exp(-below),
+        middle * np.exp(above),
         busy * np.exp(-gpu_width),
         busy * np.exp(gpu_width),
         "layer-times, anchored" if own else "layer-times",
@@ -120,6 +131,7 @@ def forecast_by_layers(
         why,
         host or model.library.host or "the host on which the operators were measured",
         split,
+        host_spread,
     )
 
 
@@ -133,7 +145,9 @@ def small_host_ms(model: LayerModel, cnn: str, image_size: int) -> float:
     return model.law.host_ms(layer_sums(model.library, zoo_cnn(cnn, image_size), batch))
 
 
-def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None) -> _Parts:
+def _parts(
+    model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float | None, host_spread: float
+) -> _Parts:
     busy = model.law.gpu_ms(sums)
     waits_for_none = mode.capture != "eager" or is_cpu(model.library.mode.gpu)
     host = 0.0 if waits_for_none else model.law.host_ms(sums) if host_ms is None else host_ms
@@ -142,10 +156,15 @@ def _parts(model: LayerModel, sums: OperatorTotals, mode: Mode, host_ms: float |
             f"the host's time to launch the operators of {model.library.mode.gpu} was not measured, so the time of an "
             "eager iteration is unknown. Measure host_time_ms, or pass capture graph."
         )
-    waits = host**3 / (busy**3 + host**3)
-    hosts = np.full(busy.size, host)
-    width, gpu_width = (model.law.half_width(sums, share) for share in (waits, 0.0))
-    return _Parts(sums, busy, hosts, join_host(busy, hosts), width, gpu_width)
+    total = join_host(busy, np.full(busy.size, host))
+    gpu_width = model.law.half_width(sums)
+    of_gpu = (busy / total) ** 3 * gpu_width
+    factor = math.exp(math.hypot(model.law.host_spread, host_spread))
+    below, above = (
+        np.hypot(of_gpu, np.log(join_host(busy, np.full(busy.size, end)) / total))
+        for end in (host / factor, host * factor)
+    )
+    return _Parts(busy, np.full(busy.size, host), total, below, above, gpu_width)
 
 
 def _reasons(
@@ -172,5 +191,5 @@ def _residual(
     batches = np.array([float(anchor.batch_size) for anchor in anchors])
     measured = np.array([anchor.iteration_time_ms for anchor in anchors])
     sums = layer_sums(model.library, table, batches)
-    residual: Array = np.log(measured / _parts(model, sums, mode, host_ms).total_ms)
+    residual: Array = np.log(measured / _parts(model, sums, mode, host_ms, 0.0).total_ms)
     return residual

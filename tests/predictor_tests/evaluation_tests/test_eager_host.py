@@ -11,6 +11,7 @@ import pytest
 
 from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.features import feature_table
+from predictor.models.fit import HELD_OUT
 from predictor.operators.operators import operators_of
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
@@ -66,3 +67,15 @@ def test_configurations_timed_in_two_tables_tell_how_runs_differ(benchmark, made
     told = benchmark.repeatability(tmp_path).splitlines()[0]
     assert "median 66.7 %" in told
     assert "most 25.0 % (1 configurations)" in told
+
+
+def test_other_sessions_are_answered_without_their_host_with_it_and_from_their_own_times(
+    benchmark, made_up_gpu, tmp_path
+):
+    rows = pd.DataFrame(made_up_gpu.target_rows(["resnet18"], (8, 64)))
+    path = tmp_path / f"h200_pytorch{HELD_OUT}"
+    rows.assign(host_cnn_ms=20.0).to_csv(path, index=False)
+    answers = benchmark.other_sessions(tmp_path).set_index("knows")
+    assert list(answers.index) == ["nothing", "ResNet-18's time", "both times"]
+    assert answers["predicted"]["ResNet-18's time"] > answers["predicted"]["nothing"]
+    assert "both times" in benchmark.by_session(answers.reset_index())

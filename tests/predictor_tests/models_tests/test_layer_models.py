@@ -243,6 +243,21 @@ def test_another_host_takes_its_own_time(model):
     assert found.host_time_ms[0] != model.forecast(RESNET, H200, TF32, [1]).host_time_ms[0]
 
 
+def test_an_unknown_host_widens_an_iteration_that_waits_for_it_alone(model, layer_model, tmp_path):
+    model.save(tmp_path / "shipped.json")
+    shipped, known = Model.load(tmp_path / "shipped.json"), layer_model.library.host
+
+    def width(model, batch_size, mode=TF32, host=None):
+        found = model.forecast(RESNET, H200, mode, [batch_size], host=host)
+        return np.log(found.high_ms / found.low_ms)[0]
+
+    assert width(shipped, 1) > 1.2 * width(shipped, 1, host=known)
+    assert width(model, 1) == pytest.approx(width(shipped, 1, host=known), rel=1e-3)
+    assert width(shipped, 512) == pytest.approx(width(model, 512), rel=0.01)
+    graph = replace(TF32, capture="graph")
+    assert width(shipped, 1, graph) == pytest.approx(width(model, 1, graph), rel=1e-3)
+
+
 def test_without_host_times_an_eager_iteration_is_refused(layer_model):
     blind = replace(layer_model.library, host_ms=np.full(len(layer_model.library), np.nan))
     served = replace(Model.load(), layers=LayerModels().with_more([replace(layer_model, library=blind)]))
