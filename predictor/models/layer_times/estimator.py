@@ -149,9 +149,9 @@ class LayerTimes(FeatureTablePredictor):
         self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = 0.9
     ) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, width = self._forecasts(X, anchors)
-        width = width * NormalDist().inv_cdf(0.5 + coverage / 2) / _Z
-        return middle * np.exp(-width), middle * np.exp(width)
+        middle, below, above = self._forecasts(X, anchors)
+        factor = NormalDist().inv_cdf(0.5 + coverage / 2) / _Z
+        return middle * np.exp(-factor * below), middle * np.exp(factor * above)
 
     def coefficients(self) -> dict[str, float]:
         """Weights by ``gpu framework precision memory format: name``."""
@@ -194,18 +194,18 @@ class LayerTimes(FeatureTablePredictor):
         tables = list(chosen["layer_table"])
         return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
 
-    def _forecasts(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
-        """Times and 90 % half widths of ln time of all rows, each of shape (n_rows,)."""
+    def _forecasts(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats, Floats]:
+        """Times of all rows, and how far ln time may lie below and above it at 90 %, each of shape (n_rows,)."""
         self._check_fitted("models_")
         frame = self._checked(X, _COLUMNS)
-        times, width = np.empty(len(frame)), np.empty(len(frame))
+        times, below, above = np.empty((3, len(frame)))
         given = self._anchors_by_series(anchors)
         batches = frame["batch_size"].to_numpy(dtype=float)
         for series, places in self._series_of(frame).items():
             model = self._model(series.mode)
             if isinstance(series.what, Operator):
                 times[places] = model.library.times([series.what], batches[places]).gpu_ms[0]
-                width[places] = model.law.spread
+                below[places] = above[places] = model.law.spread
                 continue
             sums = layer_sums(model.library, series.what, batches[places])
             gpu, mode = device_of(series.mode.gpu), series.question()
@@ -213,8 +213,9 @@ class LayerTimes(FeatureTablePredictor):
                 model, series.what, gpu, mode, batches[places], sums, given.get(series, ())
             )
             times[places] = found.iteration_time_ms
-            width[places] = np.log(found.high_ms / found.iteration_time_ms)
-        return times, width
+            below[places] = np.log(found.iteration_time_ms / found.low_ms)
+            above[places] = np.log(found.high_ms / found.iteration_time_ms)
+        return times, below, above
 
     def _anchors_by_series(self, anchors: Anchors | None) -> dict[_Series, list[Anchor]]:
         if anchors is None or not len(anchors[0]):
