@@ -1,7 +1,10 @@
 """What to measure first: operators that weigh much in the time and are known least."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from predictor.answers.suggest import Suggestion, suggest
@@ -9,6 +12,10 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
+from predictor.models.layer_times.law import layer_sums
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.times import DeviceMode
+from predictor.models.served import Model
 
 TF32 = (Mode(precision="tf32"),)
 
@@ -32,6 +39,39 @@ def test_the_most_telling_come_first_and_their_shares_add_up_to_one() -> None:
     assert narrows == sorted(narrows, reverse=True)
     assert sum(narrows) == pytest.approx(1)
     assert found[0].operator.type == "conv2d"
+
+
+@pytest.mark.parametrize(
+    "cnn", [("resnext101_32x8d", 128), ("convnext_tiny", 64), ("efficientnet_v2_s", 224)]
+)
+def test_measuring_the_first_narrows_the_interval_most(cnn: tuple[str, int]) -> None:
+    """As if they had been measured to take what is predicted."""
+    table, mode = zoo_cnn(*cnn), DeviceMode("NVIDIA H200", precision="tf32")
+    found = suggest([table], find_gpu(mode.gpu), TF32, (64,))
+    model = Model.load().layers.measured(mode)
+    assert model is not None
+
+    def half_width(some: Sequence[Suggestion]) -> float:
+        sums = layer_sums(_with(model.library, some), table, np.array([64.0]))
+        return float(model.law.half_width(sums)[0])
+
+    place = len(found) // 2
+    first, middle, last = (half_width(found[i : i + 5]) for i in (0, place, len(found) - 5))
+    assert first < middle <= last <= half_width([])
+    assert half_width(found) == pytest.approx(model.law.spread)
+
+
+def _with(library: Any, some: Sequence[Suggestion]) -> OperatorLibrary:
+    """The library with these operators at all of its batch sizes."""
+    new = [each.operator for each in some if each.operator not in library.operators]
+    log_ms = np.log(library.times(new, library.batch_sizes).gpu_ms)
+    return replace(
+        library,
+        operators=(*library.operators, *new),
+        log_ms=np.vstack([library.log_ms, log_ms]),
+        host_ms=np.append(library.host_ms, np.full(len(new), np.nan)),
+        expected=np.vstack([library.expected, np.full(log_ms.shape, np.nan)]),
+    )
 
 
 def test_an_operator_of_two_cnns_is_suggested_once() -> None:
