@@ -24,7 +24,7 @@ from predictor.models.layer_times.ladder import with_bases
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
-from predictor.models.layer_times.times import DeviceMode
+from predictor.models.layer_times.times import DeviceMode, OperatorSource
 from predictor.operators.operators import Operator, operator_from_row
 from predictor.operators.work import operator_class
 
@@ -166,6 +166,18 @@ class LayerTimes(FeatureTablePredictor):
             }.items()
         }
 
+    def _learned(self) -> dict[str, Any]:
+        """The layer models, each after the one that it is based on."""
+        self._check_fitted("models_")
+        given = sorted(self.models_.given.values(), key=lambda each: _n_bases(each.library))
+        return {"models": [model.to_json() for model in given]}
+
+    def _restore(self, learned: Mapping[str, Any]) -> None:
+        self.models_ = LayerModels()
+        for found in learned["models"]:
+            model = LayerModel.from_json(found, self.models_.measured)
+            self.models_ = self.models_.with_more([model])
+
     def _grown(self, library: OperatorLibrary) -> OperatorLibrary:
         return with_forests(library, self.random_state) if self.trees else library
 
@@ -234,6 +246,12 @@ class LayerTimes(FeatureTablePredictor):
                 "Measure some with `epochcast profile --preset quick`."
             )
         return model
+
+
+def _n_bases(library: OperatorSource) -> int:
+    """Length of the chain of bases below a library."""
+    base = library.base if isinstance(library, OperatorLibrary) else None
+    return 0 if base is None else 1 + _n_bases(base.source)
 
 
 class _Series(NamedTuple):

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
@@ -35,8 +35,8 @@ __all__ = ["LayerModel", "LayerModels", "library_mode", "most_similar"]
 FORMAT_VERSION = 2
 _FLAGS = ("input_gradient", "in_place", "wide_input")
 _WORDS = ("type", "kind", "passes")
-_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
 _DIGITS = 4  # of ln ms and of ms: a hundredth of a percent
+_STORED = tuple(entry for entry in fields(Operator) if entry.name != "repeats")  # which is 1 if measured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,8 +46,8 @@ class LayerModel:
     library: OperatorLibrary | CarriedOver
     law: SummingLaw
 
-    def save(self, folder: Path) -> Path:
-        """Write the file of this GPU and mode atomically: a concurrent reader gets the old file or the new one.
+    def to_json(self) -> dict[str, Any]:
+        """Operators, times and weights as plain lists and dicts; of a base its mode alone.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class LayerModel:
                 f"operators of {self.library.mode} correct earlier ones, whose file has the same name. "
                 "Fit the two tables together."
             )
-        written = {
+        return {
             "format_version": FORMAT_VERSION,
             "mode": self.library.mode._asdict(),
             "host": self.library.host,
@@ -72,17 +72,65 @@ class LayerModel:
             "law": self.law.as_json(),
             "batch_sizes": self.library.batch_sizes.tolist(),
             "operators": _columns(self.library.operators),
-            "log_ms": [[_rounded(value) for value in row] for row in self.library.log_ms.tolist()],
-            "host_ms": [_rounded(value) for value in self.library.host_ms.tolist()],
+            "log_ms": _with_gaps(self.library.log_ms),
+            "host_ms": _with_gaps(self.library.host_ms),
             "forests": {name: forest.as_json() for name, forest in self.library.forests.items()},
-            "expected": None
-            if expected is None
-            else [[_rounded(v) for v in row] for row in expected.tolist()],
+            "expected": None if expected is None else _with_gaps(expected),
         }
+
+    @classmethod
+    def from_json(
+        cls, found: Mapping[str, Any], measured: Callable[[DeviceMode], LayerModel | None]
+    ) -> LayerModel:
+        """Read `to_json`; `measured` gives the layer model of the mode that its base was measured in.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, AttributeError
+            If it is damaged, or its base is unknown.
+        """
+        columns = [found["operators"][entry.name] for entry in _STORED]
+        _check_columns(columns)
+        operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
+        sizes = np.array(found["batch_sizes"], dtype=float)
+        log_ms = np.array(found["log_ms"], dtype=float).reshape(len(operators), sizes.size)
+        host_ms = np.array(found["host_ms"], dtype=float)
+        if (
+            not np.isfinite(log_ms).any(axis=1).all()
+            or host_ms.shape != (len(operators),)
+            or not (sizes > 0).all()
+        ):
+            raise ValueError("an operator has no time")
+        forests = {str(name): Forest.from_json(forest) for name, forest in found["forests"].items()}
+        expected = found["expected"]
+        if expected is not None:
+            expected = np.array(expected, dtype=float).reshape(log_ms.shape)
+        mode = DeviceMode(**found["mode"])
+        library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
+        if found["base"] is not None:
+            library = replace(library, base=CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
+        return cls(library, SummingLaw.from_json(found["law"]))
+
+    def save(self, folder: Path) -> Path:
+        """Write `to_json`, rounded, atomically: a concurrent reader gets the old file or the new one."""
+        text = json.dumps(self._rounded().to_json(), separators=(",", ":"), allow_nan=False)
         path = folder / _file_name(self.library.mode)
-        text = json.dumps(written, separators=(",", ":"), allow_nan=False)
         replace_file(path, gzip.compress(text.encode(), mtime=0))
         return path
+
+    def _rounded(self) -> LayerModel:
+        """The same with times to a hundredth of a percent, as far as they repeat at best."""
+        library = self.library
+        if not isinstance(library, OperatorLibrary):
+            return self
+        short = replace(
+            library,
+            log_ms=library.log_ms.round(_DIGITS),
+            host_ms=library.host_ms.round(_DIGITS),
+            forests={name: forest.rounded() for name, forest in library.forests.items()},
+            expected=None if library.expected is None else library.expected.round(_DIGITS),
+        )
+        return replace(self, library=short)
 
     @classmethod
     def load(cls, path: Path) -> LayerModel:
@@ -100,7 +148,7 @@ class LayerModel:
                     f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                     "Refit it with `epochcast fit`."
                 )
-            return _from_json(found, path.parent)
+            return cls.from_json(found, lambda mode: _load(path.parent / _file_name(mode)))
         except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"{path} is a damaged operator library ({error!r}). Refit it with `epochcast fit`."
@@ -272,29 +320,13 @@ def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:
     return {entry.name: [row[entry.name] for row in rows] for entry in _STORED}
 
 
-def _from_json(found: Mapping[str, Any], folder: Path) -> LayerModel:
-    columns = [found["operators"][entry.name] for entry in _STORED]
-    _check_columns(columns)
-    operators = tuple(Operator(*row) for row in zip(*columns, strict=True))
-    sizes = np.array(found["batch_sizes"], dtype=float)
-    log_ms = np.array(found["log_ms"], dtype=float).reshape(len(operators), sizes.size)
-    host_ms = np.array(found["host_ms"], dtype=float)
-    if (
-        not np.isfinite(log_ms).any(axis=1).all()
-        or host_ms.shape != (len(operators),)
-        or not (sizes > 0).all()
-    ):
-        raise ValueError("an operator has no time")
-    forests = {str(name): Forest.from_json(forest) for name, forest in found["forests"].items()}
-    expected = found["expected"]
-    if expected is not None:
-        expected = np.array(expected, dtype=float).reshape(log_ms.shape)
-    mode = DeviceMode(**found["mode"])
-    library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
-    if found["base"] is not None:
-        source = _load(folder / _file_name(DeviceMode(**found["base"]))).library
-        library = replace(library, base=CarriedOver(source, mode))
-    return LayerModel(library, SummingLaw.from_json(found["law"]))
+def _source(
+    mode: DeviceMode, measured: Callable[[DeviceMode], LayerModel | None]
+) -> OperatorLibrary | CarriedOver:
+    found = measured(mode)
+    if found is None:
+        raise ValueError(f"the base {mode} is missing")
+    return found.library
 
 
 def _check_columns(columns: list[list[Any]]) -> None:
@@ -304,5 +336,9 @@ def _check_columns(columns: list[list[Any]]) -> None:
             raise ValueError(f"the column {entry.name} holds something else than {allowed.__name__}")
 
 
-def _rounded(value: float) -> float | None:
-    return round(value, _DIGITS) if math.isfinite(value) else None
+def _with_gaps(values: NDArray[np.float64]) -> list[Any]:
+    """Numbers as nested lists, with None for NaN."""
+    given = values.astype(object)
+    given[~np.isfinite(values)] = None
+    found: list[Any] = given.tolist()
+    return found

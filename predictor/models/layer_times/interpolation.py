@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -342,7 +342,7 @@ Permutes are excluded: many are views that take no time, and log(0) is undefined
 
 _TYPES = tuple(type_ for type_, forest in FOREST_OF.items() if forest == "other")
 _LEAF = -1
-_DIGITS = 5
+_DIGITS = 5  # of ln(time / base)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -400,16 +400,20 @@ class Forest:
             np.concatenate([forest.value for forest in forests]) / n,
         )
 
+    def rounded(self) -> Forest:
+        """Leaves with fewer digits; thresholds keep theirs, since rows lie on them or next to them."""
+        return replace(self, value=self.value.round(_DIGITS))
+
     def as_json(self) -> dict[str, Any]:
-        """Plain numbers, rounded."""
+        """Plain numbers."""
         return {
             "start": self.start,
             "roots": self.roots.tolist(),
             "feature": self.feature.tolist(),
-            "threshold": self.threshold.tolist(),  # unrounded: rows lie on thresholds or next to them
+            "threshold": self.threshold.tolist(),
             "left": self.left.tolist(),
             "right": self.right.tolist(),
-            "value": [round(each, _DIGITS) for each in self.value.tolist()],
+            "value": self.value.tolist(),
         }
 
     @classmethod

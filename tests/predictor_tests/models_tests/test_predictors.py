@@ -7,6 +7,7 @@ and what the others ask for is asked here of a feature table.
 import inspect
 import json
 import pickle
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,7 +25,10 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError, SchemaError
 from predictor.measurements.features import feature_table, grid_rows
+from predictor.models.fit import ranges_of
 from predictor.models.registry import PREDICTORS, estimator_class, new_predictor
+from predictor.models.roofline.rows import rows_of
+from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
 # Plain least squares may answer below zero, and says so; the tests of gpu-specs look at that.
@@ -166,15 +170,35 @@ def test_a_pickled_predictor_answers_the_same(fitted, features):
 
 
 def test_a_predictor_read_from_json_answers_the_same(name, fitted, features):
-    if name == "layer-times":
-        pytest.skip("its libraries are saved as files of their own")
     loaded = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
     np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
 
 
+SERVED = {
+    "layer-times": lambda judged: {"layers": judged.models_},
+    "roofline": lambda judged: {"roofline": judged.law_},
+}
+"""Fields of the served model that hold what an estimator learned; `test_named_methods` holds the whole methods."""
+
+
+def test_what_is_judged_is_what_is_served(name, fitted, features):
+    """A model of the estimator's JSON answers as the estimator predicts, to the last digit, interval included."""
+    if name not in SERVED:
+        pytest.skip("another test holds it")
+    judged = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
+    whole = _whole_cnns(features)
+    ranges = ranges_of(whole, rows_of(whole))  # nothing widens an interval besides
+    model = replace(Model.load(), ranges=ranges, **SERVED[name](judged))
+    for (gpu, cnn), rows in whole.assign(host="an unknown host").groupby(["gpu", "cnn"]):
+        table, mode = rows["layer_table"].iloc[0], Mode(precision="fp32")
+        found = model.forecast(table, find_gpu(gpu), mode, rows["batch_size"], method=name)
+        np.testing.assert_array_equal(found.iteration_time_ms, judged.predict(rows), err_msg=f"{cnn}, {gpu}")
+        np.testing.assert_allclose(
+            [found.low_ms, found.high_ms], judged.predict_interval(rows), rtol=1e-12, err_msg=f"{cnn}, {gpu}"
+        )
+
+
 def test_json_of_an_unfitted_predictor_is_refused(name):
-    if name == "layer-times":
-        pytest.skip("its libraries are saved as files of their own")
     with pytest.raises(NotFittedError, match="has not been fitted yet"):
         _new(name).to_json()
 
