@@ -378,38 +378,58 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 
 def _report(options: argparse.Namespace) -> None:
-    """Put forecasts beside measured epochs, as a table in Markdown, and sum them up."""
-    measured = [row for path in options.measured for row in _read(path) if not row["error"]]
+    """Put forecasts beside measured epochs, as tables in Markdown: a row for each case, and the sums for each CNN."""
     forecasts: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for row in _read(options.forecast):
         forecasts.setdefault((row["case"], row["gpu"]), {})[row["host"]] = row
-    order = {case.name: i for i, case in enumerate(CASES)}
-    judged = [
-        Judged.of(row, list(forecasts[row["case"], row["gpu"]].values())[options.without_host and -1])
-        for row in sorted(measured, key=lambda row: (row["gpu"], order[row["case"]]))
-    ]
-    print("| " + " | ".join(_TABLE) + " |\n|" + "---|" * len(_TABLE))
-    for each in judged:
-        print("| " + " | ".join(each.cells()) + " |")
-    for gpu in dict.fromkeys(each.gpu for each in judged):
-        some = [each for each in judged if each.gpu == gpu]
-        for what, errors in (
-            ("whole", [each.error for each in some]),
-            ("without the start", [each.warm_error for each in some]),
-        ):
-            mean, middle = statistics.fmean(map(abs, errors)), statistics.median(map(abs, errors))
-            print(f"\n{gpu}, {len(some)} epochs {what}: mean error {mean:.1%}, median {middle:.1%}", end="")
-        inside, warm = (
-            sum(each.inside(each.epoch_s) for each in some),
-            sum(each.inside(each.warm_s) for each in some),
+    judged = {}
+    for row in (row for path in options.measured for row in _read(path) if not row["error"]):
+        key = row["case"], row["gpu"]
+        judged[key] = Judged.of(row, list(forecasts[key].values())[options.without_host and -1])
+    gpus = list(dict.fromkeys(gpu for _, gpu in judged))
+    names = [gpu.removeprefix("NVIDIA ").partition(" ")[0] for gpu in gpus]
+    _print_row(_OF_CASE + tuple(f"{name} {what}" for name in names for what in _OF_GPU))
+    _print_row(("---",) * (len(_OF_CASE) + len(gpus) * len(_OF_GPU)))
+    for case in CASES:
+        found = [judged.get((case.name, gpu)) for gpu in gpus]
+        if any(found):
+            n = f"{case.n_gpus} x " * (case.n_gpus > 1)
+            of_case = (_words(case), f"{n}{case.local_batch_size}", case.precision)
+            _print_row(
+                of_case + tuple(cell for each in found for cell in (each.cells() if each else ("",) * 4))
+            )
+    print()
+    _print_row(("", "epochs", "mean error", "in the interval", "a later epoch", "in the interval"))
+    _print_row(("---",) * 6)
+    groups: dict[str, list[Judged]] = {}
+    for (_, gpu), each in judged.items():
+        name = gpu.removeprefix("NVIDIA ").partition(" ")[0]
+        for group in (f"{_words(each.case)}, {each.case.n_gpus} x {name}", f"all, {name}", "all"):
+            groups.setdefault(group, []).append(each)
+    for group in sorted(groups, key=lambda group: (group.startswith("all"), group)):
+        some = groups[group]
+        whole, later = (
+            (
+                statistics.fmean(abs(each.error(s(each))) for each in some),
+                sum(each.holds(s(each)) for each in some),
+            )
+            for s in (lambda each: each.epoch_s, lambda each: each.later_s)
         )
-        print(f"; inside the 90 % interval: {inside} whole, {warm} without the start")
+        _print_row(
+            (group, str(len(some)), f"{whole[0]:.0%}", f"{whole[1]}", f"{later[0]:.0%}", f"{later[1]}")
+        )
 
 
-_TABLE = (
-    "CNN", "framework", "GPUs", "batch", "mode", "forecast", "90 %", "measured", "error", "inside", "start",
-    "without it", "inside", "iteration forecast", "iteration alone", "waited for images",
-)  # fmt: skip
+_OF_CASE = ("CNN", "batch of each GPU", "mode")
+_OF_GPU = ("forecast", "measured", "error", "start, iterations, loading")
+
+
+def _print_row(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |")
+
+
+def _words(case: Case) -> str:
+    return case.cnn if case.framework == "pytorch" else f"{case.cnn}, Chainer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,77 +437,65 @@ class Judged:
     """A measured epoch beside its forecast; times in seconds or as their names say.
 
     The start is the first iteration less one of the middle of the epoch: the processes that load, the first mini-batch,
-    what the framework does once. Without it: the second epoch where there is one, else the epoch less its start.
+    what the framework does once. A later epoch has none: the second where one was trained, else the first less its
+    start.
     """
 
-    gpu: str
     case: Case
+    iterations: int
     forecast_s: float
     low_s: float
     high_s: float
     training_ms: float
     epoch_s: float
     start_s: float
-    warm_s: float
+    later_s: float
     alone_ms: float
-    waited_s: float
 
     @classmethod
     def of(cls, row: dict[str, str], forecast: dict[str, str]) -> "Judged":
         """Of a row of measurements and the forecast of the same case."""
         epoch_s, n = float(row["epoch_s"]), int(row["iterations"])
-        middle_s = float(row["middle_ms"]) / 1000 if row["middle_ms"] else epoch_s / n
-        start_s = float(row["first_iteration_s"]) - middle_s
-        second = row["second_epoch_s"]
+        start_s = float(row["first_iteration_s"]) - float(row["middle_ms"]) / 1000
         return cls(
-            row["gpu"],
             next(case for case in CASES if case.name == row["case"]),
-            *(
-                float(forecast[name])
-                for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s", "training_time_ms")
-            ),
+            n,
+            *(float(forecast[name]) for name in _OF_FORECAST),
             epoch_s,
             start_s,
-            float(second) if second else epoch_s - start_s,
+            float(row["second_epoch_s"] or epoch_s - start_s),
             float(row["alone_ms"]),
-            float(row["waited_s"]),
         )
 
-    @property
-    def error(self) -> float:
-        """Of the forecast, as a fraction of the whole epoch measured."""
-        return self.forecast_s / self.epoch_s - 1
+    def error(self, measured_s: float) -> float:
+        """Of the forecast, as a fraction of a measured time."""
+        return self.forecast_s / measured_s - 1
+
+    def holds(self, measured_s: float) -> bool:
+        """Whether the forecast's 90 % interval does."""
+        return self.low_s <= measured_s <= self.high_s
 
     @property
-    def warm_error(self) -> float:
-        """The same without the start."""
-        return self.forecast_s / self.warm_s - 1
+    def parts(self) -> tuple[float, float, float]:
+        """The error in parts: the start, which no forecast has; iterations on images at hand; loading and the rest."""
+        iterations_s = self.iterations * (self.training_ms - self.alone_ms) / 1000
+        whole = self.forecast_s - self.epoch_s
+        return tuple(
+            each / self.epoch_s for each in (-self.start_s, iterations_s, whole + self.start_s - iterations_s)
+        )  # type: ignore[return-value]
 
-    def inside(self, seconds: float) -> bool:
-        """Whether a time lies in the forecast's 90 % interval."""
-        return self.low_s <= seconds <= self.high_s
-
-    def cells(self) -> list[str]:
-        """Of a row of the table."""
-        case = self.case
-        return [
-            case.cnn,
-            case.framework,
-            f"{case.n_gpus} x {self.gpu.split()[1]}",
-            str(case.n_gpus * case.local_batch_size),
-            case.precision,
-            f"{self.forecast_s:.3g} s",
-            f"{self.low_s:.3g}-{self.high_s:.3g}",
+    def cells(self) -> tuple[str, ...]:
+        """Of the table."""
+        error = f"{self.error(self.epoch_s):+.0%}"
+        return (
+            f"{self.forecast_s:.3g} s ({self.low_s:.3g}-{self.high_s:.3g})",
             f"{self.epoch_s:.3g} s",
-            f"{self.error:+.0%}",
-            "yes" if self.inside(self.epoch_s) else "no",
-            f"{self.start_s:.2g} s",
-            f"{self.warm_error:+.0%}",
-            "yes" if self.inside(self.warm_s) else "no",
-            f"{self.training_ms:.3g} ms",
-            f"{self.alone_ms:.3g} ms",
-            f"{self.waited_s / self.epoch_s:.0%}",
-        ]
+            error if self.holds(self.epoch_s) else f"**{error}**",
+            ", ".join(f"{100 * part:+.0f}" for part in self.parts),
+        )
+
+
+_OF_FORECAST = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "training_time_ms")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
