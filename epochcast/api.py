@@ -481,7 +481,8 @@ def profile(
     precisions, memory_formats : list of str
         Every combination is measured; by default the preset's, on a CPU fp32.
     capture : str
-        How iterations reach the GPU: ``eager``, ``graph``, ``static_graph``.
+        How iterations reach the GPU: ``eager``, ``graph``, ``static_graph``, ``compile``, or some of them:
+        ``eager,compile``.
     autotune : bool
         cuDNN times its algorithms first and takes the fastest.
     batch_sizes : list of str

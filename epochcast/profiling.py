@@ -205,8 +205,9 @@ def asked_modes(defaults: Sequence[Mode], options: ProfileRequest) -> list[Mode]
             for memory_format in formats or ["nchw"]
         ]
     modes = dict.fromkeys(
-        replace(mode, framework=options.framework, capture=options.capture, autotune=options.autotune)
+        replace(mode, framework=options.framework, capture=capture, autotune=options.autotune)
         for mode in chosen
+        for capture in _parts([options.capture])
     )
     asked = {"precision_asked": bool(_parts(options.precisions)), "format_asked": bool(formats)}
     return measurable_modes(list(modes), options.device, **asked)

@@ -77,4 +77,5 @@ class Configuration:
     def words(self) -> str:
         """Name for messages."""
         words = f"{self.subject.name} at batch size {self.batch_size} in {self.mode.precision}"
+        words += ", compiled" * (self.mode.capture == "compile")
         return words if self.replicas == ALONE else f"{words} on each of {self.replicas.n_gpus} GPUs"

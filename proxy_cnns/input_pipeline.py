@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import cycle, islice
@@ -168,13 +169,29 @@ def copy_gb_per_s() -> float | None:
 
 
 def _stages_us(pipeline: Pipeline, paths: Sequence[Path], cpu_clock: Clock) -> tuple[float, float, float]:
-    """CPU microseconds to read, decode and augment an image: medians, in one process."""
+    """CPU microseconds to read, decode and augment an image: medians, in one process and one thread."""
     some = paths[:_TIMED]
     pipeline.load(some[0])  # imports what it needs
-    contents, read = _timed(Path.read_bytes, some, cpu_clock)
-    images, decoded = _timed(decode, contents, cpu_clock)
-    _, augmented = _timed(pipeline.augment, images, cpu_clock)
+    with _one_thread():
+        contents, read = _timed(Path.read_bytes, some, cpu_clock)
+        images, decoded = _timed(decode, contents, cpu_clock)
+        _, augmented = _timed(pipeline.augment, images, cpu_clock)
     return read, decoded, augmented
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Have PyTorch, where it is loaded, compute in one thread, as in a worker: CPU time counts waiting threads, too."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _timed(step: Callable[[Any], Any], inputs: Iterable[Any], cpu_clock: Clock) -> tuple[list[Any], float]:

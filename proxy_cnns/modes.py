@@ -81,11 +81,15 @@ def _gpus_here() -> list[Gpu]:
 
 
 def refuse_captured_operators(configurations: Sequence[Configuration]) -> None:
-    """Refuse operators with capture ``static_graph``, which they do not have; SchemaError."""
-    if any(
-        each.mode.capture == "static_graph" and each.subject.kind == "operator" for each in configurations
-    ):
+    """Refuse operators with a capture that only whole CNNs have; SchemaError."""
+    captures = {each.mode.capture for each in configurations if each.subject.kind == "operator"}
+    if "static_graph" in captures:
         raise SchemaError("an operator alone has no static graph: measure operators with --capture eager.")
+    if "compile" in captures:
+        raise SchemaError(
+            "an operator alone is not compiled, since compiling joins operators: measure operators with --capture "
+            "eager, whole CNNs with --preset targets:NAME --capture compile."
+        )
 
 
 def _refusal(mode: Mode, device: str) -> SchemaError | None:

@@ -64,7 +64,7 @@ class Measured:
 
     A wall time is the mean of a chunk of `chunk` iterations that end in one synchronisation. `settled` says whether
     the wall time settled in the warm-up, `uncaptured` why the iteration is not a captured graph (None: it is one, or
-    there is no GPU).
+    there is no GPU), `compile_s` how many seconds compiling took.
     """
 
     iteration_times_ms: tuple[float, ...]
@@ -76,6 +76,7 @@ class Measured:
     chunk: int = 1
     settled: bool = True
     uncaptured: str | None = None
+    compile_s: float | None = None
 
     @property
     def times_ms(self) -> tuple[float, ...]:
@@ -174,7 +175,16 @@ def _measure(prepared: Prepared, clock: Clock, limits: Limits, *, on_gpu: bool) 
         gpu, uncaptured = _gpu_times(prepared, clock, limits)
     algorithms = None if limits.quick else prepared.conv_algorithms()
     return Measured(
-        tuple(wall), _tuple(gpu), tuple(host), peak, algorithms, n_warmup, chunk, settled, uncaptured
+        tuple(wall),
+        _tuple(gpu),
+        tuple(host),
+        peak,
+        algorithms,
+        n_warmup,
+        chunk,
+        settled,
+        uncaptured,
+        prepared.compile_s(),
     )
 
 

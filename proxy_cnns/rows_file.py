@@ -164,6 +164,7 @@ def _time_columns(measured: Measured) -> dict[str, Any]:
         "gpu_time_ms": _rounded(np.median(gpu)) if gpu else None,
         "host_time_ms": _rounded(np.median(host)) if host else None,
         "peak_memory_mib": _rounded(measured.peak_memory_mib),
+        "compile_s": _rounded(measured.compile_s),
         "conv_algorithms": measured.conv_algorithms,
         "n_warmup": measured.n_warmup,
         "n_repeats": len(wall),

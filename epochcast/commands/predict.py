@@ -56,6 +56,13 @@ def predict_command(
         ),
     ] = None,
     scheduler: o.Scheduler = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="What computes the answers to --rows: cpu, or cuda, a GPU through CuPy (epochcast\\[cuda13]).",
+            rich_help_panel=_MANY,
+        ),
+    ] = "cpu",
     server: o.Server = None,
     plot: o.Plot = None,
     out: o.Out = None,
@@ -67,13 +74,15 @@ def predict_command(
     """Predict how long an iteration and an epoch take, what they cost, and whether they fit in memory."""
     if rows is not None:
         given = {"CNN": cnn, "--gpu": gpu, "--batch-size": batch_size, "--server": server, "--plot": plot}
+        options["device"] = device
         _predict_file(rows, out, options, [name for name, value in given.items() if value], output, scheduler)
         return
-    if scheduler is not None:
-        raise SchemaError(
-            "--scheduler answers many rows at once. "
-            f"Try: epochcast predict --rows rows.parquet --out predictions.parquet --scheduler {scheduler}"
-        )
+    for name, value in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
+        if value is not None:
+            raise SchemaError(
+                f"{name} answers many rows at once. "
+                f"Try: epochcast predict --rows rows.parquet --out predictions.parquet {name} {value}"
+            )
     for name, value in (("CNN", cnn), ("--gpu", gpu)):
         if not value:
             raise SchemaError(

@@ -71,7 +71,10 @@ def profile_command(
         ),
     ] = None,
     capture: Annotated[
-        str, typer.Option(help="eager, graph or static_graph.", rich_help_panel=_WHAT)
+        str,
+        typer.Option(
+            help="eager, graph, static_graph, compile, or some: eager,compile.", rich_help_panel=_WHAT
+        ),
     ] = "eager",
     autotune: Annotated[
         bool, typer.Option("--autotune", help="cuDNN times its algorithms first.", rich_help_panel=_WHAT)

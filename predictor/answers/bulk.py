@@ -25,7 +25,7 @@ from predictor.errors import SchemaError
 __all__ = ["ADDED_COLUMNS", "REQUIRED_COLUMNS", "Spread", "answered_here", "optional_columns", "predict_rows"]
 
 Spread = Callable[[dict[str, Any], Iterator[Columns]], Iterator[Answers]]
-"""Answers batches of distinct rows with these defaults, in their order."""
+"""Answers batches of distinct rows with these defaults, the device among them, in their order."""
 
 
 def answered_here(defaults: dict[str, Any], batches: Iterator[Columns]) -> Iterator[Answers]:
@@ -38,6 +38,7 @@ def predict_rows(
     out_table: str | PathLike[str],
     *,
     spread: Spread = answered_here,
+    device: str = "cpu",
     **defaults: Any,
 ) -> int:
     """Answer every row of a table and write it, with the answers added, to another.
@@ -52,6 +53,8 @@ def predict_rows(
         format and capture, reasons are joined by ``;``. It appears when all rows are answered.
     spread : callable, optional
         What answers the batches: this process, or a cluster.
+    device : str
+        What computes the times of GPUs whose operators were not measured: ``cpu``, or ``cuda``, a GPU through CuPy.
     **defaults
         Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
         data set replaces the default samples.
@@ -65,12 +68,14 @@ def predict_rows(
     ------
     SchemaError, OutOfRangeError
         If the table is empty, lacks a required column or already has an added one, or a default makes no sense.
+    BackendUnavailableError
+        If the device is ``cuda`` and CuPy or a GPU is missing; nothing falls back to the CPU.
 
     Notes
     -----
     From Parquet to Parquet nothing becomes text: that is about ten times as fast as CSV.
     """
-    checked = checked_defaults(defaults)
+    checked = {**checked_defaults(defaults), "device": device}
     try:
         with opened(in_table, out_table) as pipe:
             return _answered(pipe, spread, checked)

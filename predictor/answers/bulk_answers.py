@@ -184,14 +184,16 @@ class BulkAnswers:
     Parameters
     ----------
     defaults : mapping
-        Of `checked_defaults`.
+        Of `checked_defaults`; `device`, as of `predict_rows`, if it is not the CPU.
     """
 
     columns = (*REQUIRED_COLUMNS, *optional_columns())
     """Columns that are read; all others are kept as they are."""
 
     def __init__(self, defaults: Mapping[str, Any]) -> None:
-        self.defaults = {**defaults, "model": load_model(defaults.get("model"))}
+        model, device = load_model(defaults.get("model")), defaults.get("device", "cpu")
+        self.defaults = {name: value for name, value in defaults.items() if name != "device"}
+        self.defaults["model"] = model if device == "cpu" else model.on(device)
         if defaults.get("measurements") is not None:
             own = OwnMeasurements.of(defaults["measurements"], self.defaults["model"])
             self.defaults["measurements"] = own

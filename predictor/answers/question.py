@@ -111,6 +111,9 @@ ANCHOR_FIELDS = {
 """Options of an anchor: its GPU, its batch size and exactly one time."""
 
 
+_CAPTURES = tuple(each for each in CAPTURES if each != "compile")  # measured, and not yet predicted
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question, checked when it is made.
@@ -157,7 +160,7 @@ class Question:
     )
     framework: str = option("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS)
     autotune: bool = option(False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING)
-    capture: str = option("eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES)
+    capture: str = option("eager", f"{', '.join(_CAPTURES)}.", "choice", _TRAINING, choices=_CAPTURES)
     optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS)
     n_gpus: int = option(
         1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPTURES",
+    "COMPILES_FROM",
     "FRAMEWORKS",
     "MEMORY_FORMATS",
     "MODE_COLUMNS",
@@ -25,7 +26,9 @@ __all__ = [
 FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
 PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
-CAPTURES = ("eager", "graph", "static_graph")
+CAPTURES = ("eager", "graph", "static_graph", "compile")
+COMPILES_FROM = (7, 0)
+"""Least compute capability of GPUs that PyTorch's compiler makes kernels for (Triton's)."""
 OPTIMIZERS = ("sgd", "momentum", "adam")
 
 _CHOICES = {

@@ -125,6 +125,7 @@ COLUMNS = (
         "time of a kernel without work in a replayed graph, in the same second",
         "us",
     ),
+    Column("compile_s", "time", "time of the first iteration of a compiled CNN, which compiles it", "s"),
     Column("peak_memory_mib", "amount", "most memory in use on the GPU", "MiB"),
     Column("conv_algorithms", "text", "JSON: layer -> {forward, backward_data, backward_filter}"),
     Column("n_warmup", "count", "iterations before the timed ones", "iterations", least=0),

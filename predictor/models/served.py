@@ -39,6 +39,7 @@ from predictor.models.methods.files import Methods
 from predictor.models.methods.served import forecast_by_method
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import far_anchors, is_of, kriged
+from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
 from predictor.operators.kernels import Kernels, kernels_of
@@ -169,6 +170,10 @@ class Model:
         )  # fmt: skip
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
+
+    def on(self, device: str) -> Model:
+        """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
+        return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""

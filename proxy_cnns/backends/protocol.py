@@ -60,6 +60,9 @@ class Prepared(Protocol):
     def peak_memory_mib(self) -> float | None:
         """Peak memory of an iteration, without memory that earlier configurations hold; None if unknown."""
 
+    def compile_s(self) -> float | None:
+        """Time in s of the first iteration, which compiled the CNN; None where nothing is compiled."""
+
     def conv_algorithms(self) -> str | None:
         """JSON of the convolution algorithms chosen, by layer; None if they are unknown."""
 

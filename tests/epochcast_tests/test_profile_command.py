@@ -226,6 +226,8 @@ def test_bad_input_says_what_would_be_right(epochcast, tmp_path, monkeypatch, ar
         ),
         (("--framework", "chainer", "--capture", "graph"), "cannot be captured as a CUDA graph"),
         (("--framework", "chainer", "--capture", "static_graph"), "an operator alone has no static graph"),
+        (("--framework", "chainer", "--capture", "compile"), "is PyTorch's torch.compile"),
+        (("--capture", "eager,compile"), "an operator alone is not compiled"),
         (
             ("--precision", "fp16"),
             "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch",

@@ -71,6 +71,9 @@ class FakePrepared:
     def peak_memory_mib(self):
         return 100.0 + self.configuration.batch_size
 
+    def compile_s(self):
+        return 12.5 if self.configuration.mode.capture == "compile" else None
+
     def conv_algorithms(self):
         return None
 

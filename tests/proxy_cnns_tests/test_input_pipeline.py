@@ -125,6 +125,22 @@ def test_stages_and_rates_of_a_folder_are_measured(folder, monkeypatch):
     assert found.mean_megapixels == pytest.approx(0.0024)
 
 
+def test_stages_are_timed_in_one_thread_of_pytorch(torch, folder, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_batches", lambda *_: itertools.repeat(32))
+    threads = [4]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    seen = []
+
+    def cpu_clock():
+        seen.append(threads[-1])
+        return 0.0
+
+    measure_input(folder, 32, (1,), "pillow", 4.0, Clock(), cpu_clock)
+    assert set(seen) == {1}
+    assert threads == [4, 1, 4]
+
+
 def test_workers_of_a_pool_load_images_where_pytorch_is_missing(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "torch.utils.data", None)

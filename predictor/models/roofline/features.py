@@ -1,10 +1,12 @@
 """Least times of kernels, and the features by which a kernel misses its least time.
 
 A kernel's time is ``base * exp(features . coefficients)``; `base` is its roofline time. The functions take arrays that
-broadcast: flat ones, one entry per kernel of the rows of a fit, or ``(gpus, kernels, batch sizes)``.
+broadcast: flat ones, one entry per kernel of the rows of a fit, or ``(gpus, kernels, batch sizes)``. They call nothing
+but functions of the Python array API standard (2024.12), of `xp`: NumPy, or any other library whose arrays are given.
 """
 
 from collections.abc import Mapping
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +75,9 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
 }
 
 
-def kernel_base_ms(family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates) -> Array:
+def kernel_base_ms(
+    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
+) -> Array:
     """Roofline time of kernels of one family, in ms: work over sustained rate, smoothly joined, plus the launch.
 
     Parameters
@@ -85,6 +89,8 @@ def kernel_base_ms(family: str, columns: Mapping[str, Array], batch_size: Array,
     batch_size : ndarray
     rates : Rates
         Of numbers or arrays.
+    xp : module
+        The library of these arrays.
 
     Returns
     -------
@@ -94,7 +100,7 @@ def kernel_base_ms(family: str, columns: Mapping[str, Array], batch_size: Array,
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family in ("element", "depthwise"):
         return memory + LAUNCH_MS
-    joined: Array = np.sqrt(compute**2 + memory**2) + LAUNCH_MS
+    joined: Array = xp.sqrt(compute**2 + memory**2) + LAUNCH_MS
     return joined
 
 
@@ -106,37 +112,38 @@ def like(name: str) -> str:
 
 
 def kernel_features(
-    name: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates
+    name: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
 ) -> dict[str, Array]:
     """Features of the kernels of one class, by name; each broadcasts with the arguments."""
     family = FAMILY_OF[name]
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
-        features = _conv_features(name, columns, batch_size, compute / memory)
-        return {**features, "tensor_gain": _tensor_gain(rates)}
+        features = _conv_features(name, columns, batch_size, compute / memory, xp)
+        return {**features, "tensor_gain": _tensor_gain(rates, xp)}
     if family == "depthwise":
         return {
-            "one": np.ones(1),
-            "issue_bound": np.log(8 * compute * rates.flop_per_ms / (rates.fp32_flop_per_ms * memory)),
-            "side": np.log2(columns["positions"]) / 2 - 4,
-            "is_strided": (columns["stride"] > 1).astype(float),
-            "small_batch": _above(6, np.log2(batch_size)),
-            "large_kernel": np.log2(columns["kernel_height"] * columns["kernel_width"] / 9),
+            "one": xp.ones(1),
+            "issue_bound": xp.log(8 * compute * rates.flop_per_ms / (rates.fp32_flop_per_ms * memory)),
+            "side": xp.log2(columns["positions"]) / 2 - 4,
+            "is_strided": _one_if(columns["stride"] > 1, xp),
+            "small_batch": _above(6, xp.log2(batch_size), xp),
+            "large_kernel": xp.log2(columns["kernel_height"] * columns["kernel_width"] / 9),
         }
     if family == "product":
         return {
-            "one": np.ones(1),
-            "compute_bound": np.tanh(np.log2(compute / memory) / 2),
-            "narrow": _above(7, np.log2(columns["out_channels"])),
-            "small_batch": _above(6, np.log2(batch_size * columns["positions"])),
-            "tensor_gain": _tensor_gain(rates),
+            "one": xp.ones(1),
+            "compute_bound": xp.tanh(xp.log2(compute / memory) / 2),
+            "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
+            "small_batch": _above(6, xp.log2(batch_size * columns["positions"]), xp),
+            "tensor_gain": _tensor_gain(rates, xp),
         }
-    return {"one": np.ones(1), "launch_bound": _above(3, np.log2(memory / LAUNCH_MS)) / 3}
+    return {"one": xp.ones(1), "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3}
 
 
-def _tensor_gain(rates: Rates) -> Array:
+def _tensor_gain(rates: Rates, xp: ModuleType) -> Array:
     """Log2 of the tensor cores' peak over the fp32 peak; kernels reach only part of this gain."""
-    return np.asarray(np.log2(rates.flop_per_ms / rates.fp32_flop_per_ms))
+    found: Array = xp.log2(xp.asarray(rates.flop_per_ms / rates.fp32_flop_per_ms))
+    return found
 
 
 def _compute_and_memory_ms(
@@ -149,48 +156,54 @@ def _compute_and_memory_ms(
 
 
 def _conv_features(
-    name: str, columns: Mapping[str, Array], batch_size: Array, intensity: Array
+    name: str, columns: Mapping[str, Array], batch_size: Array, intensity: Array, xp: ModuleType
 ) -> dict[str, Array]:
     """Features of a convolution pass seen as the matrix product (m, n, k) in tiles of 64 x 64.
 
     Tiles are not divided by the number of SMs: coefficients fitted that way extrapolated badly to larger GPUs.
     """
+
     m, n, k = columns["gemm_m"] * batch_size, columns["gemm_n"], columns["gemm_k"]
     if name == _SUMS_OVER_THE_BATCH:
         m, k = columns["gemm_m"], columns["gemm_k"] * batch_size
-    tiles = np.log2(np.ceil(m / 64) * np.ceil(n / 64) * columns["groups"] / 20)
+    tiles = xp.log2(xp.ceil(m / 64) * xp.ceil(n / 64) * columns["groups"] / 20)
     height, width, stride = columns["kernel_height"], columns["kernel_width"], columns["stride"]
-    in_channels = np.log2(columns["in_channels"] / columns["groups"])
-    out_channels = np.log2(columns["out_channels"] / columns["groups"])
-    side = np.sqrt(columns["positions"])
-    is_3x3 = (height == 3) & (width == 3) & (stride == 1)
-    is_grouped = columns["groups"] > 1
-    values = {
-        "one": np.ones(1),
+    in_channels = xp.log2(columns["in_channels"] / columns["groups"])
+    out_channels = xp.log2(columns["out_channels"] / columns["groups"])
+    side = xp.sqrt(columns["positions"])
+    is_3x3 = _one_if((height == 3) & (width == 3) & (stride == 1), xp)
+    is_grouped = _one_if(columns["groups"] > 1, xp)
+    return {
+        "one": xp.ones(1),
         "is_3x3": is_3x3,
-        "is_1x1": height * width == 1,
-        "is_large_kernel": np.maximum(height, width) >= 5,
-        "is_rectangular": height != width,
-        "is_strided": stride > 1,
-        "is_stem": columns["in_channels"] <= 4,
+        "is_1x1": _one_if(height * width == 1, xp),
+        "is_large_kernel": _one_if(xp.maximum(height, width) >= 5, xp),
+        "is_rectangular": _one_if(height != width, xp),
+        "is_strided": _one_if(stride > 1, xp),
+        "is_stem": _one_if(columns["in_channels"] <= 4, xp),
         "is_grouped": is_grouped,
-        "group_width": is_grouped * (np.minimum(in_channels, out_channels) - 4),
-        "in_channels_below_32": _above(5, in_channels),
-        "in_channels_below_128": _above(7, in_channels),
-        "out_channels_below_32": _above(5, out_channels),
-        "out_channels_below_128": _above(7, out_channels),
-        "below_20_tiles": _above(0, tiles),
-        "below_160_tiles": _above(3, tiles),
-        "below_1280_tiles": _above(6, tiles),
-        "short_reduction": _above(10, np.log2(k)),
-        "compute_bound": np.tanh(np.log2(intensity) / 2),
-        "is_3x3_tile_waste": is_3x3 * 2 * np.log2(np.ceil(side / 4) * 4 / side),
-        "small_map": _above(4, np.log2(side)),
-        "small_batch": _above(5, np.log2(batch_size)),
+        "group_width": is_grouped * (xp.minimum(in_channels, out_channels) - 4),
+        "in_channels_below_32": _above(5, in_channels, xp),
+        "in_channels_below_128": _above(7, in_channels, xp),
+        "out_channels_below_32": _above(5, out_channels, xp),
+        "out_channels_below_128": _above(7, out_channels, xp),
+        "below_20_tiles": _above(0, tiles, xp),
+        "below_160_tiles": _above(3, tiles, xp),
+        "below_1280_tiles": _above(6, tiles, xp),
+        "short_reduction": _above(10, xp.log2(k), xp),
+        "compute_bound": xp.tanh(xp.log2(intensity) / 2),
+        "is_3x3_tile_waste": is_3x3 * 2 * xp.log2(xp.ceil(side / 4) * 4 / side),
+        "small_map": _above(4, xp.log2(side), xp),
+        "small_batch": _above(5, xp.log2(batch_size), xp),
     }
-    return {feature: np.asarray(value, dtype=float) for feature, value in values.items()}
 
 
-def _above(x: Array | float, y: Array | float) -> Array:
+def _one_if(condition: NDArray[np.bool_], xp: ModuleType) -> Array:
+    found: Array = xp.where(condition, xp.ones(1), 0.0)
+    return found
+
+
+def _above(x: Array | float, y: Array | float, xp: ModuleType) -> Array:
     """max(0, x - y): one bend of a piecewise-linear function."""
-    return np.maximum(0.0, np.subtract(x, y))
+    found: Array = xp.maximum(x - y, 0.0)
+    return found

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, nearest
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.intervals import Calibration, Shares
+from predictor.models.roofline.arrays import NUMPY, Arrays
 from predictor.models.roofline.features import (
     DEPTHWISE,
     FAMILY_OF,
@@ -88,6 +90,8 @@ class RooflineLaw:
         Frameworks whose iterations copy their images, as most of their measured ones do.
     calibration : Calibration
         Widths of intervals.
+    arrays : Arrays
+        What the kernels' times are computed with.
     """
 
     terms: Mapping[Term, float]
@@ -96,6 +100,7 @@ class RooflineLaw:
     feed: tuple[float, ...]
     fed_frameworks: tuple[str, ...] = ()
     calibration: Calibration = field(default_factory=Calibration)
+    arrays: Arrays = NUMPY
 
     def times(
         self,
@@ -199,17 +204,21 @@ class RooflineLaw:
     def _class_ms(
         self, kernels: Kernels, contexts: Sequence[KernelContext], batches: Array
     ) -> dict[str, Array]:
-        rates, (weights, number) = _rates_of_all(contexts), self._weights(contexts)
-        found: dict[str, Array] = {}
-        for group in _groups(kernels):
-            values = kernel_features(group.name, group.columns, batches, rates)
+        """Each class's time on the GPU in ms, (n_contexts, n_batches); what takes nearly all of a question's time."""
+        xp = self.arrays.xp
+        rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
+        sizes = xp.asarray(batches)
+        found: dict[str, Any] = {}
+        for group in _groups(kernels, xp):
+            values = kernel_features(group.name, group.columns, sizes, rates, xp)
             features = [values[each] for each in _features_of(group.name)]
-            exponent = _weighted(group.weights_of_each(weights), number, features)
-            times = kernel_base_ms(FAMILY_OF[group.name], group.columns, batches, rates)
-            times *= np.exp(exponent, out=exponent)
+            times = _weighted(group.weights_of_each(weights), number, features, xp)
+            times = xp.exp(times)
+            times *= kernel_base_ms(FAMILY_OF[group.name], group.columns, sizes, rates, xp)
+            times *= group.count
             for name, rows in group.classes.items():
-                found[name] = np.einsum("k,gkb->gb", group.count[rows], times[:, rows])
-        return {name: found[name] for name in KERNEL_CLASSES if name in found}
+                found[name] = xp.sum(times[:, rows, :], axis=1)
+        return {name: self.arrays.to_numpy(found[name]) for name in KERNEL_CLASSES if name in found}
 
     def _weights(self, contexts: Sequence[KernelContext]) -> tuple[Array, NDArray[np.intp]]:
         """Distinct weights of the features of all kernel classes, in the order of `_PLACES`, and each context's row."""
@@ -278,11 +287,11 @@ def _places() -> dict[str, slice]:
 _PLACES = _places()
 
 
-def _rates_of_all(contexts: Sequence[KernelContext]) -> Rates:
+def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
     """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
     rates = [rates_of(each.gpu, each.precision) for each in contexts]
     columns: dict[str, Any] = {
-        each.name: np.array([getattr(found, each.name) for found in rates])[:, None, None]
+        each.name: xp.asarray([[[float(getattr(found, each.name))]] for found in rates])
         for each in fields(Rates)
     }
     return Rates(**columns)
@@ -293,8 +302,8 @@ class _Group:
     """Kernels of a CNN whose features follow the formulas of the class `name`; `classes` has the rows of each class."""
 
     name: str
-    columns: dict[str, Array]
-    count: Array
+    columns: dict[str, Any]  # (n_kernels, 1), of the library that computes
+    count: Any  # likewise
     classes: dict[str, slice]
 
     def weights_of_each(self, weights: Array) -> Array:
@@ -307,7 +316,7 @@ class _Group:
 
 
 @lru_cache(maxsize=256)
-def _groups(kernels: Kernels) -> list[_Group]:
+def _groups(kernels: Kernels, xp: ModuleType) -> list[_Group]:
     """Cached: a CNN is asked for at one batch size after another."""
     found = []
     names = {name: like(name) for name in (KERNEL_CLASSES[i] for i in np.unique(kernels.kernel_class))}
@@ -316,27 +325,28 @@ def _groups(kernels: Kernels) -> list[_Group]:
         rows = [np.flatnonzero(kernels.kernel_class == KERNEL_CLASSES.index(name)) for name in members]
         ends = np.cumsum([0, *map(len, rows)]).tolist()
         chosen = np.concatenate(rows)
-        columns = {key: values[chosen][:, None] for key, values in kernels.columns.items()}
+        columns = {key: xp.asarray(values[chosen][:, None]) for key, values in kernels.columns.items()}
         classes = {name: slice(a, b) for name, a, b in zip(members, ends, ends[1:], strict=False)}
-        found.append(_Group(group, columns, kernels.count[chosen], classes))
+        found.append(_Group(group, columns, xp.asarray(kernels.count[chosen][:, None]), classes))
     return found
 
 
-def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array]) -> Array:
+def _weighted(weights: Array, number: NDArray[np.intp], features: Sequence[Array], xp: ModuleType) -> Array:
     """Sum of weight x feature, (n_contexts, n_kernels, n_batches) or what broadcasts to it.
 
     `weights` (n_weights, n_features, n_kernels) has in row `number[i]` what context i has. Features that do not depend
     on the context, that is most, are summed for contexts of equal weights together.
     """
     shape = np.broadcast_shapes(*(values.shape[-2:] for values in features))
-    total, own = np.zeros((*weights.shape[::2], shape[-1])), []
-    for weight, values in zip(weights.transpose(1, 0, 2)[..., None], features, strict=True):
-        if weight.any():
-            if values.ndim == total.ndim:
-                own.append(weight[number] * values)
-            else:
-                total += weight * values
-    found = total[number]
+    total, own = xp.zeros((*weights.shape[::2], shape[-1])), []
+    row, of_all = xp.asarray(number), xp.asarray(weights)
+    for i in np.flatnonzero(weights.any(axis=(0, 2))).tolist():
+        weight, values = of_all[:, i, :, None], features[i]
+        if values.ndim == total.ndim:
+            own.append(xp.take(weight, row, axis=0) * values)
+        else:
+            total += weight * values
+    found: Array = xp.take(total, row, axis=0)
     for each in own:
         found += each
     return found

@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
+from predictor.catalogue.modes import Mode
 from predictor.cnns.chainer_compat import install
 from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError, SchemaError
 from proxy_cnns.backends.chainer.cudnn.functions import CudnnConvolutions, enable
@@ -99,7 +100,7 @@ class ChainerBackend:
             If an earlier configuration still holds memory.
         """
         check_mode(configuration.mode, None if self._gpu is None else self._gpu.capability)
-        self._switch(configuration)
+        self.switch(configuration.mode)
         whole, peak = configuration.subject.operator is None, None
         if self._gpu is not None and whole:
             self._gpu.tidy()
@@ -116,11 +117,11 @@ class ChainerBackend:
         """Cost of enqueuing kernels without work; Chainer has no graphs, a CPU no queue."""
         return Launches() if self._gpu is None else Launches(host_us=self._gpu.enqueue_us())
 
-    def _switch(self, configuration: Configuration) -> None:
+    def switch(self, mode: Mode) -> None:
         """Set the global switches: TF32 and the workspace; forget choices of earlier configurations."""
         if self._gpu is None:
             return
-        tf32 = configuration.mode.precision == "tf32"
+        tf32 = mode.precision == "tf32"
         multiply_as_tf32(tf32)
         if self._plans is not None:
             self._plans.forget()

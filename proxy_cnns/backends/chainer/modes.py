@@ -55,6 +55,8 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
         raise SchemaError("memory format 'channels_last' is not measured with Chainer: choose nchw.")
     if mode.capture == "graph":
         raise SchemaError(f"capture 'graph': {_NO_CUDA_GRAPH}")
+    if mode.capture == "compile":
+        raise SchemaError("capture 'compile' is PyTorch's torch.compile: choose eager or static_graph.")
     if mode.framework != "chainer" or mode.xla:
         raise SchemaError(f"framework {mode.framework!r}, xla {mode.xla}: this is Chainer, without XLA.")
 

@@ -101,6 +101,10 @@ class ChainerPrepared:
         """Most memory that arrays and workspace occupied in an iteration of a whole CNN."""
         return self._peak_memory_mib
 
+    def compile_s(self) -> float | None:
+        """Chainer compiles nothing."""
+        return None
+
     def conv_algorithms(self) -> str | None:
         """JSON of the algorithms that cuDNN runs each convolution with; None without cuDNN."""
         return None if self._plans is None else algorithms_json(self._plans.choices())

@@ -86,6 +86,10 @@ class TorchPrepared:
         """Most memory that tensors occupied in an eager iteration of a whole CNN."""
         return self._peak_memory_mib
 
+    def compile_s(self) -> float | None:
+        """Time of the first iteration of a CNN that it compiled; None of any other."""
+        return self._running.compile_s()
+
     def conv_algorithms(self) -> str | None:
         """JSON of the kernels that each convolution ran in one eager iteration; None where that cannot be seen."""
         if self._gpu is None:
@@ -100,6 +104,7 @@ class TorchPrepared:
         """Free everything; a whole CNN's memory is returned at once, operators' is reused."""
         if self._program is None:
             return
+        self._program.release()
         self._program = self._graph = None
         if self._gpu is not None and self._whole:
             self._gpu.tidy()

@@ -12,6 +12,7 @@ from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
 from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
 from proxy_cnns.backends.graph import image_shape
+from proxy_cnns.backends.torch.compiling import CompiledFirst, compiled, forget_compiled
 from proxy_cnns.backends.torch.modes import (
     autocast,
     gradient_scaler,
@@ -30,13 +31,16 @@ class Program:
 
     `iterate` is one iteration as trained; `enqueue` the same without ever waiting for the device, which alone
     can be captured (they differ for fp16, whose scaler reads a flag back); `warm_up` is run once. An iteration
-    holds `copies` of an operator.
+    holds `copies` of an operator. `compile_s` says how long compiling took, None where
+    nothing is compiled; `release` drops what was compiled.
     """
 
     iterate: Callable[[], None]
     enqueue: Callable[[], None]
     warm_up: Callable[[], None]
     copies: int = 1
+    compile_s: Callable[[], float | None] = lambda: None
+    release: Callable[[], None] = lambda: None
 
 
 def training_program(
@@ -58,7 +62,8 @@ def training_program(
     optimizer = _optimizer(model, configuration)
     scaler = gradient_scaler(configuration.mode, device)
     context = autocast(configuration.mode, device.partition(":")[0])
-    trained = distribute(model)
+    compiles = configuration.mode.capture == "compile"
+    trained = compiled(model) if compiles else distribute(model)
     labels: list[Any] = []  # as many as the output has logits: known after the first forward pass
 
     def forward_and_backward() -> None:
@@ -83,6 +88,9 @@ def training_program(
         if scaler is not None:
             scaler.update()
 
+    if compiles:
+        first = CompiledFirst(iterate)
+        return Program(iterate, enqueue, first.run, 1, lambda: first.seconds, forget_compiled)
     return Program(iterate, enqueue, iterate)
 
 

@@ -1,0 +1,396 @@
+"""The training of `real_epochs.py`: whole epochs as a user's script trains them, and what they are made of.
+
+Every process here is one GPU's. Nothing waits for the GPU between iterations but once, after the first.
+"""
+
+import multiprocessing
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import machine
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError
+from proxy_cnns.pictures import pillow
+from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pipeline
+
+__all__ = ["Job", "train"]
+
+_DISTINCT_ARRAYS = 5000
+_CLASSES = {"pictures": 1000, "arrays": 10}
+_MARGIN = 4  # pixels around a small image, in which its crop lies
+_LEARNING_RATE = 0.01
+_VALIDATED = 10_000
+_ALONE_IMAGES = 2500
+_ALONE_LEAST, _ENQUEUED = 10, 5
+_CHAINER_PREFETCH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one process trains; `gpu` counts those that the case sees, None: a CPU; `folder` has JPEGs, None: arrays."""
+
+    cnn: str
+    framework: str
+    mode: Mode
+    image_size: int
+    local_batch_size: int
+    workers: int
+    samples: int
+    epochs: int
+    validates: bool
+    gpu: int | None
+    rank: int
+    n_gpus: int
+    folder: Path | None
+    meeting_file: Path
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train, and say what was measured; times in seconds or as their names say."""
+    return (_train_chainer if job.framework == "chainer" else _train_pytorch)(job) | {"machine": machine()}
+
+
+class Arrays:
+    """Small images in memory, 8 bits, as a CIFAR-10 data set: each is cropped, flipped and normalised when it is read.
+
+    5,000 distinct images are read again and again, so that any number of them fits in memory.
+    """
+
+    def __init__(self, samples: int, image_size: int, augment: Callable[[Any], Any]) -> None:
+        draw = np.random.default_rng(0)
+        distinct = min(samples, _DISTINCT_ARRAYS)
+        self._samples, self._augment = samples, augment
+        self._images = draw.integers(0, 256, (distinct, image_size, image_size, 3), np.uint8)
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self._augment(self._images[index % len(self._images)])
+        return image, index % _CLASSES["arrays"]
+
+
+class Pictures:
+    """JPEGs of a folder, read, decoded and augmented as `proxy_cnns.pipelines` does."""
+
+    def __init__(self, samples: int, paths: list[Path], pipeline: Pipeline) -> None:
+        self._samples, self._paths, self._pipeline = samples, paths, pipeline
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        image = self._pipeline.load(self._paths[index % len(self._paths)])
+        return image, index % _CLASSES["pictures"]
+
+
+def _data(job: Job, samples: int) -> Arrays | Pictures:
+    if job.folder is not None:
+        pipeline = usual_pipeline(job.image_size)
+        return Pictures(samples, sorted(job.folder.rglob("*.jpg")), pipeline)
+    try:
+        if job.framework == "chainer":
+            raise BackendUnavailableError("torchvision makes PyTorch's tensors.")
+        augment = _by_torchvision(job.image_size)
+    except BackendUnavailableError:
+        augment = _ByNumpy(job.image_size, _maps_dtype(job))
+    return Arrays(samples, job.image_size, augment)
+
+
+def _by_torchvision(image_size: int) -> Callable[[Any], Any]:
+    PIPELINES["torchvision"](image_size)  # refuses a torchvision that cannot be imported
+    from torchvision import transforms
+
+    return transforms.Compose(
+        [
+            pillow().fromarray,
+            transforms.RandomCrop(image_size, padding=_MARGIN),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, DEVIATION),
+        ]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _ByNumpy:
+    """The same steps without torchvision."""
+
+    image_size: int
+    dtype: Any
+
+    def __call__(self, image: Any) -> Any:
+        padded = np.pad(image, ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN), (0, 0)))
+        top, left = (random.randrange(2 * _MARGIN + 1) for _ in range(2))  # noqa: S311 - augmentation
+        crop = padded[top : top + self.image_size, left : left + self.image_size]
+        if random.random() < 0.5:  # noqa: S311
+            crop = crop[:, ::-1]
+        mean, deviation = (np.array(each, dtype=np.float32) for each in (MEAN, DEVIATION))
+        normalised = (crop.astype(np.float32) / 255 - mean) / deviation
+        return np.ascontiguousarray(normalised.transpose(2, 0, 1)).astype(self.dtype, copy=False)
+
+
+def _maps_dtype(job: Job) -> Any:
+    return np.float16 if job.framework == "chainer" and job.mode.precision == "amp_fp16" else np.float32
+
+
+def _epoch(
+    batches: Iterator[Any],
+    n: int,
+    step: Callable[[Any], None],
+    wait: Callable[[], None],
+    mark: Callable[[], Any],
+    seconds_between: Callable[[Any, Any], float],
+) -> dict[str, Any]:
+    """Train on all `n` mini-batches; times from before the first is asked for to the end of the last.
+
+    `first_iteration_s` holds the start of the workers, the wait for the first mini-batch (`first_wait_s`) and what the
+    framework does once; `middle_ms` is the mean iteration of the middle half; `waited_s` is what the training process
+    waited for later mini-batches.
+    """  # fmt: skip
+    start = time.perf_counter()
+    first_s = first_wait_s = waited_s = 0.0
+    marks = []
+    for i in range(n):
+        asked = time.perf_counter()
+        batch = next(batches)
+        got = time.perf_counter()
+        step(batch)
+        if i == 0:
+            wait()
+            first_s, first_wait_s = time.perf_counter() - start, got - start
+        else:
+            waited_s += got - asked
+        if i in (n // 4, 3 * n // 4):
+            marks.append((i, mark()))
+    wait()
+    epoch_s = time.perf_counter() - start
+    (i, early), (j, late) = marks if len(marks) == 2 else (marks[0], marks[0])
+    return {
+        "iterations": n,
+        "epoch_s": epoch_s,
+        "first_iteration_s": first_s,
+        "first_wait_s": first_wait_s,
+        "middle_ms": 1000 * seconds_between(early, late) / (j - i) if j > i else None,
+        "waited_s": waited_s,
+    }
+
+
+def _alone(step: Callable[[], None], wait: Callable[[], None], job: Job) -> dict[str, float]:
+    """An iteration on a mini-batch that lies on the GPU: its time, and the time to enqueue it while the GPU is idle."""
+    enqueued = []
+    for _ in range(_ENQUEUED):
+        wait()
+        start = time.perf_counter()
+        step()
+        enqueued.append(time.perf_counter() - start)
+    n = max(_ALONE_LEAST, min(_ALONE_IMAGES, job.samples) // job.local_batch_size)
+    wait()
+    start = time.perf_counter()
+    for _ in range(n):
+        step()
+    wait()
+    seconds = (time.perf_counter() - start) / n
+    return {"alone_ms": 1000 * seconds, "enqueue_ms": 1000 * statistics.median(enqueued)}
+
+
+def _train_pytorch(job: Job) -> dict[str, Any]:
+    import torch
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    from proxy_cnns.backends.torch.modes import autocast, momentum_of, switch_precision, tensor_layout
+
+    device = torch.device("cpu" if job.gpu is None else f"cuda:{job.gpu}")
+    wait: Callable[[], None] = _nothing
+    mark: Callable[[], Any] = time.perf_counter
+    seconds_between: Callable[[Any, Any], float] = _difference
+    if job.gpu is not None:
+        torch.cuda.set_device(device)
+        wait, mark, seconds_between = torch.cuda.synchronize, _event, _event_seconds
+    switch_precision(job.mode)
+    layout, context = tensor_layout(job.mode), autocast(job.mode, device.type)
+    model = _pytorch_model(job).train().to(device, memory_format=layout)
+    with _together(job, model) as trained:
+        optimizer = torch.optim.SGD(trained.parameters(), lr=_LEARNING_RATE, momentum=momentum_of(job.mode))
+
+        def on_device(batch: Any) -> tuple[Any, Any]:
+            images, labels = (each.to(device, non_blocking=True) for each in batch)
+            return images.contiguous(memory_format=layout), labels
+
+        def step(batch: Any) -> None:
+            images, labels = on_device(batch)
+            optimizer.zero_grad(set_to_none=True)
+            with context:
+                loss = torch.nn.functional.cross_entropy(trained(images), labels)
+            loss.backward()
+            optimizer.step()
+
+        def loader(samples: int, workers: int, batch_size: int, shuffled: bool) -> Any:
+            data: Any = _data(job, samples)
+            sampler = DistributedSampler(data) if job.n_gpus > 1 else None
+            return DataLoader(
+                data, batch_size, shuffled and sampler is None, sampler, num_workers=workers,
+                pin_memory=job.gpu is not None, persistent_workers=workers > 0,
+            )  # fmt: skip
+
+        training = loader(job.samples, job.workers, job.local_batch_size, True)
+        found: dict[str, Any] = {}
+        for epoch in range(job.epochs):
+            times = _epoch(iter(training), len(training), step, wait, mark, seconds_between)
+            found |= times if epoch == 0 else {"second_epoch_s": times["epoch_s"]}
+        resident = on_device(next(iter(training)))
+        found |= _alone(lambda: step(resident), wait, job)
+        del training
+        if job.validates and job.n_gpus == 1:
+            validated = loader(min(_VALIDATED, job.samples), job.workers, job.local_batch_size, False)
+            found |= _validation(model.eval(), validated, on_device, context, wait)
+    return found | {
+        "gpu": "cpu" if job.gpu is None else torch.cuda.get_device_name(device),
+        "version": f"torch {torch.__version__}",
+    }
+
+
+def _validation(model: Any, batches: Any, on_device: Any, context: Any, wait: Any) -> dict[str, float]:
+    """A forward pass over all images, then the loader alone over the same, its workers at work already."""
+    import torch
+
+    start = time.perf_counter()
+    correct: Any = 0
+    with torch.no_grad():
+        for batch in batches:
+            images, labels = on_device(batch)
+            with context:
+                correct += (model(images).argmax(1) == labels).sum()
+    wait()
+    validation_s = time.perf_counter() - start
+    start, images_read = time.perf_counter(), 0
+    for images, _ in batches:
+        images_read += len(images)
+    return {
+        "validation_s": validation_s,
+        "loader_images_per_s": images_read / (time.perf_counter() - start),
+    }
+
+
+def _pytorch_model(job: Job) -> Any:
+    if job.cnn == "own":
+        from own_cnn import make_model
+
+        return make_model()
+    if job.cnn == "resnet50":
+        try:
+            from torchvision.models import resnet50
+
+            return resnet50()
+        except (ImportError, RuntimeError):  # a torchvision of another build of PyTorch
+            pass
+    from proxy_cnns.backends.torch.network import network
+
+    return network(zoo_cnn(job.cnn, job.image_size), "cpu")
+
+
+@contextmanager
+def _together(job: Job, model: Any) -> Iterator[Any]:
+    """Lend the model as it trains with those of the other processes."""
+    if job.n_gpus == 1:
+        yield model
+        return
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    backend = "gloo" if job.gpu is None else "nccl"
+    dist.init_process_group(
+        backend, init_method=f"file://{job.meeting_file}", rank=job.rank, world_size=job.n_gpus
+    )
+    try:
+        yield DistributedDataParallel(model, None if job.gpu is None else [job.gpu])
+    finally:
+        dist.destroy_process_group()
+
+
+def _event() -> Any:
+    import torch
+
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def _event_seconds(early: Any, late: Any) -> float:
+    return float(early.elapsed_time(late)) / 1000
+
+
+def _difference(early: float, late: float) -> float:
+    return late - early
+
+
+def _train_chainer(job: Job) -> dict[str, Any]:
+    from predictor.cnns.chainer_compat import install
+
+    multiprocessing.set_start_method(
+        "fork", force=True
+    )  # of the workers: Chainer cannot be imported in others
+    chainer = install()
+    from proxy_cnns.backends.chainer.backend import ChainerBackend
+    from proxy_cnns.backends.chainer.modes import configured
+    from proxy_cnns.backends.chainer.network import network
+    from proxy_cnns.backends.chainer.training import make_optimizer
+
+    n, wait = -(-job.samples // job.local_batch_size), _nothing
+    batches = chainer.iterators.MultiprocessIterator(
+        _data(job, job.samples), job.local_batch_size, n_processes=job.workers, n_prefetch=_CHAINER_PREFETCH
+    )
+    backend = ChainerBackend("cpu" if job.gpu is None else f"cuda:{job.gpu}")
+    device = chainer.get_device("@numpy" if job.gpu is None else f"@cupy:{job.gpu}")
+    if job.gpu is not None:
+        import cupy
+
+        backend.switch(job.mode)
+        wait = cupy.cuda.Device(job.gpu).synchronize
+    with configured(job.mode):
+        model = network(zoo_cnn(job.cnn, job.image_size))
+        model.to_device(device)
+        device.use()
+        optimizer = make_optimizer(model, job.mode)
+
+        def on_device(batch: Any) -> Any:
+            images, labels = chainer.dataset.concat_examples(batch, device)
+            return images, labels.astype(np.int32)
+
+        def step(batch: Any) -> None:
+            learn(*on_device(batch))
+
+        def learn(images: Any, labels: Any) -> None:
+            loss = chainer.functions.softmax_cross_entropy(model(images), labels)
+            model.cleargrads()
+            loss.backward()
+            del loss
+            optimizer.update()
+
+        found: dict[str, Any] = {}
+        for epoch in range(job.epochs):
+            times = _epoch(batches, n, step, wait, time.perf_counter, _difference)
+            found |= times if epoch == 0 else {"second_epoch_s": times["epoch_s"]}
+        resident = on_device(next(batches))
+        found |= _alone(lambda: learn(*resident), wait, job)
+    batches.finalize()
+    about = backend.environment()
+    return found | {
+        "gpu": about["gpu"],
+        "version": f"chainer {about['framework_version']}, convolutions by {about['convolutions']}",
+    }
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,533 @@
+"""Real epochs: forecast by `epochcast.compare` first, then trained whole on GPUs, then put side by side.
+
+    python benchmarks/real_epochs.py forecast --out benchmarks/real_epochs_forecast.csv
+    python benchmarks/real_epochs.py pictures --folder /tmp/pictures
+    python benchmarks/real_epochs.py train --gpus 0 --cases 'resnet50_*_1x*' --folder /tmp/pictures --out FILE.csv
+    python benchmarks/real_epochs.py report --measured FILE.csv ...
+
+Each case is trained in processes of its own, one for each GPU, ended after `--limit` seconds; its row is on disk before
+the next begins, and a second run goes on with what is left. `train --dry-run` takes every case once on a CPU, tiny.
+"""
+
+import argparse
+import csv
+import multiprocessing
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from epoch_training import Job, train
+
+from predictor.catalogue.modes import Mode
+from proxy_cnns.pictures import write_images
+
+_HERE = Path(__file__).parent
+_OWN = f"{_HERE / 'own_cnn.py'}:make_model"
+_SAMPLES = 50_000
+_VALIDATED = 10_000
+_DISTINCT_PICTURES = 2000
+_FORECAST = _HERE / "real_epochs_forecast.csv"
+_HOSTS = {
+    "NVIDIA H100 80GB HBM3": "h100_16_cores.json",
+    "NVIDIA H200": "h200_16_cores.json",
+}
+_VCPUS = 16  # of each GPU of the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a CNN is trained on: a data set that its images are like, and the workers of each GPU."""
+
+    data_set: str
+    image_size: int
+    workers: int
+    from_files: bool = False
+
+
+TASKS = {
+    "resnet50": Task("imagenet", 224, 16, from_files=True),
+    "vgg_cifar": Task("cifar10", 32, 8),
+    "own": Task("stl10", 96, 8),
+}
+_MODES = {
+    "tf32": Mode("pytorch", "tf32"),
+    "amp": Mode("pytorch", "amp_bf16", "channels_last"),
+    "chainer tf32": Mode("chainer", "tf32"),
+    "chainer amp": Mode("chainer", "amp_fp16"),  # Chainer has neither bf16 nor channels-last
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A CNN trained for an epoch; the batch size is that of each GPU."""
+
+    cnn: str
+    framework: str
+    n_gpus: int
+    local_batch_size: int
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """``resnet50_pytorch_2x128_amp``."""
+        return f"{self.cnn}_{self.framework}_{self.n_gpus}x{self.local_batch_size}_{self.precision}"
+
+    @property
+    def mode(self) -> Mode:
+        """As epochcast names it."""
+        return _MODES[self.precision if self.framework == "pytorch" else f"{self.framework} {self.precision}"]
+
+    @property
+    def epochs(self) -> int:
+        """Two where one takes a few seconds: the second has no start."""
+        return 2 if self.cnn == "vgg_cifar" and self.framework == "pytorch" else 1
+
+
+def _cases(cnn: str, framework: str, n_gpus: int, sizes: Sequence[int]) -> list[Case]:
+    return [Case(cnn, framework, n_gpus, size, mode) for size in sizes for mode in ("amp", "tf32")]
+
+
+_ON_SMALL_IMAGES = [
+    _cases("vgg_cifar", "pytorch", 1, (128, 500, 50)),
+    _cases("vgg_cifar", "chainer", 1, (128, 500, 50)),
+    _cases("own", "pytorch", 1, (128, 512, 32)),
+]
+CASES = (
+    *_cases("resnet50", "pytorch", 1, (128, 256, 32)),
+    *(case for turn in zip(*_ON_SMALL_IMAGES, strict=True) for case in turn),
+    *_cases("resnet50", "pytorch", 2, (128,)),
+    *_cases("own", "pytorch", 2, (128,)),
+    *_cases("vgg_cifar", "pytorch", 2, (128,)),
+    *_cases("resnet50", "pytorch", 2, (256, 32)),
+    *_cases("own", "pytorch", 2, (512, 32)),
+    *_cases("vgg_cifar", "pytorch", 2, (500, 50)),
+)
+"""All cases; those that matter most come first."""
+
+_MEASURED = (
+    "case", "gpu", "gpus", "iterations", "epoch_s", "second_epoch_s", "first_iteration_s", "first_wait_s", "middle_ms",
+    "waited_s", "alone_ms", "enqueue_ms", "validation_s", "loader_images_per_s", "case_s", "load", "version", "machine",
+    "started_at", "error",
+)  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _options(arguments)
+    return int(options.step(options) or 0)
+
+
+# ---------------------------------------------------------------------------------------------------------- forecast
+
+
+def _forecast(options: argparse.Namespace) -> None:
+    """Ask `epochcast.compare` for every case, with the host's file, which Chainer has no times in, and without."""
+    rows = []
+    for gpu, host_file in _HOSTS.items():
+        for case in CASES:
+            if not fnmatch(case.name, options.cases):
+                continue
+            hosts = [None] if case.framework == "chainer" else [host_file, None]
+            rows += [_forecast_of(case, gpu, host) for host in hosts]
+    with options.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"{len(rows)} forecasts in {options.out}")
+
+
+def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
+    """An epoch of 50,000 images: as many iterations of those that the answer has for an epoch of its data set."""
+    import epochcast
+    from predictor.catalogue.data_sets import find_training_set
+    from predictor.catalogue.offers import Offer
+    from predictor.files import data_file
+    from proxy_cnns.user_cnns import named_table
+
+    task, batch_size = TASKS[case.cnn], case.n_gpus * case.local_batch_size
+    machine = Offer("own", "machine", gpu, case.n_gpus, 1.0, vcpus=_VCPUS * case.n_gpus, link=_LINK)
+    answers = [
+        epochcast.compare(
+            named_table(_OWN, task.image_size) if case.cnn == "own" else case.cnn,
+            gpu,
+            batch_size,
+            image_size=task.image_size,
+            data_set=task.data_set,
+            validation_samples=validated,
+            framework=case.framework,
+            precision=case.mode.precision,
+            memory_format=case.mode.memory_format,
+            n_gpus=case.n_gpus,
+            workers=task.workers,
+            offers=[machine],
+            host=None if host_file is None else str(data_file(f"hosts/{host_file}")),
+        ).iloc[0]
+        for validated in (0, _VALIDATED)
+    ]
+    found = answers[0]
+    of_answer = -(-find_training_set(task.data_set).samples // batch_size)
+    n = -(-_SAMPLES // batch_size)
+    seconds = {name: n / of_answer * found[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")}
+    times = seconds | {"validation_s": answers[1]["epoch_time_s"] - found["epoch_time_s"]}
+    times |= {name: found[name] for name in _OF_ITERATION}
+    return {
+        "case": case.name,
+        "gpu": gpu,
+        "host": host_file or "not measured",
+        "n_gpus": case.n_gpus,
+        "batch_size": batch_size,
+        "precision": case.mode.precision,
+        "memory_format": case.mode.memory_format,
+        "workers_of_each_gpu": task.workers,
+        "iterations": n,
+        **{name: None if value is None else float(f"{value:.5g}") for name, value in times.items()},
+        "bottleneck": found["bottleneck"],
+        "method": found["method"],
+        "extrapolates": " ".join(each.partition(":")[0] for each in found["extrapolates"]),
+        "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
+    }
+
+
+_LINK = "nvlink4"
+_OF_ITERATION = (
+    "iteration_time_ms", "low_ms", "high_ms", "training_time_ms", "gpu_time_ms", "host_time_ms", "added_ms",
+    "loading_time_ms",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- training
+
+
+def _pictures(options: argparse.Namespace) -> None:
+    """Write JPEGs of ImageNet's mean size: a pool of distinct ones, each under many names and copied whole."""
+    start = time.perf_counter()
+    distinct = min(_DISTINCT_PICTURES, options.number)
+    cpus = os.cpu_count() or 1
+    with ProcessPoolExecutor(cpus) as pool:
+        pooled = options.folder / "pool"
+        parts = [range(first, distinct, 4 * cpus) for first in range(min(4 * cpus, distinct))]
+        folders = [pooled / f"{i:04}" for i in range(len(parts))]
+        for folder in folders:
+            folder.mkdir(parents=True)
+        paths = sorted(
+            path
+            for found in pool.map(write_images, folders, map(len, parts), range(len(parts)))
+            for path in found
+        )
+        copies = [
+            (paths[i % distinct], options.folder / f"{i % 1000:04}" / f"{i:06}.jpg")
+            for i in range(distinct, options.number)
+        ]
+        for folder in {target.parent for _, target in copies}:
+            folder.mkdir()
+        list(pool.map(_copy, copies, chunksize=200))
+    print(f"{options.number} pictures, {distinct} distinct, in {time.perf_counter() - start:.1f} s")
+
+
+def _copy(pair: tuple[Path, Path]) -> None:
+    copyfile(*pair)
+
+
+def _train(options: argparse.Namespace) -> None:
+    """Train the cases that `--gpus` are as many as, and that have no row yet; print each row."""
+    end = time.perf_counter() + options.budget
+    with suppress(
+        ImportError, RuntimeError
+    ):  # once, before the processes that train begin as copies of this one
+        import torch.utils.data  # noqa: F401
+        import torchvision.models  # noqa: F401
+    known = _done(options.out)
+    for case in CASES:
+        if case.name in known or not _is_asked(case, options):
+            continue
+        left = end - time.perf_counter()
+        if left <= 0:
+            print(f"the budget is over before {case.name}", flush=True)
+            return
+        row = _row(case, options, min(left, options.limit))
+        _append(options.out, row)
+        print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
+
+
+def _is_asked(case: Case, options: argparse.Namespace) -> bool:
+    fits = options.dry_run or case.n_gpus == len(options.gpus)
+    return fits and any(fnmatch(case.name, pattern) for pattern in options.cases.split(","))
+
+
+def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, Any]:
+    started_at, start = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        found = _trained(list(_jobs(case, options, Path(folder))), options.gpus, limit_s)
+    found |= {"case_s": time.perf_counter() - start, "load": os.getloadavg()[0]}
+    rounded = {
+        name: float(f"{each:.5g}") if isinstance(each, float) else each for name, each in found.items()
+    }
+    gpus = "cpu" if options.dry_run else ",".join(map(str, options.gpus))
+    return {"case": case.name, "gpus": gpus, "started_at": started_at, **rounded}
+
+
+def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job]:
+    task = TASKS[case.cnn]
+    for rank in range(case.n_gpus):
+        job = Job(
+            case.cnn, case.framework, case.mode, task.image_size, case.local_batch_size, task.workers, _SAMPLES,
+            case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
+            options.folder if task.from_files else None, folder / "meeting",
+        )  # fmt: skip
+        yield _tiny(job) if options.dry_run else job
+
+
+def _tiny(job: Job) -> Job:
+    """The same job as a CPU does it in a few seconds."""
+    precision = "amp_bf16" if job.framework == "pytorch" and job.mode.precision == "amp_bf16" else "fp32"
+    small = {"resnet50": ("resnet18", 32), "vgg_cifar": ("vgg_cifar", 32), "own": ("own", 48)}
+    cnn, image_size = small[job.cnn]
+    return replace(
+        job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
+        workers=1, samples=64,
+    )  # fmt: skip
+
+
+def _trained(jobs: Sequence[Job], gpus: Sequence[int], limit_s: float) -> dict[str, Any]:
+    """What the first process measured; what went wrong if one failed, or took too long. None of them is left running.
+
+    Chainer starts anew: a fork would hold PyTorch's libraries of CUDA.
+    """
+    context: Any = multiprocessing.get_context("spawn" if jobs[0].framework == "chainer" else "fork")
+    processes, answers = [], []
+    for job in jobs:
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_in_process, args=(job, gpus, there))
+        process.start()
+        there.close()
+        processes.append(process)
+        answers.append(here)
+    try:
+        return _first_answer(answers, limit_s)
+    finally:
+        for process in processes:
+            process.join(0.5)
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # of the session that it began, with its workers
+            except ProcessLookupError:
+                process.kill()
+            process.join()
+
+
+def _first_answer(answers: Sequence[Connection], limit_s: float) -> dict[str, Any]:
+    end, waiting, found = time.perf_counter() + limit_s, list(answers), {}
+    while waiting:
+        ready = wait(waiting, max(0.0, end - time.perf_counter()))
+        if not ready:
+            return {"error": f"not done after {limit_s:.0f} s"}
+        for answer in ready:
+            waiting.remove(answer)
+            try:
+                said = answer.recv()
+            except EOFError:
+                return {"error": "a process ended without an answer"}
+            if "error" in said or answer is answers[0]:
+                found = said
+            if "error" in found:
+                return found
+    return found
+
+
+def _in_process(job: Job, gpus: Sequence[int], answer: Connection) -> None:
+    os.setsid()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    try:
+        answer.send(train(job))
+    except Exception as error:  # noqa: BLE001 - it crosses a process border
+        answer.send({"error": f"{type(error).__name__}: {error}"[:500]})
+
+
+def _done(path: Path) -> set[str]:
+    """Cases that have a row without an error."""
+    return {row["case"] for row in _read(path) if not row["error"]} if path.is_file() else set()
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    is_new = not path.is_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _MEASURED, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# ------------------------------------------------------------------------------------------------------------ report
+
+
+def _report(options: argparse.Namespace) -> None:
+    """Put forecasts beside measured epochs, as tables in Markdown: a row for each case, and the sums for each CNN."""
+    forecasts: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    for row in _read(options.forecast):
+        forecasts.setdefault((row["case"], row["gpu"]), {})[row["host"]] = row
+    judged = {}
+    for row in (row for path in options.measured for row in _read(path) if not row["error"]):
+        key = row["case"], row["gpu"]
+        judged[key] = Judged.of(row, list(forecasts[key].values())[options.without_host and -1])
+    gpus = list(dict.fromkeys(gpu for _, gpu in judged))
+    names = [gpu.removeprefix("NVIDIA ").partition(" ")[0] for gpu in gpus]
+    _print_row(_OF_CASE + tuple(f"{name} {what}" for name in names for what in _OF_GPU))
+    _print_row(("---",) * (len(_OF_CASE) + len(gpus) * len(_OF_GPU)))
+    for case in CASES:
+        found = [judged.get((case.name, gpu)) for gpu in gpus]
+        if any(found):
+            n = f"{case.n_gpus} x " * (case.n_gpus > 1)
+            of_case = (_words(case), f"{n}{case.local_batch_size}", case.precision)
+            _print_row(
+                of_case + tuple(cell for each in found for cell in (each.cells() if each else ("",) * 4))
+            )
+    print()
+    _print_row(("", "epochs", "mean error", "in the interval", "a later epoch", "in the interval"))
+    _print_row(("---",) * 6)
+    groups: dict[str, list[Judged]] = {}
+    for (_, gpu), each in judged.items():
+        name = gpu.removeprefix("NVIDIA ").partition(" ")[0]
+        for group in (f"{_words(each.case)}, {each.case.n_gpus} x {name}", f"all, {name}", "all"):
+            groups.setdefault(group, []).append(each)
+    for group in sorted(groups, key=lambda group: (group.startswith("all"), group)):
+        some = groups[group]
+        whole, later = (
+            (
+                statistics.fmean(abs(each.error(s(each))) for each in some),
+                sum(each.holds(s(each)) for each in some),
+            )
+            for s in (lambda each: each.epoch_s, lambda each: each.later_s)
+        )
+        _print_row(
+            (group, str(len(some)), f"{whole[0]:.0%}", f"{whole[1]}", f"{later[0]:.0%}", f"{later[1]}")
+        )
+
+
+_OF_CASE = ("CNN", "batch of each GPU", "mode")
+_OF_GPU = ("forecast", "measured", "error", "start, iterations, loading")
+
+
+def _print_row(cells: Sequence[str]) -> None:
+    print("| " + " | ".join(cells) + " |")
+
+
+def _words(case: Case) -> str:
+    return case.cnn if case.framework == "pytorch" else f"{case.cnn}, Chainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A measured epoch beside its forecast; times in seconds or as their names say.
+
+    The start is the first iteration less one of the middle of the epoch: the processes that load, the first mini-batch,
+    what the framework does once. A later epoch has none: the second where one was trained, else the first less its
+    start.
+    """
+
+    case: Case
+    iterations: int
+    forecast_s: float
+    low_s: float
+    high_s: float
+    training_ms: float
+    epoch_s: float
+    start_s: float
+    later_s: float
+    alone_ms: float
+
+    @classmethod
+    def of(cls, row: dict[str, str], forecast: dict[str, str]) -> "Judged":
+        """Of a row of measurements and the forecast of the same case."""
+        epoch_s, n = float(row["epoch_s"]), int(row["iterations"])
+        start_s = float(row["first_iteration_s"]) - float(row["middle_ms"]) / 1000
+        return cls(
+            next(case for case in CASES if case.name == row["case"]),
+            n,
+            *(float(forecast[name]) for name in _OF_FORECAST),
+            epoch_s,
+            start_s,
+            float(row["second_epoch_s"] or epoch_s - start_s),
+            float(row["alone_ms"]),
+        )
+
+    def error(self, measured_s: float) -> float:
+        """Of the forecast, as a fraction of a measured time."""
+        return self.forecast_s / measured_s - 1
+
+    def holds(self, measured_s: float) -> bool:
+        """Whether the forecast's 90 % interval does."""
+        return self.low_s <= measured_s <= self.high_s
+
+    @property
+    def parts(self) -> tuple[float, float, float]:
+        """The error in parts: the start, which no forecast has; iterations on images at hand; loading and the rest."""
+        iterations_s = self.iterations * (self.training_ms - self.alone_ms) / 1000
+        whole = self.forecast_s - self.epoch_s
+        return tuple(
+            each / self.epoch_s for each in (-self.start_s, iterations_s, whole + self.start_s - iterations_s)
+        )  # type: ignore[return-value]
+
+    def cells(self) -> tuple[str, ...]:
+        """Of the table."""
+        error = f"{self.error(self.epoch_s):+.0%}"
+        return (
+            f"{self.forecast_s:.3g} s ({self.low_s:.3g}-{self.high_s:.3g})",
+            f"{self.epoch_s:.3g} s",
+            error if self.holds(self.epoch_s) else f"**{error}**",
+            ", ".join(f"{100 * part:+.0f}" for part in self.parts),
+        )
+
+
+_OF_FORECAST = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "training_time_ms")
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    steps = parser.add_subparsers(required=True)
+    forecast = steps.add_parser("forecast", help=_forecast.__doc__)
+    forecast.add_argument("--out", type=Path, default=_FORECAST)
+    forecast.add_argument("--cases", default="*", help="pattern of names")
+    pictures = steps.add_parser("pictures", help=_pictures.__doc__)
+    pictures.add_argument("--number", type=int, default=_SAMPLES)
+    training = steps.add_parser("train", help=_train.__doc__)
+    for each in (pictures, training):
+        each.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "pictures")
+    training.add_argument("--cases", default="*", help="patterns of names, joined by commas")
+    training.add_argument(
+        "--gpus",
+        type=lambda text: [int(each) for each in text.split(",")],
+        default=[0],
+        help="such as 0 or 2,3",
+    )
+    training.add_argument("--out", type=Path, default=Path("real_epochs.csv"))
+    training.add_argument("--budget", type=float, default=240, help="seconds, after which no case begins")
+    training.add_argument("--limit", type=float, default=120, help="seconds of one case")
+    training.add_argument("--dry-run", action="store_true", help="every case, tiny, on a CPU")
+    report = steps.add_parser("report", help=_report.__doc__)
+    report.add_argument("--measured", type=Path, nargs="+", required=True)
+    report.add_argument("--without-host", action="store_true", help="forecasts without the host's file")
+    report.add_argument("--forecast", type=Path, default=_FORECAST)
+    for each, step in ((forecast, _forecast), (pictures, _pictures), (training, _train), (report, _report)):
+        each.set_defaults(step=step)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""What the law's large arrays are computed with: NumPy, or CuPy on a GPU.
+
+Its arithmetic (`features.py`, `law.py`) calls functions of the Python array API standard alone, which both have.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.errors import BackendUnavailableError, SchemaError
+
+__all__ = ["DEVICES", "NUMPY", "Arrays", "arrays_on"]
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrays:
+    """A library by the array API standard (2024.12), and how its arrays become NumPy's."""
+
+    xp: ModuleType
+    to_numpy: Callable[[Any], NDArray[np.float64]]
+
+
+NUMPY = Arrays(np, np.asarray)
+
+
+def arrays_on(device: str) -> Arrays:
+    """What computes on a device of `DEVICES`.
+
+    Raises
+    ------
+    SchemaError
+        If there is no such device.
+    BackendUnavailableError
+        If CuPy is not installed, or finds no GPU.
+    """
+    if device == "cpu":
+        return NUMPY
+    if device != "cuda":
+        raise SchemaError(f"no device is called {device!r}. Known: {', '.join(DEVICES)}.")
+    try:
+        import cupy
+    except ImportError:
+        raise BackendUnavailableError(
+            "CuPy is not installed, which device 'cuda' needs: pip install 'epochcast[cuda13]' (CUDA 13) or "
+            "'epochcast[cuda12]' (CUDA 12). Or leave the device out."
+        ) from None
+    try:
+        cupy.cuda.Device().compute_capability  # noqa: B018 - asks the driver
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise BackendUnavailableError(
+            f"CuPy finds no usable GPU ({error}). Leave device 'cuda' out, or check `nvidia-smi`."
+        ) from None
+    return Arrays(cupy, cupy.asnumpy)

@@ -1,0 +1,143 @@
+"""The benchmark of whole epochs: forecasts are those of `compare`, epochs are trained whole, its table adds up."""
+
+import csv
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import epochcast
+from predictor.catalogue.offers import Offer
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+BENCHMARKS = CHECKOUT / "benchmarks"
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("real_epochs")
+
+
+@pytest.fixture(scope="module")
+def training(benchmark):
+    return sys.modules["epoch_training"]
+
+
+def rows_of(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_cnn_is_trained_at_three_batch_sizes_in_two_modes_on_one_gpu_and_by_pytorch_on_two(benchmark):
+    counted = {}
+    for case in benchmark.CASES:
+        counted.setdefault((case.cnn, case.framework, case.n_gpus), set()).add(case.name)
+    assert {key: len(names) for key, names in counted.items()} == {
+        ("resnet50", "pytorch", 1): 6,
+        ("vgg_cifar", "pytorch", 1): 6,
+        ("vgg_cifar", "chainer", 1): 6,
+        ("own", "pytorch", 1): 6,
+        ("resnet50", "pytorch", 2): 6,
+        ("own", "pytorch", 2): 6,
+        ("vgg_cifar", "pytorch", 2): 6,
+    }
+
+
+def test_the_committed_forecast_has_every_case_on_both_gpus(benchmark):
+    found = {
+        (row["case"], row["gpu"], row["host"]) for row in rows_of(BENCHMARKS / "real_epochs_forecast.csv")
+    }
+    for case in benchmark.CASES:
+        for gpu, host in (("NVIDIA H200", "h200_16_cores.json"), (H100, "h100_16_cores.json")):
+            assert (case.name, gpu, "not measured") in found
+            assert ((case.name, gpu, host) in found) == (case.framework == "pytorch")
+
+
+def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
+    case = next(each for each in benchmark.CASES if each.name == "resnet50_pytorch_2x128_tf32")
+    found = benchmark._forecast_of(case, H100, None)
+    machine = Offer("mine", "machine", H100, 2, 1.0, vcpus=32, link="nvlink4")
+    answer = epochcast.compare(
+        "resnet50", H100, 256, data_set="imagenet", n_gpus=2, workers=16, precision="tf32", offers=[machine]
+    ).iloc[0]
+    assert found["iterations"] == 196
+    assert found["iteration_time_ms"] == pytest.approx(answer["iteration_time_ms"], rel=1e-4)
+    assert found["epoch_time_s"] == pytest.approx(0.196 * answer["iteration_time_ms"], rel=1e-4)
+    assert found["validation_s"] > 0
+
+
+def test_pictures_are_copied_until_there_are_enough(benchmark, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("PIL", reason="Pillow is not installed: no image is made")
+    monkeypatch.setattr(benchmark, "_DISTINCT_PICTURES", 2)
+    benchmark.main(["pictures", "--folder", str(tmp_path), "--number", "5"])
+    assert "5 pictures, 2 distinct" in capsys.readouterr().out
+    pictures = [path.read_bytes() for path in sorted(tmp_path.rglob("*.jpg"))]
+    assert (len(pictures), len(set(pictures))) == (5, 2)
+
+
+def test_an_epoch_is_timed_from_before_its_first_mini_batch_to_its_end(training, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(training.time, "perf_counter", lambda: float(next(clock)))
+    trained = []
+    marks = iter((10.0, 18.0))
+    found = training._epoch(
+        iter(range(8)), 8, trained.append, lambda: None, lambda: next(marks), lambda early, late: late - early
+    )
+    assert trained == list(range(8))
+    assert found["iterations"] == 8
+    assert found["epoch_s"] == 18  # two looks for each mini-batch, one more after the first, one at each end
+    assert (found["first_wait_s"], found["first_iteration_s"], found["waited_s"]) == (2, 3, 7)
+    assert found["middle_ms"] == 2000
+
+
+def test_two_processes_train_an_epoch_together_and_a_second_run_repeats_nothing(tmp_path, torch):
+    out = tmp_path / "measured.csv"
+    command = [
+        sys.executable, str(BENCHMARKS / "real_epochs.py"), "train", "--dry-run", "--cases", "own_pytorch_2x32_tf32",
+        "--out", str(out),
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
+    first = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    [row] = rows_of(out)
+    assert (row["error"], row["iterations"], row["gpu"]) == ("", "4", "cpu"), first.stderr
+    assert float(row["epoch_s"]) > float(row["first_iteration_s"]) > 0
+    again = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert (again.stdout, rows_of(out)) == ("", [row])
+
+
+def test_what_fails_is_a_row_that_says_so_and_does_not_count_as_done(benchmark, tmp_path, monkeypatch):
+    def failing(_job):
+        raise MemoryError("too large")
+
+    monkeypatch.setattr(benchmark, "train", failing)
+    out = tmp_path / "measured.csv"
+    for _ in range(2):
+        benchmark.main(["train", "--dry-run", "--cases", "own_pytorch_1x32_tf32", "--out", str(out)])
+    assert [row["error"] for row in rows_of(out)] == ["MemoryError: too large"] * 2
+
+
+def test_a_report_puts_forecasts_beside_epochs_with_and_without_their_start(benchmark, tmp_path, capsys):
+    forecast, measured = tmp_path / "forecast.csv", tmp_path / "measured.csv"
+    forecast.write_text(
+        "case,gpu,host,epoch_time_s,epoch_low_s,epoch_high_s,training_time_ms\n"
+        f"resnet50_pytorch_1x128_amp,{H100},h100.json,18,15,19,40\n"
+        f"resnet50_pytorch_1x128_amp,{H100},not measured,9,8,10,20\n"
+    )
+    measured.write_text(
+        "case,gpu,iterations,epoch_s,second_epoch_s,first_iteration_s,middle_ms,alone_ms,waited_s,error\n"
+        f"resnet50_pytorch_1x128_amp,{H100},391,20,,2.05,50,39,5,\n"
+        f"resnet50_pytorch_1x256_amp,{H100},,,,,,,,not done after 120 s\n"
+    )
+    benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast)])
+    said = capsys.readouterr().out
+    assert "| resnet50 | 128 | amp | 18 s (15-19) | 20 s | **-10%** | -10, +2, -2 |" in said
+    assert "| resnet50, 1 x H100 | 1 | 10% | 0 | 0% | 1 |" in said
+    benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast), "--without-host"])
+    assert "| 9 s (8-10) | 20 s | **-55%** |" in capsys.readouterr().out

@@ -1,0 +1,80 @@
+"""A CNN under torch.compile: measured, its time of compiling kept, everything freed, failures without a row."""
+
+import gc
+import shutil
+import weakref
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import ProfilingError, SchemaError
+from proxy_cnns.backends import Backend, load_backend
+from proxy_cnns.backends.torch import training
+from proxy_cnns.backends.torch.modes import check_mode
+from proxy_cnns.configuration import Configuration, Subject
+
+COMPILED = Mode(capture="compile")
+
+
+@pytest.fixture(scope="module")
+def backend(torch: ModuleType) -> Backend:
+    if shutil.which("g++") is None and shutil.which("clang++") is None:
+        pytest.skip("torch.compile needs a C++ compiler on a CPU, and neither g++ nor clang++ is here")
+    return load_backend("pytorch", "cpu")
+
+
+def lenet(mode: Mode = COMPILED) -> Configuration:
+    table = zoo_cnn("lenet5")
+    return Configuration(Subject("target", "lenet5", table.image_size, table=table), mode, 2)
+
+
+def test_a_compiled_cnn_trains_in_one_graph_says_its_time_of_compiling_and_leaves_nothing_behind(
+    backend: Backend, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo.utils import counters
+
+    seen: list[Any] = []
+    network = training.network
+    monkeypatch.setattr(
+        training, "network", lambda *given: seen.append(weakref.ref(model := network(*given))) or model
+    )
+    counters.clear()
+
+    prepared = backend.prepare(lenet())
+    prepared.run(2)
+
+    assert counters["stats"]["unique_graphs"] == 1
+    assert not counters["graph_break"]
+    assert (prepared.compile_s() or 0) > 0.5
+    prepared.close()
+    gc.collect()
+    assert seen[0]() is None
+
+
+def test_an_eager_cnn_has_no_time_of_compiling(backend: Backend) -> None:
+    assert backend.prepare(lenet(Mode())).compile_s() is None
+
+
+def test_a_failure_to_compile_names_the_configuration(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_model: Any) -> Any:
+        def fails(_images: Any) -> Any:
+            raise RuntimeError("no C compiler found")
+
+        return fails
+
+    monkeypatch.setattr(training, "compiled", broken)
+
+    with pytest.raises(ProfilingError, match="lenet5 at batch size 2 in fp32, compiled: RuntimeError: no C"):
+        backend.prepare(lenet())
+
+
+def test_a_gpu_before_volta_is_refused_with_its_compute_capability() -> None:
+    with pytest.raises(
+        SchemaError, match=r"compute capability 7.0, and this is .* 6.1: choose eager or graph"
+    ):
+        check_mode(COMPILED, (6, 1))
