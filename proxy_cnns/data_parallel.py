@@ -202,6 +202,10 @@ class _Together:
         """Leave them out: they are those of one GPU."""
         return
 
+    def compile_s(self) -> None:
+        """Compile nothing."""
+        return
+
     def close(self) -> None:
         """Free everything on every GPU; processes that lost each other hold nothing."""
         if not self._team.broken:
