@@ -123,3 +123,5 @@ def _like_modes(mode: DeviceMode, n_operators: int) -> Iterator[DeviceMode]:
         yield mode._replace(memory_format="nchw")
     if mode.precision != "tf32":
         yield mode._replace(precision="tf32")
+    if mode.memory_format != "nchw" and mode.precision != "tf32":
+        yield mode._replace(precision="tf32", memory_format="nchw")
