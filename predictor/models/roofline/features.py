@@ -162,7 +162,6 @@ def _conv_features(
 
     Tiles are not divided by the number of SMs: coefficients fitted that way extrapolated badly to larger GPUs.
     """
-
     m, n, k = columns["gemm_m"] * batch_size, columns["gemm_n"], columns["gemm_k"]
     if name == _SUMS_OVER_THE_BATCH:
         m, k = columns["gemm_m"], columns["gemm_k"] * batch_size
