@@ -4,41 +4,27 @@ Run it as `python benchmarks/bench_data_parallel.py [--published FOLDER]`. Every
 fitted without it. With the published tables ($EPOCHCAST_PUBLISHED_DATA), efficiencies of 8 GPUs are compared, too.
 """
 
-import argparse
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from machine import machine
+from published_runs import efficiency_of_eight, published_runs
 
 from predictor.answers.predict import PredictionRow, predict
-from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.links import usual_link
-from predictor.catalogue.offers import load_offers
-from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.models.data_parallel import LAW, Gradients, Team
+from predictor.cnns.zoo import zoo_names
 from predictor.models.data_parallel_fit import Pair, held_out_ms, measured_pairs, own_tables
 
 EARLIER_TENSOR_MS, EARLIER_RING_SHARE = 0.012, 0.57
 """A law from runs before these tables: judged on them before the shipped one was fitted."""
 
-ASSUMED_BATCH_SIZE = 128
-"""Of published rows that do not say it; efficiency hardly depends on it."""
-
-PUBLISHED = "nvidia_dle_training.csv.gz"
 _FULL = ("fp32", "tf32")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--published", type=Path, help="folder of published tables [$EPOCHCAST_PUBLISHED_DATA]"
-    )
-    folder = parser.parse_args().published or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
+    published = published_runs(__doc__)
     print(f"data parallel | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     pairs = measured_pairs(own_tables())
     held_out, _ = held_out_ms(pairs)
@@ -52,7 +38,8 @@ def main() -> int:
     show_cnns(pairs, list(held_out))
     show_answers(pairs)
     show_buckets(measured_pairs(own_tables(), None))
-    show_published(Path(folder) if folder else None)
+    if published is not None:
+        show_published(published_rows(published))
     return 0
 
 
@@ -131,14 +118,7 @@ def show_buckets(pairs: Sequence[Pair]) -> None:
     print(table.round(2).to_string(), "\n")
 
 
-def show_published(folder: Path | None) -> None:
-    path = None if folder is None else folder / PUBLISHED
-    if path is None or not path.is_file():
-        print(
-            f"published efficiencies: not run: {PUBLISHED} is not part of epochcast; pass --published FOLDER"
-        )
-        return
-    rows = published_rows(pd.read_csv(path))
+def show_published(rows: pd.DataFrame) -> None:
     print("published scaling efficiencies of 8 GPUs (NVIDIA DeepLearningExamples, real images)")
     print(rows.to_string(index=False))
     for name, some in (
@@ -158,13 +138,9 @@ def published_rows(frame: pd.DataFrame) -> pd.DataFrame:
     one = frame[frame["n_gpus"] == 1].drop_duplicates(key).set_index(key)["images_per_s"]
     found = []
     for row in frame[(frame["n_gpus"] == 8) & frame["scaling_efficiency"].notna()].to_dict("records"):
-        gpu = find_gpu({"V100-SXM3-32GB": "V100-SXM2-32GB"}.get(row["gpu"], row["gpu"]))
-        batch = row["batch_size_per_gpu"] if row["batch_size_per_gpu"] > 0 else ASSUMED_BATCH_SIZE
-        one_ms = np.array([1000 * batch / one[tuple(row[name] for name in key)]])
-        team = Team(8, 1, usual_link(gpu, load_offers()))
-        time_ms = LAW.iteration_ms(one_ms, np.zeros(1), Gradients.of(zoo_cnn(row["cnn"])), gpu, team)
+        alone = one[tuple(row[name] for name in key)]
         predicted = {
-            "predicted": round(float((one_ms / time_ms)[0]), 3),
+            "predicted": round(efficiency_of_eight(row, alone), 3),
             "published": row["scaling_efficiency"],
         }
         found.append({name: row[name] for name in key} | predicted)

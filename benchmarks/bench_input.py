@@ -4,29 +4,18 @@ Run it as `python benchmarks/bench_input.py [--published FOLDER]`. With the publ
 ($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
 """
 
-import argparse
-import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from machine import machine
+from published_runs import efficiency_of_eight, published_runs
 
 from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import find_training_set
-from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.links import usual_link
 from predictor.catalogue.loading_rates import find_loader
-from predictor.catalogue.offers import load_offers
-from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.models.data_parallel import LAW, Gradients, Team
-
-PUBLISHED = "nvidia_dle_training.csv.gz"
-ASSUMED_BATCH_SIZE = 128
-"""Of published rows that do not say it; efficiency hardly depends on it."""
 
 THREADS = {"DGX-1": 80, "DGX-2": 96, "DGX A100": 256}
 """Hardware threads of NVIDIA's machines: 2 Xeon E5-2698 v4, 2 Xeon Platinum 8168, 2 EPYC 7742."""
@@ -46,14 +35,11 @@ OF_EIGHT = ("V100-SXM2-16GB", "A100-SXM4-40GB", "H100 80GB HBM3", "H200")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--published", type=Path, help="folder of published tables [$EPOCHCAST_PUBLISHED_DATA]"
-    )
-    folder = parser.parse_args().published or os.environ.get("EPOCHCAST_PUBLISHED_DATA")
+    published = published_runs(__doc__)
     print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     show_rates()
-    show_published(Path(folder) if folder else None)
+    if published is not None:
+        show_published(published_rows(published))
     show_offers()
     return 0
 
@@ -77,13 +63,8 @@ def show_rates() -> None:
     print()
 
 
-def show_published(folder: Path | None) -> None:
+def show_published(rows: pd.DataFrame) -> None:
     """Rows of 8 GPUs beside what the GPUs alone and what the machine's threads would give."""
-    path = None if folder is None else folder / PUBLISHED
-    if path is None or not path.is_file():
-        print(f"published rows: not run: {PUBLISHED} is not part of epochcast; pass --published FOLDER\n")
-        return
-    rows = published_rows(pd.read_csv(path))
     print(
         "published rows of 8 GPUs (NVIDIA DeepLearningExamples), images/s: measured, by the GPUs alone, by loading"
     )
@@ -122,22 +103,12 @@ def published_rows(frame: pd.DataFrame) -> pd.DataFrame:
             {name: row[name] for name in key[:4]}
             | {
                 "images_per_s": row["images_per_s"],
-                "by_gpus": 8 * alone * efficiency(row, alone),
+                "by_gpus": 8 * alone * efficiency_of_eight(row, alone),
                 "loading": rate * THREADS[of],
                 "loading_high": rate * spread * THREADS[of],
             }
         )
     return pd.DataFrame(found)
-
-
-def efficiency(row: dict[str, object], alone: float) -> float:
-    """Scaling efficiency of 8 GPUs by the law of data parallelism; of a CNN outside the zoo that of ResNet-50."""
-    gpu = find_gpu({"V100-SXM3-32GB": "V100-SXM2-32GB"}.get(str(row["gpu"]), str(row["gpu"])))
-    batch = float(str(row["batch_size_per_gpu"]))
-    one_ms = np.array([1000 * (batch if batch > 0 else ASSUMED_BATCH_SIZE) / alone])
-    cnn = str(row["cnn"]) if row["cnn"] in zoo_names() else "resnet50"
-    team = Team(8, 1, usual_link(gpu, load_offers()))
-    return float((one_ms / LAW.iteration_ms(one_ms, np.zeros(1), Gradients.of(zoo_cnn(cnn)), gpu, team))[0])
 
 
 def show_offers() -> None:

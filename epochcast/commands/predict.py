@@ -77,11 +77,11 @@ def predict_command(
         options["device"] = device
         _predict_file(rows, out, options, [name for name, value in given.items() if value], output, scheduler)
         return
-    for name, value in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
-        if value is not None:
+    for flag, where in (("--scheduler", scheduler), ("--device", None if device == "cpu" else device)):
+        if where is not None:
             raise SchemaError(
-                f"{name} answers many rows at once. "
-                f"Try: epochcast predict --rows rows.parquet --out predictions.parquet {name} {value}"
+                f"{flag} answers many rows at once. "
+                f"Try: epochcast predict --rows rows.parquet --out predictions.parquet {flag} {where}"
             )
     for name, value in (("CNN", cnn), ("--gpu", gpu)):
         if not value:

@@ -19,12 +19,14 @@ from predictor.answers.energy import ENERGIES, energy_while_waiting
 from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
+    ENDS,
     LOADING_OPTIONS,
-    bottlenecks,
+    LOADING_TIMES,
     data_exceeds,
     feed_of_offer,
     loading_asked,
     loading_in_words,
+    with_loading,
 )
 from predictor.answers.predict import COLUMNS, answer, epoch_times_s, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
@@ -357,22 +359,18 @@ class _Asked:
     def _loaded(self, row: dict[str, Any], feed: Feed, n_gpus: int) -> dict[str, Any]:
         """What loading changes in an answer while `n_gpus` of a machine work."""
         sizes = np.array([row["local_batch_size"]], dtype=float)
-        loading = feed.loading(sizes, n_gpus)
-        waits = (
-            np.array([row[name]], dtype=float)  # None of a method that predicts whole iterations becomes NaN
-            for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms")
-        )
-        [bound], [needed] = bottlenecks(feed, loading, sizes, *waits)
-        changed = {
-            "loading_time_ms": float(loading.time_ms[0]),
-            "bottleneck": bound,
-            "workers_needed": needed,
-        }
-        if not loading.between and loading.high_ms[0] <= row["low_ms"]:
+        # None, of a method that predicts whole iterations, becomes NaN.
+        times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
+        columns, joined = with_loading(feed, sizes, n_gpus, times)
+        changed = {name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed")}
+        if not feed.between and columns["loading_high_ms"][0] <= row["low_ms"]:
             return changed
-        joined = loading.joined_ms(*(np.array([row[name]]) for name in _OF_ITERATION))
-        for name, epoch, ms, load_ms in zip(_OF_ITERATION, _OF_EPOCH, joined, loading.ends_ms, strict=True):
-            changed |= {name: float(ms[0]), epoch: self._epoch_s(row, ms, load_ms, feed.between)}
+        for name, epoch, load in zip(ENDS, _OF_EPOCH, LOADING_TIMES, strict=True):
+            ms = joined[name]
+            changed |= {
+                name: float(ms[0]),
+                epoch: self._epoch_s(row, ms, np.array(columns[load]), feed.between),
+            }
         return changed | energy_while_waiting(row, changed)
 
     def _epoch_s(self, row: dict[str, Any], time_ms: Any, loading_ms: Any, between: bool) -> float:
@@ -388,9 +386,8 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
-_OF_ITERATION = ("iteration_time_ms", "low_ms", "high_ms")
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
-_SCALED = (*_OF_ITERATION, *_OF_EPOCH, *ENERGIES)
+_SCALED = (*ENDS, *_OF_EPOCH, *ENERGIES)
 
 
 def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:

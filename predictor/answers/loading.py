@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.errors import SchemaError
-from predictor.models.input_pipeline import Feed, Loading
+from predictor.models.input_pipeline import Feed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 __all__ = [
+    "ENDS",
     "LOADING_OPTIONS",
-    "bottlenecks",
+    "LOADING_TIMES",
     "data_exceeds",
     "feed_of_offer",
     "feed_of_rental",
@@ -32,10 +34,16 @@ __all__ = [
     "loading_asked",
     "loading_in_words",
     "loading_left_out",
+    "with_loading",
 ]
 
 LOADING_OPTIONS = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
 """Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
+
+ENDS = ("iteration_time_ms", "low_ms", "high_ms")
+"""Time of an iteration and the ends of its interval, and below those of loading."""
+
+LOADING_TIMES = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
 _OF_RATES = ("loader", "samples_per_worker_second", "input")
 _MEASURED_SPREAD = 1.15
@@ -161,27 +169,45 @@ def data_exceeds(question: Question, offer: Offer | None) -> tuple[str, ...]:
     return tuple(name for name, size_gb in sizes.items() if data_set.disk_gb > size_gb)
 
 
-def bottlenecks(
-    feed: Feed | None,
-    loading: Loading | None,
-    local_batch_sizes: Array,
-    time_ms: Array,
-    gpu_ms: Array,
-    host_ms: Array,
-) -> tuple[list[str], list[int | None]]:
-    """What iterations of `time_ms` without loading wait for, and the workers of each GPU that would change that."""
-    told = np.where(host_ms >= gpu_ms, "host", "gpu")
+def with_loading(
+    feed: Feed | None, local_batch_sizes: Array, n_gpus: int, times: Mapping[str, Array]
+) -> tuple[dict[str, list[Any]], dict[str, Array]]:
+    """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
+
+    Parameters
+    ----------
+    feed : Feed or None
+        None where loading is not counted.
+    local_batch_sizes : ndarray, shape (n_rows,)
+    n_gpus : int
+    times : mapping of str to ndarray, shape (n_rows,)
+        `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
+
+    Returns
+    -------
+    dict of str to list
+        Columns `LOADING_TIMES`, `bottleneck`, and `workers_needed`: workers of each GPU that would make loading no
+        bottleneck. None where loading is not counted, or no number of workers helps.
+    dict of str to ndarray
+        `ENDS` with loading; empty where it is not counted.
+    """
+    gpu_ms, time_ms = times["gpu_time_ms"], times["iteration_time_ms"]
+    told = np.where(times["host_time_ms"] >= gpu_ms, "host", "gpu")
     bounds = np.where(
         np.isnan(gpu_ms), "unknown", told
     ).tolist()  # a method may predict whole iterations alone
     needed: list[int | None] = [None] * len(bounds)
-    if feed is None or loading is None:
-        return bounds, needed
+    columns: dict[str, list[Any]] = {"bottleneck": bounds, "workers_needed": needed}
+    if feed is None:
+        return {**columns, **dict.fromkeys(LOADING_TIMES, needed)}, {}
+    loading = feed.loading(local_batch_sizes, n_gpus)
     for i in np.flatnonzero(loading.between | (loading.time_ms > time_ms)).tolist():
         bounds[i] = loading.name if loading.time_ms[i] > time_ms[i] else bounds[i]
         if loading.name == "loading":
             needed[i] = feed.workers_needed(float(local_batch_sizes[i]), float(time_ms[i]))
-    return bounds, needed
+    loaded = {name: ms.tolist() for name, ms in zip(LOADING_TIMES, loading.ends_ms, strict=True)}
+    joined = loading.joined_ms(*(times[name] for name in ENDS))
+    return {**columns, **loaded}, dict(zip(ENDS, joined, strict=True))
 
 
 def _measured_together(question: Question) -> InputMeasurement | None:

@@ -18,7 +18,14 @@ from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
 from predictor.answers.energy import energy_columns
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.loading import bottlenecks, feed_of_rental, loading_asked, loading_in_words
+from predictor.answers.loading import (
+    ENDS,
+    LOADING_TIMES,
+    feed_of_rental,
+    loading_asked,
+    loading_in_words,
+    with_loading,
+)
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -57,16 +64,12 @@ NEAR_BEST = 1.05
 
 _Floats = NDArray[np.float64]
 TIMES = (
-    "iteration_time_ms",
-    "low_ms",
-    "high_ms",
+    *ENDS,
     "gpu_time_ms",
     "gpu_low_ms",
     "gpu_high_ms",
     "host_time_ms",
 )
-_ENDS = TIMES[:3]
-_OF_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,26 +346,20 @@ def _load(
 ) -> dict[str, list[Any]]:
     """Columns of loading; where it is counted, `times` become those of training and loading."""
     sizes = np.array(question.local_batch_sizes, dtype=float)
-    columns: dict[str, list[Any]] = {name: [] for name in (*_OF_LOADING, "bottleneck", "workers_needed")}
-    columns["training_time_ms"] = times["iteration_time_ms"].ravel().tolist()
+    training = {"training_time_ms": times["iteration_time_ms"].ravel().tolist()}
     if not loading_asked(question):
-        waits = (times[name].ravel() for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
-        columns["bottleneck"], nothing = bottlenecks(None, None, sizes, *waits)
-        return {**columns, **dict.fromkeys((*_OF_LOADING, "workers_needed"), nothing)}
+        flat = {name: ms.ravel() for name, ms in times.items()}
+        return training | with_loading(None, sizes, question.gpus_per_node, flat)[0]
+    columns: dict[str, list[Any]] = {}
     for i, offer in enumerate(rented):
         feed = feed_of_rental(question, table.image_size, offer)
-        loading = None if feed is None else feed.loading(sizes, question.gpus_per_node)
-        waits = (times[name][i] for name in ("iteration_time_ms", "gpu_time_ms", "host_time_ms"))
-        bounds, needed = bottlenecks(feed, loading, sizes, *waits)
-        columns["bottleneck"] += bounds
-        columns["workers_needed"] += needed
-        for name, ms in zip(_OF_LOADING, loading.ends_ms if loading else (None,) * 3, strict=True):
-            columns[name] += [None] * len(sizes) if ms is None else ms.tolist()
-        if loading is not None:
-            joined = loading.joined_ms(*(times[name][i] for name in _ENDS))
-            for name, ms in zip(_ENDS, joined, strict=True):
-                times[name][i] = ms
-    return columns
+        own = {name: ms[i] for name, ms in times.items()}
+        found, joined = with_loading(feed, sizes, question.gpus_per_node, own)
+        for name, values in found.items():
+            columns.setdefault(name, []).extend(values)
+        for name, ms in joined.items():
+            times[name][i] = ms
+    return training | columns
 
 
 def _check_times(
@@ -399,14 +396,14 @@ def _epochs(
 ) -> dict[str, list[Any]]:
     """Columns of the epoch (None without samples) and the recommended batch size."""
     samples = question.epoch_samples()
-    names = dict(zip(("epoch_time_s", "epoch_low_s", "epoch_high_s"), _ENDS, strict=True))
+    names = dict(zip(("epoch_time_s", "epoch_low_s", "epoch_high_s"), ENDS, strict=True))
     if samples is None:
         nothing = dict.fromkeys(("iterations_per_epoch", *names, "cost_usd"), [None] * fits.size)
         return {**nothing, "best_batch": _best(times["iteration_time_ms"] / sizes, fits)}
     counted = loading_asked(question)
     loaded = {
         end: np.array(loading[name], dtype=float).reshape(fits.shape) if counted else np.nan
-        for end, name in zip(_ENDS, _OF_LOADING, strict=True)
+        for end, name in zip(ENDS, LOADING_TIMES, strict=True)
     }
     seconds = {
         name: epoch_times_s(

@@ -137,20 +137,17 @@ class Model:
         """
         if method not in METHODS:
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
+        for gpu, mode in devices:
+            check_precision(gpu, mode.precision)
+        batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
-            for gpu, mode in devices:
-                check_precision(gpu, mode.precision)
-            sizes = np.asarray(batch_sizes, dtype=float)
-            return forecast_by_method(self.named_methods(), method, table, devices, sizes, anchors)
+            return forecast_by_method(self.named_methods(), method, table, devices, batches, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
-        batches = np.asarray(batch_sizes, dtype=float)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
-        for gpu, mode in devices:
-            check_precision(gpu, mode.precision)
         for place, layers in enumerate(self._layers(devices, method, anchors)):
             gpu, mode = devices[place]
             if layers is not None:

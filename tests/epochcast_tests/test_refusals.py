@@ -26,6 +26,7 @@ PREDICT = ("predict", "resnet18", "--gpu", "T4")
         ((*PREDICT, "-b", 8, "--model", "none.json"), "none.json"),
         (("predict", "none.csv", "-g", "T4", "-b", 8), "none.csv"),
         (("predict", "--rows", "rows.csv"), "--rows needs --out"),
+        ((*PREDICT, "--device", "cuda"), "--device answers many rows at once"),
         (("predict", "--rows", "none.csv", "--out", "out.csv"), "none.csv cannot be read: No such file"),
         (("compare", "resnet18", "-b", 8), "compare needs the samples of an epoch"),
         (("compare", "resnet18"), "compare needs the samples of an epoch"),

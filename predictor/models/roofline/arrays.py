@@ -51,7 +51,7 @@ def arrays_on(device: str) -> Arrays:
             "'epochcast[cuda12]' (CUDA 12). Or leave the device out."
         ) from None
     try:
-        cupy.cuda.Device().compute_capability  # noqa: B018 - asks the driver
+        cupy.cuda.runtime.getDeviceCount()  # asks the driver
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise BackendUnavailableError(
             f"CuPy finds no usable GPU ({error}). Leave device 'cuda' out, or check `nvidia-smi`."

@@ -1,5 +1,7 @@
 """Bulk prediction from Parquet to Parquet: the numbers of the answer, column by column and batch by batch."""
 
+import array_api_strict
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -9,6 +11,8 @@ from predictor.answers.bulk_answers import NUMBERS, WORDS
 from predictor.answers.predict import answer
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
+from predictor.models import served
+from predictor.models.roofline.arrays import Arrays
 
 CNNS, GPUS, SIZES = ["alexnet", "resnet18"], ["Tesla T4", "NVIDIA H200", "Tesla K80"], [8, 32, 100]
 
@@ -122,3 +126,21 @@ def test_what_is_no_parquet_is_refused(content, tmp_path, fake_model):
 def test_a_column_that_answers_add_is_refused(predicted, fake_model):
     with pytest.raises(SchemaError, match="has the column error already"):
         predicted(grid().assign(error=""), model=fake_model)
+
+
+def test_a_gpu_s_library_computes_the_times_of_a_bulk_and_gives_the_same_rows(predicted, monkeypatch):
+    on_cpu, asked = predicted(grid(), samples=50_000), []
+
+    def strict(device):
+        asked.append(device)
+        return Arrays(array_api_strict, np.asarray)
+
+    monkeypatch.setattr(served, "arrays_on", strict)
+    pd.testing.assert_frame_equal(predicted(grid(), samples=50_000, device="cuda"), on_cpu, rtol=1e-12)
+    assert asked == ["cuda"]
+
+
+def test_an_unknown_device_writes_nothing(predicted, tmp_path):
+    with pytest.raises(SchemaError, match="no device is called 'gpu'"):
+        predicted(grid(), device="gpu")
+    assert not (tmp_path / "predictions.parquet").exists()
