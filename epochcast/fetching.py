@@ -130,7 +130,7 @@ def _bring(table: PublishedTable, folder: Path, source: Source) -> str:
         )
     contents = {file.path: _bring_file(file, folder, source) for file in table.files}
     table.write(table.made_from(contents), folder)
-    size = sum(file.bytes for file in table.files)
+    size = sum(file.n_bytes for file in table.files)
     repository = table.files[0].repository
     return f"made from {len(table.files)} files ({size:,} bytes) of github.com/{repository}"
 
@@ -221,9 +221,8 @@ def _request(url: str, part: Path, timeout_s: float) -> bool:
         request.add_header("Range", f"bytes={start}-")
     with urllib.request.urlopen(request, timeout=timeout_s) as answer:  # noqa: S310
         ranged = f"bytes {start}-"
-        goes_on = answer.status == http.client.PARTIAL_CONTENT and answer.headers.get(
-            "Content-Range", ""
-        ).startswith(ranged)
+        told = str(answer.headers.get("Content-Range", ""))
+        goes_on = bool(answer.status == http.client.PARTIAL_CONTENT) and told.startswith(ranged)
         expected = answer.headers.get("Content-Length")
         received = 0
         with part.open("ab" if goes_on else "wb") as file:

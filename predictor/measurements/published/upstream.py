@@ -36,7 +36,7 @@ class UpstreamFile:
     repository: str
     commit: str
     path: str
-    bytes: int
+    n_bytes: int
     sha256: str
 
     @property
@@ -46,9 +46,9 @@ class UpstreamFile:
 
     def check(self, content: bytes) -> None:
         """Raise a DataError, with both values, if this is not the content of the file."""
-        if len(content) != self.bytes:
+        if len(content) != self.n_bytes:
             raise DataError(
-                f"{self.path} has {len(content):,} bytes; at commit {self.commit} it has {self.bytes:,}."
+                f"{self.path} has {len(content):,} bytes; at commit {self.commit} it has {self.n_bytes:,}."
             )
         found = hashlib.sha256(content).hexdigest()
         if self.sha256 and found != self.sha256:

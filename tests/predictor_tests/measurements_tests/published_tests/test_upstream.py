@@ -40,7 +40,7 @@ def test_every_file_is_pinned_to_a_whole_commit_with_its_size():
         if not re.fullmatch(r"[0-9a-f]{40}", file.commit)
         or not re.fullmatch(r"[\w.-]+/[\w.-]+", file.repository)
         or not re.fullmatch(r"([0-9a-f]{64})?", file.sha256)
-        or file.bytes <= 0
+        or file.n_bytes <= 0
     ]
     assert files
     assert wrong == []
