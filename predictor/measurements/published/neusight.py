@@ -34,23 +34,28 @@ def _oddities(table: pd.DataFrame) -> list[str]:
 
 
 def _from_upstream(files: Mapping[str, str]) -> Rows:
-    """Rows of upstream's train/collect/conv, one file per GPU, latencies in ms rounded to six digits."""
+    """Rows of upstream's train/collect/conv, one file per GPU, latencies in ms to six digits; what failed has no row."""
     for text in files.values():
         for row in csv.DictReader(text.splitlines()):
-            yield {
-                "gpu": row["Device"],
-                "framework": "pytorch-" + row["Torch Version"].removeprefix("p"),
-                "precision": "fp32",
-                "batch_size": row["B"],
-                "in_size": row["Input_Size"],
-                "in_channels": row["Input_Channel"],
-                "out_channels": row["Output_Channel"],
-                "kernel_size": row["Kernel_Szie"],
-                "stride": row["Stride"],
-                "padding": row["Padding"],
-                "forward_time_ms": f"{float(row['Latency']):.6g}",
-                "kernel_name": row["Kernel Name"],
-            }
+            if row["Latency"]:
+                yield _row(row)
+
+
+def _row(row: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "gpu": row["Device"],
+        "framework": "pytorch-" + row["Torch Version"].removeprefix("p"),
+        "precision": "fp32",
+        "batch_size": row["B"],
+        "in_size": row["Input_Size"],
+        "in_channels": row["Input_Channel"],
+        "out_channels": row["Output_Channel"],
+        "kernel_size": row["Kernel_Szie"],
+        "stride": row["Stride"],
+        "padding": row["Padding"],
+        "forward_time_ms": f"{float(row['Latency']):.6g}",
+        "kernel_name": row["Kernel Name"],
+    }
 
 
 DATA_SET = DataSet(
