@@ -49,7 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"goals | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n", flush=True)
     state = state_of(folder)
     figures = kept_figures(options.kept_in, state)
-    for group in [] if options.kept else _groups([goal for goal in goals if goal["name"] not in figures]):
+    asked = [goal for goal in goals if goal["benchmark"] and goal["name"] not in figures]
+    for group in [] if options.kept else _groups(asked):
         started = time.perf_counter()
         try:
             figures |= JUDGES[group[0]["benchmark"]](group, folder, options.jobs)
@@ -83,7 +84,10 @@ def table(goals: list[Goal], figures: Figures) -> str:
 
 
 def _line(goal: Goal, figures: Figures) -> str:
-    least, committed, now = float(goal["goal"]), float(goal["committed"]), figures.get(goal["name"])
+    least, now = float(goal["goal"]), figures.get(goal["name"])
+    if not goal["benchmark"]:
+        return f"{goal['question']:88} {least:6.1%} {'-':>9} {'-':>6} nothing judges it"
+    committed = float(goal["committed"])
     told = "" if now is None else f"{now:6.1%} {_verdict(now, least, committed)}"
     return f"{goal['question']:88} {least:6.1%} {committed:9.1%} {told}".rstrip()
 

@@ -208,8 +208,8 @@ def _transfer(url: str, part: Path, source: Source) -> bool:
         else:
             return was_resumed
     raise DataError(
-        f"{url} could not be read in {source.tries} tries: {reason}. Check the network; the same command goes on with "
-        "what it has. --upstream URL names a mirror of upstream's files, --from URL a folder of finished tables"
+        f"{url} could not be read in {source.tries} tries: {reason}. Check network and disk; the same command goes on "
+        "with what it has. --upstream URL names a mirror of upstream's files, --from URL a folder of finished tables"
     )
 
 

@@ -34,7 +34,7 @@ def _oddities(table: pd.DataFrame) -> list[str]:
 
 
 def _from_upstream(files: Mapping[str, str]) -> Rows:
-    """Rows of upstream's train/collect/conv, one file per GPU, latencies in ms to six digits; what failed has no row."""
+    """Rows of upstream's train/collect/conv, a file per GPU, latencies in ms to six digits; what failed has no row."""
     for text in files.values():
         for row in csv.DictReader(text.splitlines()):
             if row["Latency"]:
