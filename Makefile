@@ -74,10 +74,12 @@ bench-accuracy: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/goals.py --jobs 2 $(GOALS)
 
 # Refits the shipped default on the published measurements, and shows in docs/notebooks what it says then (docs/decisions/, datasets/README.md).
-# One thread, so that the last digit does not depend on the number of cores; what has changed is said at the end.
+# It says first whether the tables are the released ones, and at the end how far the new numbers lie from the old. One thread, so that the last
+# digit does not depend on the number of cores.
 model: export OMP_NUM_THREADS := 1
 model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (epochcast data fetch, datasets/README.md)."; exit 1; }
+	$(BIN)/epochcast data list --to "$$EPOCHCAST_PUBLISHED_DATA"
 	rm -rf build/models_before && mkdir -p build && cp -R datasets/models build/models_before
 	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json

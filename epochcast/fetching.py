@@ -23,6 +23,7 @@ __all__ = ["UPSTREAM", "Fetched", "Source", "download", "fetch_published"]
 UPSTREAM = "https://raw.githubusercontent.com"
 
 _CHUNK_BYTES = 1 << 16
+_MOST_BYTES = 1 << 27  # of a file: ten times the largest
 _PASSING = (408, 429, 500, 502, 503, 504)  # statuses after which a second try may succeed
 _RANGE_NOT_SATISFIABLE = 416
 
@@ -229,6 +230,10 @@ def _request(url: str, part: Path, timeout_s: float) -> bool:
             while chunk := answer.read(_CHUNK_BYTES):
                 file.write(chunk)
                 received += len(chunk)
+                if received > _MOST_BYTES:
+                    raise DataError(
+                        f"{url} sends more than {_MOST_BYTES:,} bytes, which no published file has."
+                    )
     if expected is not None and received < int(expected):
         raise OSError(f"the connection ended after {received:,} of {int(expected):,} bytes")
     return goes_on

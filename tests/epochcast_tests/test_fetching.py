@@ -12,6 +12,7 @@ import pytest
 from epochcast import fetching
 from epochcast.fetching import Source, fetch_published
 from predictor.errors import DataError
+from predictor.measurements.published import upstream
 from predictor.measurements.published.upstream import PublishedTable, UpstreamFile, published_tables
 
 REPOSITORY, COMMIT = "someone/models", "0123456789abcdef0123456789abcdef01234567"
@@ -270,6 +271,14 @@ def test_a_finished_table_is_brought_from_a_folder_that_has_it(bring, tmp_path, 
 def test_a_damaged_finished_table_is_refused(bring, server):
     server.contents = {f"/{TABLE}": gzip.compress(TEXT)[:-9]}
     assert "is a damaged gzip file" in bring(tables=server.url).text
+
+
+def test_what_no_published_table_can_be_is_cut_off(bring, server, monkeypatch):
+    server.contents = {f"/{TABLE}": gzip.compress(bytes(5_000))}
+    monkeypatch.setattr(upstream, "_MOST_BYTES", 4_000)
+    assert "unzips to more than 4,000 bytes" in bring(tables=server.url).text
+    monkeypatch.setattr(fetching, "_MOST_BYTES", 10)
+    assert "sends more than 10 bytes" in bring(tables=server.url).text
 
 
 def test_upstream_is_asked_where_the_folder_lacks_the_table(bring, server):

@@ -9,6 +9,7 @@ import csv
 import gzip
 import hashlib
 import io
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ __all__ = ["PublishedTable", "UpstreamFile", "published_tables"]
 
 _TABLES = "published_tables.csv"
 _FILES = "published_files.csv"
+_MOST_BYTES = 1 << 27  # of a table's text: seven times the largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,10 @@ def _unzipped(content: bytes, name: str) -> bytes:
     if not content.startswith(b"\x1f\x8b"):
         return content
     try:
-        return gzip.decompress(content)
-    except (OSError, EOFError) as error:
+        with gzip.open(io.BytesIO(content)) as file:
+            text = file.read(_MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{name} is a damaged gzip file: {error}.") from error
+    if len(text) > _MOST_BYTES:
+        raise DataError(f"{name} unzips to more than {_MOST_BYTES:,} bytes, which no published table has.")
+    return text
