@@ -61,7 +61,8 @@ def published_data_root(folder: str | os.PathLike[str] | None = None) -> Path:
     if not chosen:
         raise DataError(
             "the published measurements are not part of epochcast. "
-            "Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA (datasets/README.md names their sources)."
+            "Pass --published FOLDER or set $EPOCHCAST_PUBLISHED_DATA; `epochcast data fetch --to FOLDER` brings them "
+            "(datasets/README.md names their sources)."
         )
     path = Path(chosen)
     if not path.is_dir():

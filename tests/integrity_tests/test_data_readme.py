@@ -32,6 +32,11 @@ def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []
 
 
+@pytest.mark.parametrize("name", ["published_tables.csv", "published_files.csv"])
+def test_every_column_of_the_lists_of_published_tables_is_described(name):
+    assert missing(columns_of(name), "published_tables.csv and published_files.csv") == []
+
+
 def test_every_column_of_a_layer_table_is_described():
     assert missing(LAYER_TABLE_COLUMNS, "Layer tables") == []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ __all__ = [
     "ImportReport",
     "LayerTables",
     "Provenance",
+    "Rows",
     "find_published",
     "layer_tables_of",
     "published_file",
@@ -30,6 +31,9 @@ __all__ = [
 
 LayerTables = dict[tuple[str, int], "LayerTable"]
 """By CNN name, as in the measurement table, and image size."""
+
+Rows = Iterable[dict[str, str]]
+"""Rows of a published table, by its columns; numbers as upstream writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class DataSet:
         What a user of the data should know, from the rows that are kept.
     layer_tables : callable, optional
         Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
+    from_upstream : callable, optional
+        Rows of the table from upstream's files, given by path (`predictor.measurements.published.upstream`).
     fitted, evaluated : bool
         Whether the default model is fitted on it, and whether scenarios are defined on it.
     """
@@ -127,6 +133,7 @@ class DataSet:
     arranged: Callable[[pd.DataFrame], pd.DataFrame] = _unchanged
     computed: Callable[[pd.DataFrame], dict[str, Any]] = _nothing
     layer_tables: Callable[[Path], LayerTables] | None = None
+    from_upstream: Callable[[Mapping[str, str]], Rows] | None = None
     fitted: bool = False
     evaluated: bool = False
 

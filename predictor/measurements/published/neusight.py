@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from predictor.measurements.published.convolutions import forward_algorithms, operator_columns, square_shapes
-from predictor.measurements.published.data_set import DataSet, Provenance
+from predictor.measurements.published.data_set import DataSet, Provenance, Rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +33,31 @@ def _oddities(table: pd.DataFrame) -> list[str]:
     ]
 
 
+def _from_upstream(files: Mapping[str, str]) -> Rows:
+    """Rows of upstream's train/collect/conv, a file per GPU, latencies in ms to six digits; what failed has no row."""
+    for text in files.values():
+        for row in csv.DictReader(text.splitlines()):
+            if row["Latency"]:
+                yield _row(row)
+
+
+def _row(row: Mapping[str, str]) -> dict[str, str]:
+    return {
+        "gpu": row["Device"],
+        "framework": "pytorch-" + row["Torch Version"].removeprefix("p"),
+        "precision": "fp32",
+        "batch_size": row["B"],
+        "in_size": row["Input_Size"],
+        "in_channels": row["Input_Channel"],
+        "out_channels": row["Output_Channel"],
+        "kernel_size": row["Kernel_Szie"],
+        "stride": row["Stride"],
+        "padding": row["Padding"],
+        "forward_time_ms": f"{float(row['Latency']):.6g}",
+        "kernel_name": row["Kernel Name"],
+    }
+
+
 DATA_SET = DataSet(
     name="neusight",
     table="neusight_conv_forward.csv.gz",
@@ -40,6 +67,7 @@ DATA_SET = DataSet(
     needed=("in_size", "in_channels", "out_channels", "kernel_size", "stride", "padding", "kernel_name"),
     computed=_columns,
     oddities=_oddities,
+    from_upstream=_from_upstream,
     provenance=Provenance(
         project="NeuSight",
         repository="https://github.com/sitar-lab/NeuSight",
