@@ -48,12 +48,15 @@ class Shares(NamedTuple):
     """Shares of a relative change of some part's time that the iteration's time follows; arrays that broadcast.
 
     `host` is the host's, `new_host` the same where the machine was never measured and 0 elsewhere, `depthwise` that of
-    depthwise convolutions.
+    depthwise convolutions, `unmeasured` that of classes of kernels that no training row has; `kernel` is 1 over the
+    number of the CNN's distinct kernels.
     """
 
     host: Array
     new_host: Array
     depthwise: Array
+    unmeasured: Array
+    kernel: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,9 @@ class Spread:
 
     `cnn` applies always; `gpu` and, for each generation beyond the measured ones, `generation` where the GPU was never
     measured; `enqueued` x the squared share of the host, in what CNNs enqueue; `host` x the same where the machine was
-    never measured; `depthwise` x the squared share of depthwise convolutions.
+    never measured; `depthwise` x the squared share of depthwise convolutions. `unmeasured` x the share of kernels of
+    classes never measured, not squared: the smaller the share looks, the more it may be off. `kernel` x that of one
+    kernel, on measured GPUs: errors of many even out; what is wrong about a GPU is common to its kernels.
     """
 
     cnn: float = 0.0
@@ -71,6 +76,8 @@ class Spread:
     host: float = 0.0
     enqueued: float = 0.0
     depthwise: float = 0.0
+    unmeasured: float = 0.0
+    kernel: float = 0.0
 
     def variance(self, is_new: bool | NDArray[np.bool_], steps: Array | float, shares: Shares) -> Array:
         """Variance of ln time; arguments broadcast."""
@@ -81,14 +88,19 @@ class Spread:
 def _design(is_new: Array, steps: Array, shares: Shares) -> list[Array]:
     """What each part of the variance is multiplied by, in the order of the fields of `Spread`."""
     of_gpu = [np.ones(1), 1.0 * is_new, is_new * steps]
-    return [*of_gpu, shares.new_host**2, shares.host**2, shares.depthwise**2]
+    squared = (shares.new_host**2, shares.host**2, shares.depthwise**2)
+    return [*of_gpu, *squared, shares.unmeasured, shares.kernel]
 
 
-_USUAL = Spread(cnn=0.01, gpu=0.005, generation=0.04, host=0.2, enqueued=0.05, depthwise=0.35)
+_USUAL = Spread(
+    cnn=0.01, gpu=0.005, generation=0.04, host=0.2, enqueued=0.05, depthwise=0.35, unmeasured=0.7, kernel=0.5
+)
 """Parts of the variance to which few machines or CNNs are pulled: three chips cannot tell what a generation adds.
 
 With a generation left out of the default's rows, device-bound iterations miss by 0.10 to 0.15 (root mean square of ln,
-median over machines) if others lie on both sides of it; with the newest left out by 0.28, with the oldest by 0.36."""
+median over machines) if others lie on both sides of it; with the newest left out by 0.28, with the oldest by 0.36. With
+one of nine classes of kernels left out, the squared error grows by 0.15 to 1.5 times the share that the law then gives
+them, 0.7 on average; by 0.5 to 100 times its square."""
 
 
 def generations_from(gpus: Sequence[Gpu], measured: Collection[str]) -> Array:
@@ -185,11 +197,10 @@ def interval_factor(residual: Array, variance: Array, coverage: float, weight: A
 
 
 class Predicted(NamedTuple):
-    """Times of all rows in ms, by a law fitted without some, and the shares of `Shares` for every machine."""
+    """Times of all rows in ms, by a law fitted without some, and their shares as for known machines."""
 
     times: Array
-    host_share: Array
-    depthwise_share: Array
+    shares: Shares
 
 
 Refit = Callable[[NDArray[np.intp]], Predicted]
@@ -200,7 +211,8 @@ Refit = Callable[[NDArray[np.intp]], Predicted]
 class Calibration:
     """Parts of the variance, variances of residual components and interval factors.
 
-    `gpus` and `generations` were measured. `spread` is of predictions without anchors. `variances` maps ``gpu`` (GPU
+    `gpus` and `generations` were measured. `spread` is of predictions without anchors, `cnn_spread` of
+    those of new CNNs on measured GPUs. `variances` maps ``gpu`` (GPU
     outside the data) and ``cnn`` (CNN outside the data) to variances of `residuals.PARTS`, which anchors use. `factors`
     maps ``specifications``, ``new-cnn`` (CNNs left out), ``anchored-gpu`` and ``anchored-cnn`` to factors by coverage.
     """
@@ -209,6 +221,7 @@ class Calibration:
     cnns: tuple[str, ...] = ()
     generations: tuple[str, ...] = ()
     spread: Spread = field(default_factory=Spread)
+    cnn_spread: Spread = field(default_factory=Spread)
     variances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -240,7 +253,7 @@ class Calibration:
         steps = generations_from(gpus, self.generations)[wider]
         of_gpu = self._factor(_PLAIN, coverage) * np.sqrt(self.spread.variance(is_new, steps, shares))
         of_cnn = self._factor(_NEW_CNN, coverage) * np.sqrt(
-            self.spread.variance(False, 0.0, shares._replace(new_host=np.zeros(1)))
+            self.cnn_spread.variance(False, 0.0, shares._replace(new_host=np.zeros(1)))
         )
         return np.maximum(of_gpu, of_cnn)
 
@@ -274,6 +287,7 @@ class Calibration:
             "gpus": list(self.gpus),
             "generations": list(self.generations),
             "spread": asdict(self.spread),
+            "cnn_spread": asdict(self.cnn_spread),
             "variances": {kind: dict(parts) for kind, parts in self.variances.items()},
             "factors": {kind: dict(levels) for kind, levels in self.factors.items()},
         }
@@ -292,6 +306,7 @@ class Calibration:
             gpus=tuple(found["gpus"]),
             generations=tuple(found["generations"]),
             spread=Spread(**numbers(found["spread"])),
+            cnn_spread=Spread(**numbers(found.get("cnn_spread", found["spread"]))),
             variances={kind: numbers(parts) for kind, parts in found["variances"].items()},
             factors={kind: numbers(levels) for kind, levels in found["factors"].items()},
         )
@@ -341,12 +356,15 @@ def calibrate(
     )
     if not everything:
         return found
-    joined = [np.concatenate(column) for column in zip(*(each.parts for each in everything), strict=True)]
-    spread = fit_spread(*_Parts(*joined).known())
+    whole = _Parts.joined([each.parts for each in everything])
+    without = whole.shares._replace(kernel=np.zeros(whole.residual.size))
+    spread = replace(fit_spread(*whole._replace(shares=without)), kernel=0.0)
+    cnn_spread = fit_spread(*_Parts.joined([each.parts for each in held["cnn"] or everything]))
     variances: dict[str, dict[str, float]] = {}
-    scores = {kind: [each.plain(spread) for each in parts] for kind, parts in held.items()}
-    both = [score for parts in scores.values() for score in parts]
-    factors = {_PLAIN: _factors(both), _NEW_CNN: _factors(scores["cnn"] or both)}
+    factors = {
+        _PLAIN: _factors([each.plain(spread) for each in everything]),
+        _NEW_CNN: _factors([each.plain(cnn_spread) for each in held["cnn"] or everything]),
+    }
     for kind, parts in held.items():
         if not parts:
             continue
@@ -354,27 +372,33 @@ def calibrate(
         residual = np.concatenate([each.parts.residual for each in parts])
         variances[kind] = fit_variances(left, residual, _components(kind, sites), seed)
         factors[f"anchored-{kind}"] = _factors([each.anchored(sites, variances[kind]) for each in parts])
-    return replace(found, spread=spread, variances=_completed(variances), factors=_completed(factors))
+    return replace(
+        found,
+        spread=spread,
+        cnn_spread=cnn_spread,
+        variances=_completed(variances),
+        factors=_completed(factors),
+    )
 
 
 class _Parts(NamedTuple):
-    """Of each row left out: whether its GPU is new, by how many generations, the fields of `Shares`, and so on."""
+    """Of each row left out: the arguments of `fit_spread`."""
 
     is_new: Array
     steps: Array
-    host: Array
-    new_host: Array
-    depthwise: Array
+    shares: Shares
     residual: Array
     weight: Array
 
-    @property
-    def shares(self) -> Shares:
-        return Shares(self.host, self.new_host, self.depthwise)
-
-    def known(self) -> tuple[Array, Array, Shares, Array, Array]:
-        """The arguments of `fit_spread`."""
-        return self.is_new, self.steps, self.shares, self.residual, self.weight
+    @classmethod
+    def joined(cls, parts: Sequence[_Parts]) -> _Parts:
+        """All rows of these parts."""
+        is_new, steps, residual, weight = (
+            np.concatenate([getattr(each, name) for each in parts])
+            for name in ("is_new", "steps", "residual", "weight")
+        )
+        shares = Shares(*map(np.concatenate, zip(*(each.shares for each in parts), strict=True)))
+        return cls(is_new, steps, shares, residual, weight)
 
 
 _Score = tuple[Array, Array, Array]  # residual, variance, weight
@@ -410,12 +434,12 @@ def _left_out(
     of_generation = {sites.gpus[i].generation for i in kept}
     machine, count = np.unique(machines, return_counts=True)
     weight = dict(zip(machine, 1.0 / count, strict=True))
+    shares = Shares(*(each[group] for each in predicted.shares))
+    is_new_machine = ~np.isin(machines[group], machines[kept])
     parts = _Parts(
         np.array([float(sites.gpus[i].name not in measured) for i in group]),
         generations_from([sites.gpus[i] for i in group], of_generation),
-        predicted.host_share[group],
-        predicted.host_share[group] * ~np.isin(machines[group], machines[kept]),
-        predicted.depthwise_share[group],
+        shares._replace(new_host=shares.host * is_new_machine),
         residual[group],
         np.array([weight[machines[i]] for i in group]),
     )

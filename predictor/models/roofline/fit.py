@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from predictor.models.intervals import Predicted, Shares
 from predictor.models.roofline.features import DEPTHWISE
 from predictor.models.roofline.rows import Rows
 from predictor.models.roofline.terms import BY_GPU, LAW, Term, TermTable, expected_of, join_host, ridge_of
@@ -143,17 +144,39 @@ class Objective:
         frozen = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
         return _minimised(lambda y: self._of_gpus(y, frozen, weight), x, chosen, self.blocks)
 
-    def times(self, x: Array) -> tuple[Array, Array, Array]:
-        """Times of the whole iterations in ms, as for a source that was never measured.
+    def times(self, x: Array) -> Array:
+        """Times of the whole iterations in ms, as for a source that was never measured."""
+        return self._parts(x, self.items.sums @ self._ms(x)).total
 
-        Beside them the shares of a change of the host's time, and of that of depthwise convolutions, that they follow.
-        """
-        ms = self.items.base_ms * np.exp(
-            self.law @ x[self.blocks["law"]] + self.by_gpu @ x[self.blocks["by_gpu"]]
+    def predicted(
+        self, x: Array, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
+    ) -> Predicted:
+        """The same with the shares on which intervals depend, of coefficients fitted without the rows gone."""
+        ms = self._ms(x)
+        device = self.items.sums @ ms
+        parts, kept = self._parts(x, device), np.ones(device.size) if gone is None else 1.0 * ~gone
+        measured = self.items.class_of[(kept @ self.items.sums) > 0]
+        if self.passes is not None:
+            kept = np.ones(self.passes.time_ms.size) if passes_gone is None else 1.0 * ~passes_gone
+            measured = np.union1d(measured, self.pass_items.class_of[(kept @ self.pass_items.sums) > 0])
+        depthwise, unmeasured = (
+            parts.by_device * (self.items.sums @ np.where(chosen, ms, 0.0))
+            for chosen in (
+                np.isin(self.items.class_of, _DEPTHWISE),
+                ~np.isin(self.items.class_of, measured),
+            )
         )
-        parts = self._parts(x, self.items.sums @ ms)
-        depthwise = self.items.sums @ np.where(np.isin(self.items.class_of, _DEPTHWISE), ms, 0.0)
-        return parts.total, parts.by_host * parts.host, parts.by_device * depthwise
+        host = parts.by_host * parts.host
+        kernel = np.array([1.0 / each.count.size for each in self.whole.rows.kernels])
+        return Predicted(parts.total, Shares(host, np.zeros(host.size), depthwise, unmeasured, kernel))
+
+    def _ms(self, x: Array) -> Array:
+        """Times of all kernels of whole iterations."""
+        law, by_gpu = (
+            matrix @ x[self.blocks[name]] for name, matrix in (("law", self.law), ("by_gpu", self.by_gpu))
+        )
+        ms: Array = self.items.base_ms * np.exp(law + by_gpu)
+        return ms
 
     def coefficients(self, x: Array) -> Coefficients:
         """The coefficients by name."""

@@ -47,29 +47,35 @@ Array = NDArray[np.float64]
 class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
-    `class_ms` splits the GPU's time by class of kernels; `host_share` and `device_share` are the shares of a relative
-    change of the host's and of the GPU's time that the iteration's time follows.
+    `class_ms` splits the GPU's time by class of kernels, `unmeasured_ms` is that of classes that no training row has;
+    `host_share` and `device_share` are the shares of a relative change of the host's and of the GPU's time that the
+    iteration's time follows; `n_kernels` counts the CNN's distinct kernels.
     """
 
     iteration_ms: Array
     device_ms: Array
     host_ms: Array
     class_ms: dict[str, Array]
+    unmeasured_ms: Array
     host_share: Array
     device_share: Array
+    n_kernels: int
 
     def shares(self, *, is_new_host: bool) -> Shares:
         """Shares on which the width of the iteration's interval depends, of shape (n_contexts, n_batches)."""
-        return Shares(self.host_share, self.host_share * is_new_host, self.device_share * self._depthwise())
+        return self._shares(self.host_share, self.host_share * is_new_host, self.device_share)
 
     def shares_of_gpu(self) -> Shares:
         """The same of the GPU's time, which no host changes."""
         nothing = np.zeros(self.device_ms.shape)
-        return Shares(nothing, nothing, self._depthwise())
+        return self._shares(nothing, nothing, nothing + 1.0)
 
-    def _depthwise(self) -> Array:
+    def _shares(self, host: Array, new_host: Array, device: Array) -> Shares:
         own = (self.class_ms[name] for name in DEPTHWISE if name in self.class_ms)
-        return np.asarray(sum(own, np.zeros(self.device_ms.shape)) / self.device_ms)
+        depthwise, unmeasured = (
+            device * ms / self.device_ms for ms in (sum(own, np.zeros(host.shape)), self.unmeasured_ms)
+        )
+        return Shares(host, new_host, depthwise, unmeasured, np.full(host.shape, 1.0 / self.n_kernels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +143,11 @@ class RooflineLaw:
         busy = join_host(device, host)
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
         follows = busy**2 * total
-        return IterationTimes(total, device, host, class_ms, host**3 / follows, device**3 / follows)
+        unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
+        return IterationTimes(
+            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)),
+            host**3 / follows, device**3 / follows, kernels.count.size,
+        )  # fmt: skip
 
     def machine_of(self, host: str | None) -> str | None:
         """The machine of a host's name; None, the middle of the known ones, for no name.
@@ -248,6 +258,13 @@ class RooflineLaw:
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
                     total[features.index(feature)] += self.terms.get(term, 0.0)
         return total
+
+    @cached_property
+    def _measured(self) -> frozenset[str]:
+        """Classes of kernels that some training row has."""
+        return frozenset(
+            kernels for kernels, feature, condition in self.terms if (feature, condition) == ("one", "")
+        )
 
     @cached_property
     def _known_weights(self) -> dict[KernelContext, Array]:

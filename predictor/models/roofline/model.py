@@ -86,7 +86,7 @@ class Roofline(FeatureTablePredictor):
             _fed(objective.whole.rows),
             self._calibrated(objective, whole),
         )
-        self._keep(whole, objective.whole.time_ms, objective.times(x)[0])
+        self._keep(whole, objective.whole.time_ms, objective.times(x))
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -124,7 +124,7 @@ class Roofline(FeatureTablePredictor):
         for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
             fed = bool(rows.copies[i]), bool(rows.waits[i])
             alike.setdefault((id(kernels), machine, *fed), []).append(i)
-        times, shares = np.empty(len(rows)), Shares(*np.empty((3, len(rows))))
+        times, shares = np.empty(len(rows)), Shares(*np.empty((len(Shares._fields), len(rows))))
         for (_, machine, copies, waits), places in alike.items():
             is_new_host = machine not in self.law_.host_offset
             for contexts, sizes, cells in _blocks(rows, places):
@@ -186,8 +186,8 @@ class Roofline(FeatureTablePredictor):
             gone = np.zeros(chips.size, dtype=bool)
             gone[group] = True
             unseen = sorted(set(chips[gone]) - set(chips[~gone]))
-            x = objective.solve(gone, np.isin(pass_chips, unseen) if pass_chips.size else None)
-            return Predicted(*objective.times(x))
+            passes_gone = np.isin(pass_chips, unseen) if pass_chips.size else None
+            return objective.predicted(objective.solve(gone, passes_gone), gone, passes_gone)
 
         return refit
 

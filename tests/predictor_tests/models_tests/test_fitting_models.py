@@ -12,7 +12,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import accuracy_of, fit_measurements
-from predictor.models.intervals import Predicted, calibrate, sites_of
+from predictor.models.intervals import Predicted, Shares, calibrate, sites_of
 from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
@@ -118,7 +118,7 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
 
     def refit(group):
         left_out.append(group)
-        return Predicted(times * 1.1, *np.zeros((2, len(times))))
+        return Predicted(times * 1.1, Shares(*np.zeros((5, len(times)))))
 
     calibrated(table, times, refit)
     for group in left_out:
@@ -132,7 +132,9 @@ def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
     table = made_up()
     times = table["iteration_time_ms"].to_numpy()
     sites = replace(sites_of(table), work=np.log(times)[:, None])
-    found = calibrated(table, times, lambda _: Predicted(times * 1.1, *np.zeros((2, len(times)))), sites)
+    found = calibrated(
+        table, times, lambda _: Predicted(times * 1.1, Shares(*np.zeros((5, len(times))))), sites
+    )
     assert "work" in found.variances_for("Tesla T4", "unheard-of")
     assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
     assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")

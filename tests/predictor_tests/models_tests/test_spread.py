@@ -16,17 +16,21 @@ from predictor.models.intervals import (
     interval_factor,
 )
 
-SPREAD = Spread(cnn=0.01, gpu=0.02, generation=0.03, host=0.5, enqueued=0.1, depthwise=0.2)
+SPREAD = Spread(cnn=0.01, gpu=0.02, generation=0.03, host=0.5, enqueued=0.1, depthwise=0.2, unmeasured=0.7)
+CNN_SPREAD = replace(SPREAD, kernel=0.4)
 T4, RTX, H200, B200, P4 = (find_gpu(name) for name in ("T4", "RTX 2080 Ti", "H200", "B200", "P4"))
 
 
 def calibration() -> Calibration:
     factors = {"specifications": {"0.5": 0.7, "0.9": 1.6}, "new-cnn": {"0.5": 0.7, "0.9": 1.8}}
-    return Calibration(("Tesla T4",), ("a",), ("turing",), SPREAD, {"cnn": {}, "gpu": {}}, factors)
+    return Calibration(
+        ("Tesla T4",), ("a",), ("turing",), SPREAD, CNN_SPREAD, {"cnn": {}, "gpu": {}}, factors
+    )
 
 
-def shares(host=0.0, new_host=0.0, depthwise=0.0, shape=(1,)) -> Shares:
-    return Shares(*(np.broadcast_to(np.asarray(each), shape) for each in (host, new_host, depthwise)))
+def shares(host=0.0, new_host=0.0, depthwise=0.0, unmeasured=0.0, kernel=0.0, shape=(1,)) -> Shares:
+    given = (host, new_host, depthwise, unmeasured, kernel)
+    return Shares(*(np.broadcast_to(np.asarray(each), shape) for each in given))
 
 
 def width(gpu=T4, coverage=0.9, **of) -> float:
@@ -39,7 +43,7 @@ def test_a_measured_gpu_on_a_measured_machine_has_the_cnns_part_alone():
 
 def test_a_new_gpu_never_has_a_narrower_interval_than_a_new_cnn_on_a_measured_one():
     assert width(P4) == pytest.approx(1.6 * np.sqrt(0.01 + 0.02 + 2 * 0.03))
-    nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001))
+    nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001), cnn_spread=Spread(cnn=0.01))
     assert nearly.half_widths([P4], shares(), 0.9)[0] == pytest.approx(1.8 * 0.1)
 
 
@@ -48,6 +52,14 @@ def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen
     assert known < new < far < newest
     assert width() < width(host=0.5) < width(host=0.5, new_host=0.5)
     assert width() < width(depthwise=0.5)
+
+
+def test_classes_of_kernels_never_measured_widen_the_interval():
+    assert width() < width(unmeasured=0.02) < width(unmeasured=0.1)
+
+
+def test_a_cnn_of_few_kernels_has_a_wider_interval():
+    assert width(kernel=1 / 200) < width(kernel=1 / 20)
 
 
 def test_half_widths_have_the_shape_of_the_shares():
@@ -71,21 +83,22 @@ def test_generations_count_beyond_the_oldest_and_the_newest_measured_one():
 def test_the_parts_are_found_again_in_simulated_residuals():
     rng, n = np.random.default_rng(0), 40_000
     is_new, steps = rng.integers(0, 2, n).astype(float), rng.integers(0, 3, n).astype(float)
-    host, depthwise = (np.where(rng.random(n) < 0.5, rng.random(n), 0.0) for _ in range(2))
-    of = Shares(host, np.where(rng.random(n) < 0.5, host, 0.0), depthwise)
-    true = (0.01, 0.02, 0.03, 0.05, 0.04, 0.06)
+    host, depthwise, unmeasured = (np.where(rng.random(n) < 0.5, rng.random(n), 0.0) for _ in range(3))
+    new_host = np.where(rng.random(n) < 0.5, host, 0.0)
+    of = Shares(host, new_host, depthwise, unmeasured, 1.0 / rng.integers(2, 50, n))
+    true = (0.01, 0.02, 0.03, 0.05, 0.04, 0.06, 0.3, 0.4)
     residual = rng.standard_normal(n) * np.sqrt(Spread(*true).variance(is_new > 0, steps, of))
     found = fit_spread(is_new, steps, of, residual, np.ones(n))
     assert astuple(found) == pytest.approx(true, rel=0.35)
 
 
 def test_a_part_of_which_the_rows_say_nothing_keeps_its_usual_size():
-    """None has depthwise convolutions or a GPU beyond the measured generations."""
+    """None has depthwise convolutions, new kernels or a GPU beyond the measured generations."""
     nothing = np.zeros(500)
     residual = 0.1 * np.random.default_rng(0).standard_normal(500)
-    found = fit_spread(nothing, nothing, Shares(nothing, nothing, nothing), residual, np.ones(500))
+    found = fit_spread(nothing, nothing, Shares(*[nothing] * 5), residual, np.ones(500))
     assert found.cnn == pytest.approx(0.01, rel=0.3)
-    assert (found.depthwise, found.generation) == pytest.approx((0.35, 0.04))
+    assert (found.depthwise, found.generation, found.unmeasured) == pytest.approx((0.35, 0.04, 0.7))
 
 
 def test_every_machine_weighs_the_same_in_a_factor():
@@ -98,7 +111,7 @@ def test_every_machine_weighs_the_same_in_a_factor():
 def test_a_calibration_read_from_its_json_is_the_same():
     again = Calibration.from_json(calibration().to_json())
     share = np.array([0.0, 0.3, 0.6])
-    asked = ([T4, P4, B200], Shares(share, share, share), 0.9)
+    asked = ([T4, P4, B200], Shares(*[share] * 5), 0.9)
     assert again.half_widths(*asked).tolist() == calibration().half_widths(*asked).tolist()
 
 

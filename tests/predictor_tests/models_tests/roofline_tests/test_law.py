@@ -98,11 +98,10 @@ def test_serving_and_fitting_give_the_same_times_for_the_same_coefficients(cnn):
     found = objective.coefficients(x)
     law = RooflineLaw(found.terms, found.host, found.host_offset, found.feed)
     served = law.times(kernels_of(table), EVERY_KIND, sizes)
-    fitted, host, depthwise = objective.times(x)
-    shares = served.shares(is_new_host=True)
+    fitted, shares = objective.predicted(x)
     assert np.allclose(fitted, served.iteration_ms.ravel(), rtol=1e-12)
-    assert np.allclose(host, shares.host.ravel(), rtol=1e-12)
-    assert np.allclose(depthwise, shares.depthwise.ravel(), rtol=1e-12)
+    for name, share in served.shares(is_new_host=False)._asdict().items():
+        assert np.allclose(getattr(shares, name), share.ravel(), rtol=1e-12), name
 
 
 @pytest.mark.parametrize(("device", "host"), [(100.0, 1.0), (1.0, 100.0)])
@@ -145,7 +144,7 @@ def test_a_law_read_from_its_json_is_the_same(frame):
 
 def test_the_fit_finds_the_truth_again(frame):
     objective = Objective(measured_of(frame))
-    found, *_ = objective.times(objective.solve())
+    found = objective.times(objective.solve())
     error = np.abs(found / frame["iteration_time_ms"].to_numpy() - 1.0)
     assert error.mean() < 0.02
 
@@ -221,8 +220,8 @@ def test_rows_that_are_gone_are_as_good_as_absent(frame):
     spoiled = measured_of(frame, np.where(on_k80, 30.0, 1.0) * frame["iteration_time_ms"].to_numpy(float))
     heavy = Objective(spoiled)
     absent = Objective(measured_of(frame[~on_k80].reset_index(drop=True)))
-    found, *_ = heavy.times(heavy.solve(on_k80))
-    assert np.allclose(found[~on_k80], absent.times(absent.solve())[0], rtol=0.01)
+    found = heavy.times(heavy.solve(on_k80))
+    assert np.allclose(found[~on_k80], absent.times(absent.solve()), rtol=0.01)
 
 
 def test_a_refit_does_not_know_an_earlier_one(frame):
