@@ -387,84 +387,84 @@ def _report(options: argparse.Namespace) -> None:
         key = row["case"], row["gpu"]
         judged[key] = Judged.of(row, list(forecasts[key].values())[options.without_host and -1])
     gpus = list(dict.fromkeys(gpu for _, gpu in judged))
-    names = [gpu.removeprefix("NVIDIA ").partition(" ")[0] for gpu in gpus]
-    _print_row(_OF_CASE + tuple(f"{name} {what}" for name in names for what in _OF_GPU))
-    _print_row(("---",) * (len(_OF_CASE) + len(gpus) * len(_OF_GPU)))
+    columns = [f"{_short(gpu)}: {_OF_GPU[0]}" for gpu in gpus]
+    _print_row(
+        ("CNN", "batch", "mode", *(cell for column in columns for cell in (column, *_OF_GPU[1:]))), rule=True
+    )
     for case in CASES:
         found = [judged.get((case.name, gpu)) for gpu in gpus]
         if any(found):
-            n = f"{case.n_gpus} x " * (case.n_gpus > 1)
-            of_case = (_words(case), f"{n}{case.local_batch_size}", case.precision)
-            _print_row(
-                of_case + tuple(cell for each in found for cell in (each.cells() if each else ("",) * 4))
-            )
+            batch = f"{case.n_gpus} x " * (case.n_gpus > 1) + str(case.local_batch_size)
+            cells = [cell for each in found for cell in (each.cells() if each else ("",) * len(_OF_GPU))]
+            _print_row((_words(case), batch, _mode_words(case.mode), *cells))
     print()
-    _print_row(("", "epochs", "mean error", "in the interval", "a later epoch", "in the interval"))
-    _print_row(("---",) * 6)
+    _print_row(("", "epochs", "error", "inside", "error of a later epoch", "inside"), rule=True)
     groups: dict[str, list[Judged]] = {}
     for (_, gpu), each in judged.items():
-        name = gpu.removeprefix("NVIDIA ").partition(" ")[0]
-        for group in (f"{_words(each.case)}, {each.case.n_gpus} x {name}", f"all, {name}", "all"):
+        of_case = f"{_words(each.case)}, {each.case.n_gpus} GPU" + "s" * (each.case.n_gpus > 1)
+        for group in (of_case, f"all, {_short(gpu)}", "all, both"):
             groups.setdefault(group, []).append(each)
     for group in sorted(groups, key=lambda group: (group.startswith("all"), group)):
         some = groups[group]
-        whole, later = (
-            (
-                statistics.fmean(abs(each.error(s(each))) for each in some),
-                sum(each.holds(s(each)) for each in some),
-            )
-            for s in (lambda each: each.epoch_s, lambda each: each.later_s)
-        )
-        _print_row(
-            (group, str(len(some)), f"{whole[0]:.0%}", f"{whole[1]}", f"{later[0]:.0%}", f"{later[1]}")
-        )
+        cells = []
+        for times in ([each.epoch_s for each in some], [each.later_s for each in some]):
+            pairs = list(zip(some, times, strict=True))
+            error = statistics.fmean(abs(each.error(seconds)) for each, seconds in pairs)
+            cells += [f"{100 * error:.0f} %", str(sum(each.holds(seconds) for each, seconds in pairs))]
+        _print_row((group, str(len(some)), *cells))
 
 
-_OF_CASE = ("CNN", "batch of each GPU", "mode")
-_OF_GPU = ("forecast", "measured", "error", "start, iterations, loading")
+_OF_GPU = ("forecast (90 %)", "measured", "error", "start, iterations, end")
+_NAMES = {"resnet50": "ResNet-50", "vgg_cifar": "VGG", "own": "our own"}
 
 
-def _print_row(cells: Sequence[str]) -> None:
-    print("| " + " | ".join(cells) + " |")
+def _print_row(cells: Sequence[str], *, rule: bool = False) -> None:
+    print("| " + " | ".join(cells) + " |" + ("\n|" + "---|" * len(cells)) * rule)
+
+
+def _short(gpu: str) -> str:
+    return gpu.removeprefix("NVIDIA ").partition(" ")[0]
 
 
 def _words(case: Case) -> str:
-    return case.cnn if case.framework == "pytorch" else f"{case.cnn}, Chainer"
+    return _NAMES[case.cnn] + ", Chainer" * (case.framework == "chainer")
+
+
+def _mode_words(mode: Mode) -> str:
+    return {"tf32": "TF32", "amp_bf16": "AMP", "amp_fp16": "fp16"}[mode.precision]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A measured epoch beside its forecast; times in seconds or as their names say.
 
-    The start is the first iteration less one of the middle of the epoch: the processes that load, the first mini-batch,
-    what the framework does once. A later epoch has none: the second where one was trained, else the first less its
-    start.
+    An epoch is its start, iterations as those of its middle half, and its end. The start is what the first iteration
+    takes longer: the processes that load, the first mini-batch, what the framework does once. The end is mostly the
+    last mini-batch, whose smaller shape is new to cuDNN. A later epoch has neither: the second where one was trained,
+    else iterations as those of the middle.
     """
 
     case: Case
-    iterations: int
     forecast_s: float
     low_s: float
     high_s: float
-    training_ms: float
     epoch_s: float
     start_s: float
+    iterations_s: float
     later_s: float
-    alone_ms: float
 
     @classmethod
     def of(cls, row: dict[str, str], forecast: dict[str, str]) -> "Judged":
         """Of a row of measurements and the forecast of the same case."""
-        epoch_s, n = float(row["epoch_s"]), int(row["iterations"])
-        start_s = float(row["first_iteration_s"]) - float(row["middle_ms"]) / 1000
+        middle_s = float(row["middle_ms"]) / 1000
+        iterations_s = int(row["iterations"]) * middle_s
         return cls(
             next(case for case in CASES if case.name == row["case"]),
-            n,
-            *(float(forecast[name]) for name in _OF_FORECAST),
-            epoch_s,
-            start_s,
-            float(row["second_epoch_s"] or epoch_s - start_s),
-            float(row["alone_ms"]),
+            *(float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")),
+            epoch_s=float(row["epoch_s"]),
+            start_s=float(row["first_iteration_s"]) - middle_s,
+            iterations_s=iterations_s,
+            later_s=float(row["second_epoch_s"] or iterations_s),
         )
 
     def error(self, measured_s: float) -> float:
@@ -477,25 +477,23 @@ class Judged:
 
     @property
     def parts(self) -> tuple[float, float, float]:
-        """The error in parts: the start, which no forecast has; iterations on images at hand; loading and the rest."""
-        iterations_s = self.iterations * (self.training_ms - self.alone_ms) / 1000
-        whole = self.forecast_s - self.epoch_s
-        return tuple(
-            each / self.epoch_s for each in (-self.start_s, iterations_s, whole + self.start_s - iterations_s)
-        )  # type: ignore[return-value]
+        """Start, iterations and end in the error, as fractions of the epoch; no forecast has start and end."""
+        end_s = self.epoch_s - self.start_s - self.iterations_s
+        return (
+            -self.start_s / self.epoch_s,
+            (self.forecast_s - self.iterations_s) / self.epoch_s,
+            -end_s / self.epoch_s,
+        )
 
     def cells(self) -> tuple[str, ...]:
         """Of the table."""
-        error = f"{self.error(self.epoch_s):+.0%}"
+        error = f"{100 * self.error(self.epoch_s):+.0f} %"
         return (
             f"{self.forecast_s:.3g} s ({self.low_s:.3g}-{self.high_s:.3g})",
             f"{self.epoch_s:.3g} s",
             error if self.holds(self.epoch_s) else f"**{error}**",
             ", ".join(f"{100 * part:+.0f}" for part in self.parts),
         )
-
-
-_OF_FORECAST = ("epoch_time_s", "epoch_low_s", "epoch_high_s", "training_time_ms")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -146,10 +146,7 @@ def rate_of(batches: Iterable[int], seconds: float, clock: Clock, warm: int = _W
 
 
 def copy_gb_per_s() -> float | None:
-    """Rate of copies from pinned memory to the GPU, in 10^9 bytes/s; None without PyTorch or a GPU.
-
-    It was never run here on a GPU.
-    """
+    """Rate of copies from pinned memory to the GPU, in 10^9 bytes/s; None without PyTorch or a GPU."""
     try:
         import torch
     except ImportError:

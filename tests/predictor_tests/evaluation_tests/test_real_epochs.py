@@ -137,7 +137,7 @@ def test_a_report_puts_forecasts_beside_epochs_with_and_without_their_start(benc
     )
     benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast)])
     said = capsys.readouterr().out
-    assert "| resnet50 | 128 | amp | 18 s (15-19) | 20 s | **-10%** | -10, +2, -2 |" in said
-    assert "| resnet50, 1 x H100 | 1 | 10% | 0 | 0% | 1 |" in said
+    assert "| ResNet-50 | 128 | AMP | 18 s (15-19) | 20 s | **-10 %** | -10, -8, +8 |" in said
+    assert "| ResNet-50, 1 GPU | 1 | 10 % | 0 | 8 % | 0 |" in said
     benchmark.main(["report", "--measured", str(measured), "--forecast", str(forecast), "--without-host"])
-    assert "| 9 s (8-10) | 20 s | **-55%** |" in capsys.readouterr().out
+    assert "| 9 s (8-10) | 20 s | **-55 %** |" in capsys.readouterr().out
