@@ -187,7 +187,10 @@ def _epoch(
 
 
 def _alone(step: Callable[[], None], wait: Callable[[], None], job: Job) -> dict[str, float]:
-    """An iteration on a mini-batch that lies on the GPU: its time, and the time to enqueue it while the GPU is idle."""
+    """An iteration on a mini-batch that lies on the GPU: its time, and the time to enqueue it while the GPU is idle.
+
+    The workers fill their queues meanwhile, which slows the first of them as it does in training.
+    """
     enqueued = []
     for _ in range(_ENQUEUED):
         wait()
