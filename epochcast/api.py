@@ -613,11 +613,13 @@ def evaluation(
     from predictor.files import published_data_root
     from predictor.measurements.features import feature_table
     from predictor.measurements.published import published_features
+    from predictor.measurements.schema import is_compiled
 
     if measurements is None:
         features = published_features(published_data_root(published), seed=seed)
     else:
-        features = feature_table(_measured(measurements))
+        measured = _measured(measurements)
+        features = feature_table(measured[~is_compiled(measured)].reset_index(drop=True))
     return run_evaluation(features, scenarios, predictors, seed, n_jobs)
 
 

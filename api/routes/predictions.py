@@ -93,7 +93,7 @@ def _check(parts: Sequence[Question], rows: int) -> None:
 def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
     """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
     several: list[str | None] = [*dict.fromkeys(asked.precisions)] if asked.precisions else [None]
-    chosen, left_out = _gpus([str(each) for each in as_list(question.gpus)], several)
+    chosen, left_out = _gpus([str(each) for each in as_list(question.gpus)], several, question.capture)
     parts = [
         replace(question, gpus=chosen[precision], precision=precision, memory_format=memory_format)
         for precision, memory_format in product(several, dict.fromkeys(asked.memory_formats))
@@ -103,11 +103,11 @@ def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question
 
 
 def _gpus(
-    names: list[str], precisions: Sequence[str | None]
+    names: list[str], precisions: Sequence[str | None], capture: str
 ) -> tuple[dict[str | None, list[Gpu]], list[dict[str, str]]]:
     """The GPUs of each precision; of several, those that a GPU lacks are left out, provided that it has one."""
     if len(precisions) == 1 or any(name.strip().casefold() == "all" for name in names):
-        return {precision: gpus_of(names, precision) for precision in precisions}, []
+        return {precision: gpus_of(names, precision, capture) for precision in precisions}, []
     gpus = gpus_of(names)
     for gpu in gpus:
         if not {*precisions_of(gpu)} & {*precisions}:

@@ -9,7 +9,7 @@ export const WORDS = {
   precision: ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
   memory_format: ["nchw", "channels_last"],
   framework: ["pytorch", "tensorflow", "chainer"],
-  capture: ["eager", "graph", "static_graph"],
+  capture: ["eager", "graph", "static_graph", "compile"],
   optimizer: ["sgd", "momentum", "adam"],
   method: ["auto", "gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative", "layer-times", "roofline", "flops-ratio"], // the others need measurements of the CNN
   loader: ["torchvision", "pillow_simd", "dali", "none"],

@@ -73,6 +73,7 @@ export default {
   capture_eager: "eager",
   capture_graph: "CUDA graph",
   capture_static_graph: "static graph",
+  capture_compile: "torch.compile",
   optimizer: "Optimizer",
   optimizer_sgd: "SGD",
   optimizer_momentum: "SGD with momentum",

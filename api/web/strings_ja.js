@@ -73,6 +73,7 @@ export default {
   capture_eager: "逐次実行（eager）",
   capture_graph: "CUDA グラフ",
   capture_static_graph: "静的グラフ",
+  capture_compile: "torch.compile",
   optimizer: "最適化手法",
   optimizer_sgd: "SGD",
   optimizer_momentum: "モーメンタム SGD",

@@ -413,7 +413,7 @@ def _offered(question: Question, prices: Sequence[Offer]) -> object:
         return question.gpus
     n = question.gpus_per_node
     offered = {offer.gpu for offer in prices if not offer.historic and (n == 1 or offer.gpu_count >= n)}
-    return [gpu for gpu in gpus_of("all", question.precision) if gpu.name in offered]
+    return [gpu for gpu in gpus_of("all", question.precision, question.capture) if gpu.name in offered]
 
 
 def _total_h(plan: Plan, at_once: int, epoch_s: float) -> float:

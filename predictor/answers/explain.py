@@ -363,7 +363,9 @@ def _law(asked: _Asked, gpu: Gpu) -> SmallBatchLaw | None:
 
 
 def _switches(asked: _Asked, gpu: Gpu) -> tuple[Switch, ...]:
-    """Switches of the operators measured on this GPU in this mode; empty without any."""
+    """Switches of the operators measured on this GPU in this mode; empty without any, and of compiled CNNs."""
+    if asked.mode.capture == "compile":
+        return ()
     known = asked.model.layers.measured_library(library_mode(gpu, asked.mode))
     if known is None:
         return ()

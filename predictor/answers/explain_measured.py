@@ -273,7 +273,10 @@ def _series(
     gpu, framework, precision, memory_format = (str(first[name]) for name in ("gpu", "framework", *_MODE))
     mode = DeviceMode(gpu, framework, precision, memory_format, bool(first["autotune"]))
     table = zoo_layers(str(first["cnn"]), int(first["image_size"]))
-    known = measured_classes(table, libraries.get(mode), sizes, busy)
+    library = (
+        None if first["capture"] == "compile" else libraries.get(mode)
+    )  # of operators that are not fused
+    known = measured_classes(table, library, sizes, busy)
     by_bound = measured_bounds(table, mode, sizes, busy, known.classes)
     bound = bounds_of(busy, host, by_bound, wall)
     algorithms = by_size["conv_algorithms"].last().tolist()

@@ -178,15 +178,20 @@ class OwnMeasurements:
 
         libraries = [each for each in self.model.layers.given if each.gpu == gpu.name]
         rows = [row for row in self.targets if str(row["gpu"]) == gpu.name]
-        used = library_mode(gpu, mode) in libraries or any(_in_mode(row, mode) for row in rows)
+        used = library_mode(gpu, mode) in libraries or any(
+            _in_mode(row, mode) and _measured_ms(row, mode) is not None for row in rows
+        )
         if used or not (libraries or rows):
             return None
         measured = {f"{each.precision}, {each.memory_format}" for each in libraries}
-        measured |= {f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}" for row in rows}
+        measured |= {
+            f"{row['precision']}, {_known(row.get('memory_format'), 'nchw')}{_compiled(row.get('capture'))}"
+            for row in rows
+        }
         return Reason(
             "measurements",
             f"yours on {gpu.name} are not used: they are of {' and '.join(sorted(measured))}, the answer is of "
-            f"{mode.precision}, {mode.memory_format}; ask for the mode that you measured",
+            f"{mode.precision}, {mode.memory_format}{_compiled(mode.capture)}; ask for the mode that you measured",
         )
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
@@ -224,11 +229,16 @@ def _in_mode(row: Mapping[Any, Any], mode: Mode) -> bool:
 
 
 def _measured_ms(row: Mapping[Any, Any], mode: Mode) -> float | None:
-    """Iteration time in this mode; of a captured graph, the GPU time."""
-    if _known(row.get("capture"), "eager") == mode.capture:
+    """Iteration time in this mode; of a captured graph, the GPU time, which compiled iterations do not have."""
+    capture = _known(row.get("capture"), "eager")
+    if capture == mode.capture:
         return float(row["iteration_time_ms"])
     busy = _known(row.get("gpu_time_ms"), None)
-    return float(busy) if busy is not None and mode.capture != "eager" else None
+    return float(busy) if busy is not None and mode.replays and capture != "compile" else None
+
+
+def _compiled(capture: Any) -> str:
+    return ", compile" if capture == "compile" else ""
 
 
 def _known(value: Any, default: Any) -> Any:

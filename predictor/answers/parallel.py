@@ -212,7 +212,7 @@ class _Shared:
 
     def _host_ms(self, exchanges: int) -> float:
         """Time of a process to enqueue the kernels of one GPU and its exchanges; none where they are captured."""
-        if self.mode.capture != "eager":
+        if self.mode.replays:
             return 0.0
         return float(self.one.host_time_ms[self._at(self._part)]) + exchanges * _CALL_MS
 

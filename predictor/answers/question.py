@@ -19,6 +19,7 @@ from predictor.catalogue.devices import (
     Gpu,
     all_gpus,
     check_precision,
+    compiles,
     default_precision,
     device_of,
     precisions_of,
@@ -111,9 +112,6 @@ ANCHOR_FIELDS = {
 """Options of an anchor: its GPU, its batch size and exactly one time."""
 
 
-_CAPTURES = tuple(each for each in CAPTURES if each != "compile")  # measured, and not yet predicted
-
-
 @dataclass(frozen=True, slots=True)
 class Question:
     """A question, checked when it is made.
@@ -160,7 +158,7 @@ class Question:
     )
     framework: str = option("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS)
     autotune: bool = option(False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING)
-    capture: str = option("eager", f"{', '.join(_CAPTURES)}.", "choice", _TRAINING, choices=_CAPTURES)
+    capture: str = option("eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES)
     optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS)
     n_gpus: int = option(
         1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,
@@ -312,7 +310,7 @@ class Question:
 
         With several GPUs ``"all"`` are those that an offer has so many of.
         """
-        found = gpus_of(self.gpus, self.precision)
+        found = gpus_of(self.gpus, self.precision, self.capture)
         if self.n_gpus > 1 and self.link is None and "all" in as_list(self.gpus):
             enough = cheapest_offers(self.prices(), self.spot, self.gpus_per_node)
             found = [gpu for gpu in found if gpu.name in enough]
@@ -397,15 +395,16 @@ def check_share(batch_size: int, n_gpus: int) -> None:
         )
 
 
-def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:
+def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
     """Find GPUs by name, each able to train in `precision`.
 
     Parameters
     ----------
     gpus : str, Gpu, or a sequence of them
         Names as of `find_gpu`, or ``cpu:<model>`` for a CPU whose operators were measured; ``"all"`` for every GPU
-        that has the precision.
+        that has the precision, and that `capture` works on.
     precision : str, optional
+    capture : str
 
     Raises
     ------
@@ -417,7 +416,11 @@ def gpus_of(gpus: object, precision: str | None = None) -> list[Gpu]:
     chosen: dict[str, Gpu] = {}
     for gpu in as_list(gpus):
         if isinstance(gpu, str) and gpu.strip().casefold() == "all":
-            chosen |= {each.name: each for each in all_gpus() if precision in (None, *precisions_of(each))}
+            chosen |= {
+                each.name: each
+                for each in all_gpus()
+                if precision in (None, *precisions_of(each)) and (capture != "compile" or compiles(each))
+            }
             continue
         found = gpu if isinstance(gpu, Gpu) else device_of(str(gpu))
         if precision is not None:

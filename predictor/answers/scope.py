@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from predictor.models.compiled import compile_seconds
 from predictor.models.registry import WHOLE_METHODS
 from predictor.operators.memory import memory_estimate_validated
 
@@ -52,6 +53,7 @@ def scope_of(
         *([_COPIES] if question.framework in model.fed_frameworks else []),
         *_sources(model.card, columns["method"], columns["trained_on"]),
         *_epoch(question),
+        *_compiling(question),
         "Times do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
     ]
@@ -78,6 +80,17 @@ def _epoch(question: Question) -> list[str]:
             f"Epochs include an approximate forward pass over {question.validation_samples:,} validation samples."
         ]
     return ["Epochs include no validation pass."]
+
+
+def _compiling(question: Question) -> list[str]:
+    """The first iteration of compiled CNNs, which no epoch includes."""
+    if question.capture != "compile":
+        return []
+    seconds = [compile_seconds(table) for table in question.layer_tables()]
+    ends = dict.fromkeys(f"{each:.0f}" for each in (min(seconds), max(seconds)))
+    return [
+        f"Compiling, once, is in no time: about {' to '.join(ends)} s on the hosts where it was measured."
+    ]
 
 
 def _sources(card: Mapping[str, Any], methods: Sequence[str], trained_on: Sequence[str]) -> list[str]:

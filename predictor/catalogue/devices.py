@@ -20,12 +20,14 @@ from predictor.errors import OutOfRangeError, SchemaError, UnknownGpuError
 from predictor.files import data_file
 
 __all__ = [
+    "COMPILES_FROM",
     "ELEMENT_BYTES",
     "LAUNCH_MS",
     "Gpu",
     "Rates",
     "all_gpus",
     "check_precision",
+    "compiles",
     "cpu_device",
     "default_precision",
     "design_of",
@@ -400,6 +402,15 @@ def check_precision(gpu: Gpu, precision: str) -> None:
             f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
             f"It has: {', '.join(available)}."
         )
+
+
+COMPILES_FROM = 7.0
+"""Compute capability from which PyTorch's compiler makes kernels for a GPU, as Triton does."""
+
+
+def compiles(gpu: Gpu) -> bool:
+    """Whether PyTorch's compiler makes kernels for a GPU."""
+    return gpu.compute_capability >= COMPILES_FROM
 
 
 _TENSOR_PEAK = {

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPTURES",
-    "COMPILES_FROM",
     "FRAMEWORKS",
     "MEMORY_FORMATS",
     "MODE_COLUMNS",
@@ -27,8 +26,6 @@ FRAMEWORKS = ("pytorch", "tensorflow", "chainer")
 PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
 CAPTURES = ("eager", "graph", "static_graph", "compile")
-COMPILES_FROM = (7, 0)
-"""Least compute capability of GPUs that PyTorch's compiler makes kernels for (Triton's)."""
 OPTIMIZERS = ("sgd", "momentum", "adam")
 
 _CHOICES = {
@@ -57,6 +54,11 @@ class Mode:
     capture: str = "eager"
     optimizer: str = "momentum"
     xla: bool = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether the host launches an iteration as a whole, captured as a graph, and not kernel by kernel."""
+        return self.capture in ("graph", "static_graph")
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -25,6 +25,7 @@ __all__ = [
     "Column",
     "RowNames",
     "column",
+    "is_compiled",
     "is_set",
     "missing_column",
     "text_column",
@@ -222,6 +223,15 @@ def is_set(frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
     return (
         frame[name].isin([True]).to_numpy(dtype=bool) if name in frame else np.zeros(len(frame), dtype=bool)
     )
+
+
+def is_compiled(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Where a row of a checked table is of ``torch.compile``, (n_rows,): no law of eager iterations holds there."""
+    import numpy as np
+
+    if "capture" not in frame:
+        return np.zeros(len(frame), dtype=bool)
+    return (frame["capture"] == "compile").to_numpy(dtype=bool)
 
 
 def missing_column(entry: Column, n_rows: int) -> pd.Series:

@@ -170,7 +170,7 @@ def together(
     """
     if team.n_gpus == 1:
         return one
-    gradients, eager = Gradients.of(table), mode.capture == "eager"
+    gradients, eager = Gradients.of(table), not mode.replays
     host_ms = one.host_time_ms if eager else np.zeros_like(one.iteration_time_ms)
     time_ms = law.iteration_ms(one.iteration_time_ms, host_ms, gradients, gpu, team)
     reasons = _reasons(team, mode)

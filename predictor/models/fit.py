@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.schema import is_compiled
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
@@ -116,8 +117,8 @@ def _of_one_instrument(targets: pd.DataFrame, operators: pd.DataFrame) -> pd.Dat
 
 
 def _trained(frame: pd.DataFrame) -> Any:
-    """Rows of whole training iterations on one GPU."""
-    trained = np.ones(len(frame), dtype=bool)
+    """Rows of whole training iterations on one GPU, not compiled."""
+    trained = ~is_compiled(frame)
     if "pass" in frame:
         trained &= (frame["pass"].fillna("training") == "training").to_numpy(dtype=bool)
     if "n_gpus" in frame:
@@ -295,8 +296,8 @@ def _of_no_instrument(own: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_layers(frame: pd.DataFrame) -> pd.DataFrame:
-    """Leave out operator libraries, CPUs and teams: the roofline is fitted on CNNs on one GPU and on single passes."""
-    alone = (frame["n_gpus"].fillna(1) == 1) & (frame["kind"] != "all_reduce")
+    """Leave out operator libraries, CPUs, teams and compiled CNNs: the rest is CNNs on one GPU and single passes."""
+    alone = (frame["n_gpus"].fillna(1) == 1) & (frame["kind"] != "all_reduce") & ~is_compiled(frame)
     kept = frame[~_of_libraries(frame) & (frame["device_kind"] != "cpu") & alone]
     if kept.empty:
         raise DataError(

@@ -25,6 +25,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
+from predictor.models.compiled import check_compiles, compiled, eager_mode
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
@@ -146,6 +147,8 @@ class Model:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
+        if devices[0][1].capture == "compile":
+            return self._compiled(table, devices, batches, anchors, method, host)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for place, layers in enumerate(self._layers(devices, method, anchors)):
@@ -171,6 +174,50 @@ class Model:
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
         return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
+
+    def _compiled(
+        self,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        batches: Array,
+        anchors: Sequence[Anchor],
+        method: str,
+        host: str | HostMeasurement | None,
+    ) -> list[IterationForecast]:
+        """Forecasts of compiled iterations, from those of eager ones; anchors are compiled runs, too."""
+        for gpu, mode in devices:
+            check_compiles(gpu, mode)
+        alike = [self._as_eager(anchor, table, devices[0][1], host) for anchor in anchors]
+        eager = [(gpu, eager_mode(table, mode)) for gpu, mode in devices]
+        found = self.forecasts(table, eager, batches, alike, method, host)
+        shares = self._host_shares(table, devices, host)
+        return [
+            compiled(each, gpu, mode, batches, share)
+            for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
+        ]
+
+    def _host_shares(
+        self, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], host: str | HostMeasurement | None
+    ) -> list[float]:
+        """Host time of eager iterations in these modes over that in the memory format that the compiler chooses."""
+        own = [(gpu, replace(mode, capture="eager")) for gpu, mode in devices]
+        turned = [(gpu, eager_mode(table, mode)) for gpu, mode in devices]
+        if own == turned:
+            return [1.0] * len(devices)
+        both = (self.forecasts(table, each, [1], host=host) for each in (own, turned))
+        return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
+
+    def _as_eager(
+        self, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
+    ) -> Anchor:
+        """The eager run beside which the anchor would be the compiled one, by the law of compiling."""
+        gpu = find_gpu(anchor.gpu)
+        check_compiles(gpu, mode := replace(mode, precision=anchor.precision or mode.precision))
+        eager = self.forecast(table, gpu, eager_mode(table, mode), [anchor.batch_size], (), "auto", host)
+        (share,) = self._host_shares(table, [(gpu, mode)], host)
+        there = compiled(eager, gpu, mode, [anchor.batch_size], share)
+        ratio = float(there.iteration_time_ms[0] / eager.iteration_time_ms[0])
+        return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""

@@ -147,6 +147,7 @@ def _of_options() -> list[Question]:
         ("roofline", "tf32", {"method": "roofline"}),
         ("graph", "amp_bf16", {"capture": "graph", "memory_format": "channels_last"}),
         ("adam", "amp_bf16", {"optimizer": "adam"}),
+        ("compile", "tf32", {"capture": "compile"}),
         ("half", "fp16", {}),
     ):
         question = f"few {precision} {name}"

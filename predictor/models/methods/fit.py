@@ -18,7 +18,7 @@ from predictor.catalogue.modes import Mode, mode_words
 from predictor.cnns.proxies import PROXY_TIME_PREFIX
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import FOUNDING_SPECIFICATIONS, feature_table
-from predictor.measurements.schema import is_set
+from predictor.measurements.schema import is_compiled, is_set
 from predictor.models.methods.files import (
     MEASURED,
     MODE_KEYS,
@@ -224,6 +224,7 @@ def _one_gpu(measurements: pd.DataFrame) -> pd.DataFrame:
     kind = measurements["kind"].fillna("target")
     chosen = measurements[
         kind.isin(("proxy", "target"))
+        & ~is_compiled(measurements)
         & words["pass"].isin(("training", "unknown"))
         & words["n_gpus"].isin(("1", "unknown"))
     ]

@@ -4,7 +4,8 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from predictor.catalogue.modes import COMPILES_FROM, Mode
+from predictor.catalogue.devices import COMPILES_FROM
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from proxy_cnns.backends.common import precisions_on
 from proxy_cnns.backends.protocol import device_words
@@ -55,11 +56,10 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
             f"framework {mode.framework!r}, xla {mode.xla}, capture {mode.capture!r}: PyTorch is measured as "
             "framework pytorch, without XLA, captured eager, graph or compile."
         )
-    if mode.capture == "compile" and capability is not None and capability < COMPILES_FROM:
-        least = ".".join(map(str, COMPILES_FROM))
+    if mode.capture == "compile" and capability is not None and capability[0] < COMPILES_FROM:
         raise SchemaError(
-            f"capture 'compile' needs a GPU of compute capability {least}, and this is {device_words(capability)}: "
-            "choose eager or graph."
+            f"capture 'compile' needs a GPU of compute capability {COMPILES_FROM}, and this is "
+            f"{device_words(capability)}: choose eager or graph."
         )
 
 

@@ -196,3 +196,18 @@ def test_measurements_in_another_precision_than_the_answers_are_said_to_be_unuse
     )
     (row,) = predict("resnet18", A100, 64, measurements=in_fp32, precision="fp32")
     assert not any(reason.startswith("measurements:") for reason in row.extrapolates)
+
+
+def test_a_compiled_cnn_is_an_anchor_of_compiled_questions_alone(with_target):
+    table = with_target.copy()
+    table["capture"] = "eager"
+    table.loc[table.index[-1], "capture"] = "compile"
+    measured = float(table["iteration_time_ms"].iloc[-1])
+    assert _predict("resnet18", table, capture="compile").iteration_time_ms == pytest.approx(
+        measured, rel=0.01
+    )
+    assert [_predict("resnet18", table, capture=each).method for each in ("eager", "graph")] == [
+        "layer-times",
+        "layer-times",
+    ]
+    assert "anchored" not in _predict("resnet18", with_target, capture="compile").method

@@ -1,0 +1,227 @@
+"""What torch.compile changes in an iteration: it fuses what lies between matrix products, and copies and casts less.
+
+Inductor, PyTorch's compiler, leaves convolutions to cuDNN and makes one kernel of the batch norms, activations and
+additions between two of them, which then read and write the feature maps once. It also runs most CNNs channels-last,
+whatever the memory format of the model, which is half of what it gains in TF32. Loss and optimizer stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from predictor.catalogue.devices import COMPILES_FROM, Gpu, compiles, is_cpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.errors import OutOfRangeError
+from predictor.models.forecast import IterationForecast, Reason, widening
+from predictor.models.roofline.terms import join_host
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    Array = NDArray[np.float64]
+    Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
+
+__all__ = [
+    "LAW",
+    "UNCHANGED",
+    "CompileLaw",
+    "check_compiles",
+    "compile_seconds",
+    "compiled",
+    "eager_mode",
+    "is_mixed",
+]
+
+UNCHANGED = ("loss", "optimizer")
+"""Classes of operators that are not compiled."""
+
+_SMALL = 64  # channels
+_MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+_MEASURED_IN = ("tf32", "amp_bf16")
+_MEASURED_AT = 64  # images
+_ELSEWHERE = 0.17
+"""Half width of the 90 % interval of ln of the ratio compiled / eager from one GPU to another: forward passes of 1,625
+CNNs and transformers on a GeForce RTX 4090 and 5090 (timm; `benchmarks/bench_compile.py`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileLaw:
+    """Numbers fitted on compiled iterations beside the eager ones that are predicted (`predictor.models.compiled_fit`).
+
+    GPU time = `full` (fp32, TF32) or `mixed` (half and mixed precision) x that of the eager iteration in the memory
+    format that the compiler chooses, loss and optimizer apart, which stay; host time = `host` x that of the eager one
+    in the model's own format. `spread` is the half width of the 90 % interval that the ratio adds to ln of the GPU time
+    of an unseen CNN, `host_spread` to that of the host time. Compiling takes `compile_s` + `compile_layer_s` x layers,
+    in seconds.
+    """
+
+    full: float
+    mixed: float
+    host: float
+    spread: float = 0.0
+    host_spread: float = 0.0
+    compile_s: float = 0.0
+    compile_layer_s: float = 0.0
+
+    def ratio(self, precision: str) -> float:
+        """Compiled / eager GPU time."""
+        return self.mixed if is_mixed(precision) else self.full
+
+
+LAW = CompileLaw(
+    full=0.799,
+    mixed=0.672,
+    host=1.264,
+    spread=0.071,
+    host_spread=0.815,
+    compile_s=8.9,
+    compile_layer_s=0.175,
+)
+"""As fitted on the tables `*_compiled.csv.gz`; a test repeats the fit."""
+
+
+def is_mixed(precision: str) -> bool:
+    """Whether feature maps are of two bytes."""
+    return precision.startswith(("amp", "fp16"))
+
+
+def check_compiles(gpu: Gpu, mode: Mode) -> None:
+    """Refuse what PyTorch's compiler does not do, or nobody measured; OutOfRangeError with the next step."""
+    if mode.framework != "pytorch":
+        raise OutOfRangeError(
+            f"capture compile is PyTorch's torch.compile, which {mode.framework} does not have. Leave capture out, or "
+            "pass framework pytorch."
+        )
+    if is_cpu(gpu.name):
+        raise OutOfRangeError(f"capture compile is predicted on GPUs, not on {gpu.name}. Pass capture eager.")
+    if not compiles(gpu):
+        raise OutOfRangeError(
+            f"{gpu.name} has compute capability {gpu.compute_capability:g}, and torch.compile makes kernels from "
+            f"{COMPILES_FROM} on. Pass capture eager or graph, or a GPU from Volta on."
+        )
+
+
+def eager_mode(table: LayerTable, mode: Mode) -> Mode:
+    """The eager mode whose convolutions are those of the compiled iteration.
+
+    Notes
+    -----
+    PyTorch's compiler makes a training CNN channels-last unless a convolution has groups of several channels, one with
+    a window halves its channels or more, or all are small (`torch._inductor.graph.GraphLowering.decide_layout_opt`).
+    """
+    layout = "channels_last" if _turns_channels_last(table) else mode.memory_format
+    return replace(mode, capture="eager", memory_format=layout)
+
+
+def _turns_channels_last(table: LayerTable) -> bool:
+    convolutions = [layer for layer in table if layer.type == "conv2d"]
+    return bool(convolutions) and not (
+        any(map(_keeps_layout, convolutions)) or all(map(_is_small, convolutions))
+    )
+
+
+def _channels_of_a_filter(layer: Layer) -> int:
+    return (layer.in_channels or 1) // (layer.groups or 1)
+
+
+def _keeps_layout(layer: Layer) -> bool:
+    own = _channels_of_a_filter(layer)
+    grouped = (layer.groups or 1) > 1 and own > 1
+    return grouped or (2 * (layer.out_channels or 1) <= own and (layer.kernel_height or 1) > 1)
+
+
+def _is_small(layer: Layer) -> bool:
+    return (layer.out_channels or 1) <= _SMALL and _channels_of_a_filter(layer) <= _SMALL
+
+
+def compiled(
+    eager: IterationForecast,
+    gpu: Gpu,
+    mode: Mode,
+    batch_sizes: ArrayLike,
+    host_share: float = 1.0,
+    law: CompileLaw = LAW,
+) -> IterationForecast:
+    """Forecast of a compiled iteration from that of the eager one in `eager_mode`.
+
+    Parameters
+    ----------
+    eager : IterationForecast
+        With GPU time apart from host time; corrected by compiled runs of the CNN if there are any.
+    gpu : Gpu
+    mode : Mode
+    batch_sizes : array-like of shape (n_batches,)
+    host_share : float
+        Host time of an eager iteration in `mode` over that of `eager`.
+
+    Returns
+    -------
+    IterationForecast
+        Its interval is that of the eager one with what the law may err; runs of the CNN hold that error already.
+    """
+    ratio = law.ratio(mode.precision)
+    stays = sum((eager.class_ms.get(name, 0.0) for name in UNCHANGED), np.zeros_like(eager.gpu_time_ms))
+    busy = ratio * (eager.gpu_time_ms - stays) + stays
+    host = law.host * host_share * eager.host_time_ms
+    time_ms = join_host(busy, host)
+    reasons = _reasons(gpu, mode, np.asarray(batch_sizes, dtype=float))
+    wider = np.array(widening(reasons))
+    if "anchored" in eager.method:
+        gpu_low, gpu_high = _half_widths(eager.gpu_low_ms, eager.gpu_time_ms, eager.gpu_high_ms)
+        low, high = _half_widths(eager.low_ms, eager.iteration_time_ms, eager.high_ms)
+    else:
+        added = wider * (law.spread if gpu.name in _MEASURED_ON else math.hypot(law.spread, _ELSEWHERE))
+        known = _half_widths(eager.gpu_low_ms, eager.gpu_time_ms, eager.gpu_high_ms)
+        gpu_low, gpu_high = (np.hypot(each, added) for each in known)
+        factor = np.exp(np.hypot(eager.host_spread, wider * law.host_spread))
+        low, high = (
+            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, end) / time_ms))
+            for width, end in ((gpu_low, host / factor), (gpu_high, host * factor))
+        )
+
+    def split() -> Split:
+        rungs = {rung: _scaled(ms, ratio) for rung, ms in eager.rung_ms.items()}
+        return _scaled(eager.class_ms, ratio), rungs
+
+    return replace(
+        eager,
+        iteration_time_ms=time_ms,
+        gpu_time_ms=busy,
+        host_time_ms=host,
+        low_ms=time_ms * np.exp(-low),
+        high_ms=time_ms * np.exp(high),
+        gpu_low_ms=busy * np.exp(-gpu_low),
+        gpu_high_ms=busy * np.exp(gpu_high),
+        split=split,
+        extrapolates=tuple((*some, *more) for some, more in zip(eager.extrapolates, reasons, strict=True)),
+    )
+
+
+def _scaled(class_ms: dict[str, Array], ratio: float) -> dict[str, Array]:
+    return {name: ms * (1.0 if name in UNCHANGED else ratio) for name, ms in class_ms.items()}
+
+
+def _half_widths(low_ms: Array, middle_ms: Array, high_ms: Array) -> tuple[Array, Array]:
+    """How far ln time may lie below and above."""
+    return np.log(middle_ms / low_ms), np.log(high_ms / middle_ms)
+
+
+def _reasons(gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:
+    """Reasons for caution at each batch size: what of torch.compile was not measured."""
+    common = []
+    if gpu.name not in _MEASURED_ON:  # the width of another GPU is in the interval
+        common.append(Reason("capture", "compile was measured on an H100 and an H200 alone", 1.0))
+    if mode.precision not in _MEASURED_IN:
+        common.append(Reason("capture", f"compile was measured in {' and '.join(_MEASURED_IN)} alone"))
+    beyond = (*common, Reason("capture", f"compile was measured at batch size {_MEASURED_AT} alone"))
+    return tuple(tuple(common) if size == _MEASURED_AT else beyond for size in batch_sizes.tolist())
+
+
+def compile_seconds(table: LayerTable, law: CompileLaw = LAW) -> float:
+    """Seconds of the first iteration, which compiles, on the hosts that measured it."""
+    return law.compile_s + law.compile_layer_s * len(table)

@@ -1,0 +1,153 @@
+"""The law of compiling: what torch.compile leaves of an iteration, and where it is refused."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from predictor.answers.predict import predict
+from predictor.answers.question import Question
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError
+from predictor.measurements.schema import is_compiled
+from predictor.models.compiled import LAW, compile_seconds, eager_mode
+from predictor.models.compiled_fit import held_out_laws, measured_pairs, own_tables, shipped_law
+from predictor.models.data_parallel import LAW as TEAM_LAW
+from predictor.models.forecast import WIDENS, Anchor
+from predictor.models.served import Model
+
+H200, A100, T4 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "T4"))
+COMPILED = Mode(precision="tf32", capture="compile")
+SIZES = [1, 16, 64, 256]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model.load()
+
+
+def asked(model, cnn="resnet50", gpu=H200, mode=COMPILED, anchors=(), sizes=SIZES):
+    return model.forecast(zoo_cnn(cnn), gpu, mode, sizes, anchors)
+
+
+def test_the_compiler_makes_most_cnns_channels_last():
+    layouts = {
+        cnn: eager_mode(zoo_cnn(cnn), COMPILED).memory_format
+        for cnn in ("resnet50", "vgg16", "mobilenet_v2", "densenet121", "resnext50_32x4d", "lenet5")
+    }
+    assert layouts == {
+        "resnet50": "channels_last",
+        "vgg16": "channels_last",
+        "mobilenet_v2": "channels_last",  # groups of one channel
+        "densenet121": "nchw",  # windows of 128 channels make 32
+        "resnext50_32x4d": "nchw",  # groups of several channels
+        "lenet5": "nchw",  # few channels
+    }
+    last = replace(COMPILED, memory_format="channels_last")
+    assert eager_mode(zoo_cnn("densenet121"), last).memory_format == "channels_last"
+
+
+@pytest.fixture(scope="module")
+def pairs(model):
+    return measured_pairs(own_tables(), model)
+
+
+def test_the_shipped_law_is_what_the_fit_gives(pairs):
+    found, shipped = (asdict(each) for each in (shipped_law(pairs), LAW))
+    assert found == pytest.approx(shipped, rel=0.05, abs=0.02)
+
+
+def test_compiled_iterations_of_cnns_held_out_are_within_five_percent_of_the_gpu_time(pairs):
+    laws = held_out_laws(pairs)
+    wrong = [float(p.forecast(laws[p.cnn]).gpu_time_ms[0]) / p.gpu_ms - 1 for p in pairs]
+    assert np.mean(np.abs(wrong)) < 0.06
+
+
+@pytest.mark.parametrize("gpu", [H200, A100])
+def test_its_classes_add_up_to_the_gpus_time_and_loss_and_optimizer_stay(gpu, model):
+    eager = asked(model, gpu=gpu, mode=Mode(precision="tf32", memory_format="channels_last"))
+    found = asked(model, gpu=gpu)
+    left = eager.gpu_time_ms - sum(eager.class_ms.values())
+    np.testing.assert_allclose(sum(found.class_ms.values()) + LAW.full * left, found.gpu_time_ms)
+    np.testing.assert_allclose(found.class_ms["optimizer"], eager.class_ms["optimizer"])
+    assert (found.class_ms["batch_norm"] < eager.class_ms["batch_norm"]).all()
+    assert found.rung_ms.keys() == eager.rung_ms.keys()
+
+
+def test_its_interval_is_wider_than_the_eager_one_and_widest_where_nothing_was_compiled(model):
+    def added(gpu, size):
+        eager = asked(
+            model, gpu=gpu, mode=Mode(precision="tf32", memory_format="channels_last"), sizes=[size]
+        )
+        found = asked(model, gpu=gpu, sizes=[size])
+        above, below = (np.log(each.gpu_high_ms / each.gpu_time_ms)[0] for each in (found, eager))
+        return float(np.sqrt(above**2 - below**2))
+
+    assert added(H200, 64) == pytest.approx(LAW.spread)
+    assert added(H200, 128) == pytest.approx(WIDENS * LAW.spread)
+    assert added(A100, 64) > 0.17
+
+
+def test_it_says_what_of_compiling_was_not_measured(model):
+    def reasons(place=2, **more):
+        found = asked(model, **more).extrapolates[place]
+        return " ".join(each.text for each in found if each.kind == "capture")
+
+    assert reasons() == ""
+    assert "at batch size 64 alone" in reasons(place=1)
+    assert "on an H100 and an H200 alone" in reasons(gpu=A100)
+    assert "in tf32 and amp_bf16 alone" in reasons(mode=Mode(precision="fp32", capture="compile"))
+
+
+def test_a_compiled_run_is_met_and_narrows_its_batch_size(model):
+    plain = asked(model, sizes=[64])
+    measured = 1.03 * float(plain.iteration_time_ms[0])
+    found = asked(model, sizes=[64], anchors=[Anchor("NVIDIA H200", 64, measured)])
+    assert found.iteration_time_ms[0] == pytest.approx(measured, rel=0.01)
+    assert found.high_ms[0] / found.low_ms[0] < plain.high_ms[0] / plain.low_ms[0]
+
+
+def test_several_gpus_wait_for_the_host_of_compiled_cnns_too():
+    one, two = (
+        predict("resnet50", "NVIDIA H200", [2 * n], precision="tf32", capture="compile", n_gpus=n)[0]
+        for n in (1, 2)
+    )
+    assert two.host_time_ms == pytest.approx(one.host_time_ms * (1 + TEAM_LAW.host_share))
+    assert any("without capture" in reason for reason in two.extrapolates)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options", "message"),
+    [
+        (
+            "NVIDIA H200",
+            {"framework": "chainer"},
+            "torch.compile, which chainer does not have. Leave capture",
+        ),
+        ("GTX 1080 Ti", {}, "compute capability 6.1, and torch.compile makes kernels from 7.0 on"),
+        ("NVIDIA H200", {"method": "gpu-specs"}, "was fitted on eager iterations, asked for capture compile"),
+    ],
+)
+def test_what_is_not_compiled_is_refused_with_the_next_step(gpu, options, message):
+    with pytest.raises(OutOfRangeError, match=message):
+        predict("resnet50", gpu, [64], capture="compile", **options)
+
+
+def test_all_gpus_are_those_that_it_compiles_for():
+    gpus = [gpu for gpu, _ in Question("resnet50", "all", [64], capture="compile").devices()]
+    assert min(gpu.compute_capability for gpu in gpus) == 7.0
+    assert len(gpus) < len(Question("resnet50", "all", [64]).devices())
+
+
+def test_compiling_takes_longer_for_more_layers():
+    assert compile_seconds(zoo_cnn("densenet121")) >= compile_seconds(zoo_cnn("vgg16"))
+
+
+def test_compiled_rows_are_told_by_their_capture(made_up_gpu):
+    import pandas as pd
+
+    rows = pd.DataFrame(made_up_gpu.target_rows(["resnet18"], [64, 128], {}))
+    assert is_compiled(rows).tolist() == [False, False]
+    assert is_compiled(rows.assign(capture=["eager", "compile"])).tolist() == [False, True]
