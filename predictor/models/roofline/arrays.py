@@ -25,6 +25,10 @@ class Arrays:
     xp: ModuleType
     to_numpy: Callable[[Any], NDArray[np.float64]]
 
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        """Pickled by the name of the device, for modules cannot be."""
+        return arrays_on, ("cpu" if self.xp is np else "cuda",)
+
 
 NUMPY = Arrays(np, np.asarray)
 
