@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.compiled import compile_seconds
 from predictor.operators.memory import peak_memory_gib
 from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_work
@@ -32,7 +33,6 @@ _LEAST_MS = 0.01  # launching the kernels of one operator
 _LINK_BYTES_PER_S = 3e11
 _SETUP_S = {"operator": 0.025, "proxy": 0.3, "target": 2.2, "all_reduce": 0.5}
 """Building, capturing and settling one configuration."""
-_COMPILE_S = 0.15  # for each layer
 _ITERATIONS = {"operator": 10, "proxy": 30, "target": 30, "all_reduce": 30}
 """Warm-up and repeats together."""
 
@@ -68,7 +68,7 @@ def estimated_seconds(configuration: Configuration) -> float:
     """Time of measuring one configuration on an H200, in s."""
     subject = configuration.subject
     one_ms = estimated_ms(subject, configuration.batch_size, configuration.mode)
-    compile_s = _COMPILE_S * len(_table(subject)) if configuration.mode.capture == "compile" else 0.0
+    compile_s = compile_seconds(_table(subject)) if configuration.mode.capture == "compile" else 0.0
     return _SETUP_S[subject.kind] + compile_s + _ITERATIONS[subject.kind] * one_ms / 1000
 
 

@@ -2,7 +2,7 @@
 
 Inductor, PyTorch's compiler, leaves convolutions to cuDNN and makes one kernel of the batch norms, activations and
 additions between two of them, which then read and write the feature maps once. It also runs most CNNs channels-last,
-whatever the memory format of the model, which is half of what it gains in TF32. Loss and optimizer stay as they are.
+whatever the memory format of the model, which is more than half of what it gains in TF32. Loss and optimizer stay.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.predict import answer, predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -151,3 +151,12 @@ def test_compiled_rows_are_told_by_their_capture(made_up_gpu):
     rows = pd.DataFrame(made_up_gpu.target_rows(["resnet18"], [64, 128], {}))
     assert is_compiled(rows).tolist() == [False, False]
     assert is_compiled(rows.assign(capture=["eager", "compile"])).tolist() == [False, True]
+
+
+def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
+    said = [
+        answer(Question("resnet50", "NVIDIA H200", [64], capture=capture)).scope
+        for capture in ("compile", "eager")
+    ]
+    seconds = f"about {compile_seconds(zoo_cnn('resnet50')):.0f} s"
+    assert [seconds in each for each in said] == [True, False]
