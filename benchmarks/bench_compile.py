@@ -129,6 +129,8 @@ def show_alternatives(pairs: Sequence[Pair]) -> None:
     for name, columns in laws.items():
         wrong = held_out_errors(pairs, np.stack(columns, axis=1))
         print(f"{name:45}{len(columns)} ratios{mean(abs(wrong)):>9}, most {100 * abs(wrong).max():.0f} %")
+    wrong = chosen_errors(pairs, [np.stack(columns, axis=1) for columns in laws.values()])
+    print(f"{'the best of these for the other CNNs':45}{'':8}{mean(abs(wrong)):>9}")
     print()
 
 
@@ -151,6 +153,17 @@ def held_out_errors(pairs: Sequence[Pair], columns: np.ndarray) -> np.ndarray:
         scale = 1.0 / measured[fitted]
         ratios, _ = nnls(columns[fitted] * scale[:, None], (measured - stays)[fitted] * scale)
         found[own] = (stays[own] + columns[own] @ ratios) / measured[own] - 1
+    return found
+
+
+def chosen_errors(pairs: Sequence[Pair], laws: Sequence[np.ndarray]) -> np.ndarray:
+    """Errors of each CNN by the law that predicts the other CNNs, held out in turn, best."""
+    names, found = np.array([pair.cnn for pair in pairs]), np.empty(len(pairs))
+    for name in set(names):
+        kept = np.flatnonzero(names != name)
+        others = [pairs[i] for i in kept]
+        best = min(laws, key=lambda law: float(np.mean(np.abs(held_out_errors(others, law[kept])))))
+        found[names == name] = held_out_errors(pairs, best)[names == name]
     return found
 
 
