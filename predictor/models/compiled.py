@@ -17,14 +17,13 @@ from predictor.catalogue.devices import COMPILES_FROM, Gpu, compiles, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.forecast import IterationForecast, Reason, widening
-from predictor.models.roofline.terms import join_host
+from predictor.models.carried import carried
+from predictor.models.forecast import IterationForecast, Reason
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     Array = NDArray[np.float64]
-    Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
 __all__ = [
     "LAW",
@@ -164,51 +163,15 @@ def compiled(
     IterationForecast
         Its interval is that of the eager one with what the law may err; runs of the CNN hold that error already.
     """
-    ratio = law.ratio(mode.precision)
-    stays = sum((eager.class_ms.get(name, 0.0) for name in UNCHANGED), np.zeros_like(eager.gpu_time_ms))
-    busy = ratio * (eager.gpu_time_ms - stays) + stays
-    host = law.host * host_share * eager.host_time_ms
-    time_ms = join_host(busy, host)
-    reasons = _reasons(gpu, mode, np.asarray(batch_sizes, dtype=float))
-    wider = np.array(widening(reasons))
-    if "anchored" in eager.method:
-        gpu_low, gpu_high = _half_widths(eager.gpu_low_ms, eager.gpu_time_ms, eager.gpu_high_ms)
-        low, high = _half_widths(eager.low_ms, eager.iteration_time_ms, eager.high_ms)
-    else:
-        added = wider * (law.spread if gpu.name in _MEASURED_ON else math.hypot(law.spread, _ELSEWHERE))
-        known = _half_widths(eager.gpu_low_ms, eager.gpu_time_ms, eager.gpu_high_ms)
-        gpu_low, gpu_high = (np.hypot(each, added) for each in known)
-        factor = np.exp(np.hypot(eager.host_spread, wider * law.host_spread))
-        low, high = (
-            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, end) / time_ms))
-            for width, end in ((gpu_low, host / factor), (gpu_high, host * factor))
-        )
-
-    def split() -> Split:
-        rungs = {rung: _scaled(ms, ratio) for rung, ms in eager.rung_ms.items()}
-        return _scaled(eager.class_ms, ratio), rungs
-
-    return replace(
+    return carried(
         eager,
-        iteration_time_ms=time_ms,
-        gpu_time_ms=busy,
-        host_time_ms=host,
-        low_ms=time_ms * np.exp(-low),
-        high_ms=time_ms * np.exp(high),
-        gpu_low_ms=busy * np.exp(-gpu_low),
-        gpu_high_ms=busy * np.exp(gpu_high),
-        split=split,
-        extrapolates=tuple((*some, *more) for some, more in zip(eager.extrapolates, reasons, strict=True)),
+        law.ratio(mode.precision),
+        dict.fromkeys(UNCHANGED, 1.0),
+        law.host * host_share,
+        law.spread if gpu.name in _MEASURED_ON else math.hypot(law.spread, _ELSEWHERE),
+        law.host_spread,
+        _reasons(gpu, mode, np.asarray(batch_sizes, dtype=float)),
     )
-
-
-def _scaled(class_ms: dict[str, Array], ratio: float) -> dict[str, Array]:
-    return {name: ms * (1.0 if name in UNCHANGED else ratio) for name, ms in class_ms.items()}
-
-
-def _half_widths(low_ms: Array, middle_ms: Array, high_ms: Array) -> tuple[Array, Array]:
-    """How far ln time may lie below and above."""
-    return np.log(middle_ms / low_ms), np.log(high_ms / middle_ms)
 
 
 def _reasons(gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
+from predictor.models.chainer import chainer_iteration, pytorch_host, pytorch_mode
 from predictor.models.compiled import check_compiles, compiled, eager_mode
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
@@ -50,6 +51,35 @@ __all__ = ["Anchor", "IterationForecast", "Model"]
 Array = NDArray[np.float64]
 
 FORMAT_VERSION = 3
+
+
+class _Way(NamedTuple):
+    """A way to run an iteration that is known by its ratios to another one, which was fitted on measurements.
+
+    `known_mode(table, gpu, mode)` is the mode to start from, `carry(forecast, table, gpu, mode, batch_sizes,
+    host_share)` makes the answer of it, and `own_mode(mode)` is the known one that is most like `mode`, for the host.
+    """
+
+    known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
+    carry: Callable[[IterationForecast, LayerTable, Gpu, Mode, Array, float], IterationForecast]
+    own_mode: Callable[[Mode], Mode]
+
+
+def _eager_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
+    check_compiles(gpu, mode)
+    return eager_mode(table, mode)
+
+
+_COMPILED = _Way(
+    _eager_mode,
+    lambda eager, _, gpu, mode, batches, share: compiled(eager, gpu, mode, batches, share),
+    lambda mode: replace(mode, capture="eager"),
+)
+_CHAINER = _Way(
+    lambda _, gpu, mode: pytorch_mode(gpu, mode),
+    lambda known, table, gpu, mode, _, share: chainer_iteration(known, table, gpu, mode, share),
+    lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),
+)
 
 
 @dataclass(eq=False)
@@ -148,7 +178,7 @@ class Model:
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         if devices[0][1].capture == "compile":
-            return self._compiled(table, devices, batches, anchors, method, host)
+            return self._carried(_COMPILED, table, devices, batches, anchors, method, host)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for place, layers in enumerate(self._layers(devices, method, anchors)):
@@ -163,11 +193,16 @@ class Model:
                 raise self._not_autotuned(gpu)
         left = [place for place in range(len(devices)) if place not in found]
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
-        knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
-        specified = knowing._by_specifications(
-            table, [devices[place] for place in left], batches, on_gpus if method != "roofline" else [], name,
-            [doubts.get(place) for place in left],
-        )  # fmt: skip
+        unmeasured, why = [devices[place] for place in left], [doubts.get(place) for place in left]
+        given = on_gpus if method != "roofline" else []
+        if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
+            by_pytorch = self._carried(
+                _CHAINER, table, unmeasured, batches, given, method, pytorch_host(host)
+            )
+            specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
+        else:
+            knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
+            specified = knowing._by_specifications(table, unmeasured, batches, given, name, why)
         found |= dict(zip(left, specified, strict=True))
         return [found[place] for place in range(len(devices))]
 
@@ -175,8 +210,9 @@ class Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
         return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
 
-    def _compiled(
+    def _carried(
         self,
+        way: _Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         batches: Array,
@@ -184,40 +220,49 @@ class Model:
         method: str,
         host: str | HostMeasurement | None,
     ) -> list[IterationForecast]:
-        """Forecasts of compiled iterations, from those of eager ones; anchors are compiled runs, too."""
-        for gpu, mode in devices:
-            check_compiles(gpu, mode)
-        alike = [self._as_eager(anchor, table, devices[0][1], host) for anchor in anchors]
-        eager = [(gpu, eager_mode(table, mode)) for gpu, mode in devices]
-        found = self.forecasts(table, eager, batches, alike, method, host)
-        shares = self._host_shares(table, devices, host)
+        """Forecasts of iterations run another way than the known one; anchors are runs of that way, too."""
+        known = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
+        alike = [self._as_known(way, anchor, table, devices[0][1], host) for anchor in anchors]
+        found = self.forecasts(table, known, batches, alike, method, host)
+        shares = self._host_shares(way, table, devices, host)
         return [
-            compiled(each, gpu, mode, batches, share)
+            way.carry(each, table, gpu, mode, batches, share)
             for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
         ]
 
     def _host_shares(
-        self, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]], host: str | HostMeasurement | None
+        self,
+        way: _Way,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        host: str | HostMeasurement | None,
     ) -> list[float]:
-        """Host time of eager iterations in these modes over that in the memory format that the compiler chooses."""
-        own = [(gpu, replace(mode, capture="eager")) for gpu, mode in devices]
-        turned = [(gpu, eager_mode(table, mode)) for gpu, mode in devices]
-        if own == turned:
+        """Known host time in these modes over that in the modes that the forecasts start from."""
+        own = [(gpu, way.own_mode(mode)) for gpu, mode in devices]
+        turned = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
+        if own == turned or devices[0][1].replays:
             return [1.0] * len(devices)
         both = (self.forecasts(table, each, [1], host=host) for each in (own, turned))
         return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
 
-    def _as_eager(
-        self, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
+    def _as_known(
+        self, way: _Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
     ) -> Anchor:
-        """The eager run beside which the anchor would be the compiled one, by the law of compiling."""
+        """The known run beside which the anchor would be the measured one."""
         gpu = find_gpu(anchor.gpu)
-        check_compiles(gpu, mode := replace(mode, precision=anchor.precision or mode.precision))
-        eager = self.forecast(table, gpu, eager_mode(table, mode), [anchor.batch_size], (), "auto", host)
-        (share,) = self._host_shares(table, [(gpu, mode)], host)
-        there = compiled(eager, gpu, mode, [anchor.batch_size], share)
-        ratio = float(there.iteration_time_ms[0] / eager.iteration_time_ms[0])
-        return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio)
+        mode = replace(mode, precision=anchor.precision or mode.precision)
+        start = way.known_mode(table, gpu, mode)
+        batch = np.array([float(anchor.batch_size)])
+        known = self.forecast(table, gpu, start, batch, (), "auto", host)
+        (share,) = self._host_shares(way, table, [(gpu, mode)], host)
+        there = way.carry(known, table, gpu, mode, batch, share)
+        ratio = float(there.iteration_time_ms[0] / known.iteration_time_ms[0])
+        precision = anchor.precision and start.precision
+        return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio, precision=precision)
+
+    def _knows(self, framework: str) -> bool:
+        """Whether a framework is among the training data."""
+        return any(mode.split("|")[0] == framework for mode in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
@@ -404,6 +449,13 @@ class Model:
         batch = np.array([float(anchor.batch_size)])
         predicted = self._times(kernels_of(table), [(gpu, mode)], batch, machine).iteration_ms
         return math.log(anchor.iteration_time_ms / float(predicted[0, 0]))
+
+
+def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationForecast:
+    """The forecast with one more reason for caution."""
+    if doubt is None:
+        return forecast
+    return replace(forecast, extrapolates=tuple((*each, doubt) for each in forecast.extrapolates))
 
 
 @lru_cache(maxsize=8)

@@ -54,8 +54,8 @@ def test_half_precision_sends_half_as_much(ways):
 def test_one_process_for_all_gpus_is_as_slow_as_programs_of_the_study_were():
     """Just under 3 times one GPU for the CIFAR VGG and 2 for DCGAN, on 4 GPUs; their batch sizes are not known."""
     of = {"gpu": "V100-SXM2-16GB", "framework": "chainer", "precision": "fp32"}
-    vgg = ways_of("vgg_cifar", batch_size=32, **of)["channels"]
-    networks = [ways_of(f"dcgan_{name}", batch_size=64, **of) for name in ("generator", "discriminator")]
+    vgg = ways_of("vgg_cifar", batch_size=256, **of)["channels"]
+    networks = [ways_of(f"dcgan_{name}", batch_size=256, **of) for name in ("generator", "discriminator")]
     dcgan = sum(n["channels"].one_process_ratio * n["one"].iteration_time_ms for n in networks) / sum(
         n["one"].iteration_time_ms for n in networks
     )

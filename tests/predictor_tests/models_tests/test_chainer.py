@@ -1,0 +1,128 @@
+"""The law of Chainer: PyTorch's iterations by ratios, what it says of itself, and what it leaves alone."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from predictor.answers.predict import predict
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError
+from predictor.measurements.hosts import HostMeasurement, HostTime
+from predictor.models.chainer import LAW, pytorch_mode, windowed_share
+from predictor.models.chainer_fit import held_out_chainer_laws, measured_chainer_pairs, shipped_chainer_law
+from predictor.models.forecast import Anchor
+from predictor.models.served import Model
+
+H200, A100, V100 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB"))
+SIZES = [32, 128]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return Model.load()
+
+
+def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer", **more):
+    mode = Mode(framework, precision, more.pop("memory_format", "nchw"), capture=more.pop("capture", "eager"))
+    return model.forecast(zoo_cnn(cnn), gpu, mode, SIZES, **more)
+
+
+@pytest.fixture(scope="module")
+def pairs(model):
+    return measured_chainer_pairs(model)
+
+
+def test_the_shipped_law_is_what_the_fit_gives(pairs):
+    found, shipped = (asdict(each) for each in (shipped_chainer_law(pairs), LAW))
+    assert found == pytest.approx(shipped, rel=0.05, abs=0.02)
+
+
+def test_a_cnn_held_out_is_within_a_third_of_its_gpu_time(pairs):
+    laws = held_out_chainer_laws(pairs)
+    wrong = [np.expm1(p.log_error(laws[p.group])) for p in pairs if p.group != "proxies"]
+    assert np.max(np.abs(wrong)) < 0.35
+
+
+def test_tensor_cores_help_pytorch_alone(model):
+    full, tensor = (asked(model, precision=precision).gpu_time_ms for precision in ("fp32", "tf32"))
+    np.testing.assert_array_equal(full, tensor)
+    half = asked(model, precision="amp_fp16").gpu_time_ms
+    np.testing.assert_allclose(half, LAW.half * full)
+
+
+@pytest.mark.parametrize("gpu", [H200, A100])
+def test_its_classes_add_up_to_the_gpus_time(gpu, model):
+    found = asked(model, gpu=gpu)
+    pytorch = asked(model, gpu=gpu, framework="pytorch")
+    left = pytorch.gpu_time_ms - sum(pytorch.class_ms.values())
+    np.testing.assert_allclose(sum(found.class_ms.values()) + LAW.rest * left, found.gpu_time_ms)
+    np.testing.assert_allclose(found.class_ms["batch_norm"], LAW.rest * pytorch.class_ms["batch_norm"])
+
+
+def test_before_ampere_convolutions_are_those_of_pytorch(model):
+    found, pytorch = (
+        asked(model, gpu=V100, precision="amp_fp16", framework=each) for each in ("chainer", "pytorch")
+    )
+    assert (found.gpu_time_ms / pytorch.gpu_time_ms < LAW.rest).all()
+    np.testing.assert_allclose(found.class_ms["conv_forward"], pytorch.class_ms["conv_forward"])
+
+
+def test_larger_windows_count_by_their_flops():
+    assert windowed_share(zoo_cnn("vgg16")) == 1.0
+    assert 0.4 < windowed_share(zoo_cnn("resnet50")) < 0.7
+
+
+def test_it_starts_from_fp32_from_ampere_on():
+    assert pytorch_mode(A100, Mode("chainer", "amp_fp16")).precision == "fp32"
+    assert pytorch_mode(V100, Mode("chainer", "amp_fp16")).precision == "amp_fp16"
+
+
+def test_it_says_where_it_comes_from_and_is_widest_where_nothing_was_measured(model):
+    def said(gpu, **more):
+        return [str(each) for each in asked(model, gpu=gpu, **more).extrapolates[0]]
+
+    assert said(H200) == ["framework: Chainer is carried over from PyTorch by ratios measured on an H200"]
+    assert "gpu: Chainer's ratios to PyTorch were not measured on NVIDIA A100-SXM4-40GB" in said(A100)
+    assert "memory_format: Chainer has no channels_last: the time is of nchw" in said(
+        H200, memory_format="channels_last"
+    )
+    assert "operator: no convolution with groups was measured with Chainer" in said(H200, cnn="mobilenet_v2")
+    here, there = (asked(model, gpu=gpu) for gpu in (H200, A100))
+    assert (np.log(there.gpu_high_ms / there.gpu_low_ms) > np.log(here.gpu_high_ms / here.gpu_low_ms)).all()
+
+
+def test_a_run_by_chainer_is_met_and_narrows_the_interval(model):
+    plain = asked(model)
+    measured = 1.2 * float(plain.iteration_time_ms[1])
+    found = asked(model, anchors=[Anchor("NVIDIA H200", 128, measured)])
+    assert found.iteration_time_ms[1] == pytest.approx(measured, rel=0.02)
+    assert found.high_ms[1] / found.low_ms[1] < plain.high_ms[1] / plain.low_ms[1]
+
+
+def test_the_host_counts_as_pytorch_or_chainer_measured_it(model):
+    def host_ms(framework, ms):
+        times = (HostTime(framework, "gpu", "fp32", "nchw", "resnet18", 32, ms),)
+        return asked(model, host=HostMeasurement("mine", times)).host_time_ms[0]
+
+    assert host_ms("pytorch", 12.0) > host_ms("pytorch", 6.0)
+    assert host_ms("chainer", LAW.host * 6.0) == pytest.approx(host_ms("pytorch", 6.0))
+
+
+def test_a_static_graph_waits_for_no_host(model):
+    assert (asked(model, capture="static_graph").host_time_ms == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"autotune": True}, "no convolution was measured autotuned"),
+        ({"method": "layer-times"}, "no operator was measured on NVIDIA H200 .* with chainer"),
+        ({"capture": "compile"}, "torch.compile, which chainer does not have"),
+    ],
+)
+def test_what_was_not_measured_of_chainer_is_refused(options, message):
+    with pytest.raises(OutOfRangeError, match=message):
+        predict("resnet50", "NVIDIA H200", [64], framework="chainer", **options)
