@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,10 +67,10 @@ class ChainerPair:
         return math.log(self.predicted_ms(law) / self.gpu_ms)
 
 
-def _table(name: str, folder: Path | None = None) -> pd.DataFrame:
+def _table(name: str) -> pd.DataFrame:
     from predictor.measurements.table import read_measurements
 
-    return read_measurements((folder or data_root() / "measurements") / f"{name}.csv.gz")
+    return read_measurements(data_root() / "measurements" / f"{name}.csv.gz")
 
 
 def measured_chainer_pairs(model: Model) -> list[ChainerPair]:
