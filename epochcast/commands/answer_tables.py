@@ -172,11 +172,13 @@ def _guesses(record: Record) -> list[str]:
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
     """Explain `H` where a row has it."""
-    if not any(_is_host_bound(record) and not is_loading_bound(record) for record in records):
+    bound = [record for record in records if _is_host_bound(record) and not is_loading_bound(record)]
+    if not bound:
         return []
+    graph = "" if bound[0].get("framework") == "chainer" else " or --capture graph"  # Chainer captures none
     return [
         f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
-        "batch or --capture graph helps; a faster GPU does not."
+        f"batch{graph} helps; a faster GPU does not."
     ]
 
 
