@@ -31,7 +31,7 @@ COMMANDS = {
     "profile": "Measure this machine: operators, proxy CNNs, whole CNNs.",
     "host": "Measure in about ten seconds what enqueuing iterations costs on this machine, per framework and mode.",
     "serve": "Serve predictions, comparisons and measurements over HTTP (docs/api.md).",
-    "data": "Measurement tables: import published ones, show what one holds, upload it.",
+    "data": "Measurement tables: fetch and import published ones, show what one holds, upload it.",
     "gpu": "The catalogue of GPUs.",
     "offer": "Cloud offers and their prices.",
     "cnn": "CNNs: the zoo, and layer tables.",

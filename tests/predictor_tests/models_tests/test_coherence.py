@@ -31,12 +31,12 @@ MEASURED_FROM = {"tf32": 4, "bf16, channels-last": 16}
 """Least batch size of most of the H200's operators: what it takes below is extrapolated, the H100 was measured."""
 
 
-DIFFERENT = [
-    ("convnext_small", "tf32", 512),
-    *(("lenet5", "bf16, channels-last", size) for size in (256, 512)),
-]
-"""An H100's own operators differ here by more than intervals: batch 512 was measured on the H200 alone, and LeNet-5's
-kernels take some 10 us, which differ by a tenth from run to run."""
+DIFFERENT = [("convnext_small", "tf32", 512)]
+"""An H100's own operators differ here by more than intervals: batch 512 was measured on the H200 alone."""
+
+SWAPPED = {("lenet5", "bf16, channels-last", "NVIDIA GH200 480GB", "NVIDIA H100 80GB HBM3")}
+"""Slower by 5.4 %: the H100's own measurements beside the H200's, of kernels that take some 10 us, which differ by a
+tenth from run to run."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its
         for name in MODES
         if (worst := np.max((gpu_ms[cnn, name, faster] / gpu_ms[cnn, name, slower])[_measured(name)])) > EQUAL
     }
-    assert swapped == {}
+    assert set(swapped) == SWAPPED, swapped
 
 
 def _measured(name):

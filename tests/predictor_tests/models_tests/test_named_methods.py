@@ -190,13 +190,15 @@ def test_proxies_measured_on_another_gpu_carry_its_cnns_over():
 def own_tables():
     """Proxies and CNNs of two GPUs, from our own tables."""
     names = ("h200_pytorch_founding_proxies", "h200_pytorch_fine_tf32_targets", "h200_pytorch_profiled_targets",
-             "h100_pytorch_founding_proxies", "h100_pytorch_founding_cnns")  # fmt: skip
+             "h100_pytorch_founding_proxies", "h100_pytorch_founding_cnns", "h200_pytorch_founding_more_proxies",
+             "h100_pytorch_founding_more_proxies", "h100_pytorch_founding_more_cnns")  # fmt: skip
     folder = data_root() / "measurements"
     if not folder.is_dir():
         pytest.skip("measurements come with a checkout alone")
     rows = pd.concat([read_measurements(folder / f"{name}.csv.gz") for name in names], ignore_index=True)
-    small = rows["kind"].eq("proxy") & ~rows["cnn"].isin(["32_3_64", "32_64_64", "4_512_512"])
-    return rows[rows["precision"].eq("tf32") & ~small].reset_index(drop=True)
+    chosen = SHIPPED.fitted["proxy-times"][0].law.proxies
+    others = rows["kind"].eq("proxy") & ~rows["cnn"].isin([*chosen, "32_3_64"])  # one to choose against
+    return rows[rows["precision"].eq("tf32") & ~others].reset_index(drop=True)
 
 
 @pytest.fixture(scope="module")
