@@ -29,6 +29,7 @@ from predictor.catalogue.modes import MEMORY_FORMATS, Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement
+from predictor.models.chainer import chainer_has
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 
@@ -383,6 +384,7 @@ def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, 
         _other_mode(asked, gpu, sizes, replace(mode, precision=precision, memory_format=memory_format))
         for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
         if (precision, memory_format) != here
+        if mode.framework != "chainer" or chainer_has(precision, memory_format)
     )
 
 

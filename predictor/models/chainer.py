@@ -15,6 +15,7 @@ import numpy as np
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.carried import carried
 from predictor.models.forecast import IterationForecast, Reason
@@ -25,7 +26,9 @@ __all__ = [
     "LAW",
     "PRODUCTS",
     "ChainerLaw",
+    "chainer_has",
     "chainer_iteration",
+    "check_chainer",
     "pytorch_host",
     "pytorch_mode",
     "windowed_share",
@@ -71,6 +74,20 @@ class ChainerLaw:
 
 LAW = ChainerLaw(windowed=1.69, rest=1.2, half=1.41, host=3.47, spread=0.58, host_spread=0.58)
 """As fitted on the project's tables of an H200; a test repeats the fit."""
+
+
+def chainer_has(precision: str, memory_format: str) -> bool:
+    """Whether Chainer trains in a precision and memory format: it has neither bf16 nor channels-last."""
+    return precision != "amp_bf16" and memory_format == "nchw"
+
+
+def check_chainer(mode: Mode) -> None:
+    """Refuse what Chainer does not have; OutOfRangeError with the next step."""
+    if not chainer_has(mode.precision, mode.memory_format):
+        raise OutOfRangeError(
+            f"Chainer does not train in {mode.precision}, {mode.memory_format}: it has neither bf16 nor channels_last. "
+            "Pass precision fp32, tf32, amp_fp16 or fp16 with memory_format nchw, or framework pytorch."
+        )
 
 
 def pytorch_mode(gpu: Gpu, mode: Mode) -> Mode:
@@ -141,7 +158,7 @@ def chainer_iteration(
         law.host * host_share,
         spread,
         law.host_spread,
-        (_reasons(table, gpu, mode),) * len(known.extrapolates),
+        (_reasons(table, gpu),) * len(known.extrapolates),
     )
 
 
@@ -150,17 +167,11 @@ def _old_interface(gpu: Gpu) -> bool:
     return gpu.compute_capability < _SAME_KERNELS_BELOW
 
 
-def _reasons(table: LayerTable, gpu: Gpu, mode: Mode) -> tuple[Reason, ...]:
+def _reasons(table: LayerTable, gpu: Gpu) -> tuple[Reason, ...]:
     """Reasons for caution; the interval holds what the first two say."""
     found = [Reason("framework", "Chainer is carried over from PyTorch by ratios measured on an H200", 1.0)]
     if gpu.name not in _MEASURED_ON:
         found.append(Reason("gpu", f"Chainer's ratios to PyTorch were not measured on {gpu.name}", 1.0))
-    if mode.memory_format != "nchw":
-        found.append(
-            Reason("memory_format", f"Chainer has no {mode.memory_format}: the time is of nchw", 1.0)
-        )
-    if mode.precision == "amp_bf16":
-        found.append(Reason("precision", "Chainer has no bf16: the time is of amp_fp16"))
     if any((layer.groups or 1) > 1 for layer in table):
         found.append(Reason("operator", "no convolution with groups was measured with Chainer"))
     return tuple(found)

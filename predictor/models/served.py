@@ -25,7 +25,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.chainer import chainer_iteration, pytorch_host, pytorch_mode
+from predictor.models.chainer import chainer_iteration, check_chainer, pytorch_host, pytorch_mode
 from predictor.models.compiled import check_compiles, compiled, eager_mode
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
@@ -170,6 +170,8 @@ class Model:
             raise SchemaError(f"no method is called {method!r}. Nearest: {nearest(method, METHODS)}.")
         for gpu, mode in devices:
             check_precision(gpu, mode.precision)
+            if mode.framework == "chainer":
+                check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
             return forecast_by_method(self.named_methods(), method, table, devices, batches, anchors)

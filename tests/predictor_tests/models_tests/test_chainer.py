@@ -86,12 +86,15 @@ def test_it_says_where_it_comes_from_and_is_widest_where_nothing_was_measured(mo
 
     assert said(H200) == ["framework: Chainer is carried over from PyTorch by ratios measured on an H200"]
     assert "gpu: Chainer's ratios to PyTorch were not measured on NVIDIA A100-SXM4-40GB" in said(A100)
-    assert "memory_format: Chainer has no channels_last: the time is of nchw" in said(
-        H200, memory_format="channels_last"
-    )
     assert "operator: no convolution with groups was measured with Chainer" in said(H200, cnn="mobilenet_v2")
     here, there = (asked(model, gpu=gpu) for gpu in (H200, A100))
     assert (np.log(there.gpu_high_ms / there.gpu_low_ms) > np.log(here.gpu_high_ms / here.gpu_low_ms)).all()
+
+
+@pytest.mark.parametrize("mode", [{"precision": "amp_bf16"}, {"memory_format": "channels_last"}])
+def test_what_chainer_does_not_have_is_refused(model, mode):
+    with pytest.raises(OutOfRangeError, match="neither bf16 nor channels_last"):
+        asked(model, gpu=H200, **mode)
 
 
 def test_a_run_by_chainer_is_met_and_narrows_the_interval(model):
