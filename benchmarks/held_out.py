@@ -11,7 +11,7 @@ from pathlib import Path
 from machine import machine
 
 from predictor.errors import EpochcastError
-from predictor.evaluation.served import held_out_tables, judge_served, summary_of
+from predictor.evaluation.served import held_out_tables, judge_served, summary_of, summary_text
 from predictor.files import data_root
 from predictor.models.served import Model
 
@@ -33,9 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     except EpochcastError as error:
         print(f"held_out: {error}")
         return 1
-    percent = "{:.1%}".format
-    formats = dict.fromkeys(("mape", "median", "p90", "coverage"), percent) | {"width": "{:.3f}".format}
-    print(summary_of(judged).to_string(index=False, formatters=formats))
+    print(summary_text(summary_of(judged)))
     return 0
 
 

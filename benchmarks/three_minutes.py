@@ -8,20 +8,21 @@ known. Rows of batch 8 to 192.
 
 import argparse
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 from machine import machine
 
-from predictor.evaluation.served import held_out_tables, judge_served, summary_of
+from predictor.evaluation.served import held_out_tables, judge_served, summary_of, summary_text
 from predictor.files import data_root
 from predictor.measurements.table import read_measurements
 from predictor.models.fit import fit_layer_models
 from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.served import Model
-
-_PERCENT = ("mape", "median", "p90", "coverage")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,23 +30,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--measurements", type=Path, default=data_root() / "measurements")
     folder = parser.parse_args(arguments).measurements
     print(f"three_minutes | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    shipped = Model.load()
     for table in sorted(folder.glob("*_quick_sample_operators.csv.gz")):
         measured = read_measurements(table)
         gpu = str(measured["gpu"].iloc[0])
-        others = of_other_gpus(Model.load().layers, gpu)
-        for chip_known in (True, False) if others.given else (False,):
-            print(f"{gpu}, {len(measured)} measurements; the chip is {'known' if chip_known else 'unknown'}")
-            print(judged_on(gpu, measured, held_out_tables(folder), chip_known=chip_known).to_string(
-                index=False, formatters=dict.fromkeys(_PERCENT, "{:.1%}".format) | {"width": "{:.3f}".format}
-            ), "\n", flush=True)  # fmt: skip
+        others = of_other_gpus(shipped.layers, gpu)
+        for known in (others, LayerModels()) if others.given else (LayerModels(),):
+            print(f"{gpu}, {len(measured)} measurements; the chip is {'known' if known.given else 'unknown'}")
+            layers = known.with_more(fit_layer_models(measured, known))
+            judged = judged_on(gpu, replace(shipped, layers=layers), held_out_tables(folder))
+            print(summary_text(judged), "\n", flush=True)
     return 0
 
 
-def judged_on(gpu: str, measured: pd.DataFrame, tables: list[Path], *, chip_known: bool) -> pd.DataFrame:
-    """Errors of the answers for one GPU by mode, from its measurements and, if so, those of its chip's other cards."""
-    model = Model.load()
-    known = of_other_gpus(model.layers, gpu) if chip_known else LayerModels()
-    model.layers = known.with_more(fit_layer_models(measured, known))
+def judged_on(gpu: str, model: Model, tables: list[Path]) -> pd.DataFrame:
+    """Errors of a model's answers for one GPU by mode."""
     own = [path for path in tables if str(read_measurements(path)["gpu"].iloc[0]) == gpu]
     judged = judge_served(own, model)
     return summary_of(judged[judged["batch_size"].between(8, 192)]).drop(columns="gpu")
@@ -54,12 +53,14 @@ def judged_on(gpu: str, measured: pd.DataFrame, tables: list[Path], *, chip_know
 def of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
     """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
     models = [LayerModel.load(path) for path in layers._files()]
-    return LayerModels(given={each.library.mode: each for each in models if gpu not in _measured_on(each)})
+    known = {each.library.mode: each for each in models if gpu not in measured_on(each.library)}
+    return LayerModels(given=known)
 
 
-def _measured_on(model: LayerModel) -> set[str]:
-    base = getattr(model.library, "base", None)
-    return {model.library.mode.gpu} | ({base.source.mode.gpu} if base is not None else set())
+def measured_on(library: OperatorLibrary | CarriedOver) -> set[str]:
+    """GPUs on which a library and those that it rests on were measured."""
+    base = library.source if isinstance(library, CarriedOver) else library.base
+    return {library.mode.gpu} | (measured_on(base) if base is not None else set())
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from predictor.catalogue.devices import find_gpu, is_cpu
 from predictor.errors import DataError, SchemaError, UnknownGpuError, nearest
+from predictor.files import data_root
 from predictor.measurements.schema import (
     CHECKS,
     COLUMNS,
@@ -38,6 +39,7 @@ __all__ = [
     "noise_by_batch_size",
     "noise_of",
     "read_measurements",
+    "read_own_tables",
     "summary",
     "write_measurements",
 ]
@@ -151,6 +153,23 @@ def read_measurements(path: str | os.PathLike[str]) -> pd.DataFrame:
         return _check(frame, RowNames(str(path), "row", range(1, len(frame) + 1)))
     frame = frame[(frame.fillna("") != "").any(axis="columns")]  # an empty line is no measurement
     return _check(frame, RowNames(str(path), "line", [int(position) + 2 for position in frame.index]))
+
+
+def read_own_tables(kind: str, command: str, folder: Path | None = None) -> pd.DataFrame:
+    """The project's own tables whose names end in a kind, such as ``ddp``; those of another folder if one is given.
+
+    Raises
+    ------
+    DataError
+        If there are none; the message names the `command` that measures one.
+    """
+    import pandas as pd
+
+    root = folder or data_root() / "measurements"
+    paths = sorted(root.glob(f"*_{kind}.csv.gz"))
+    if not paths:
+        raise DataError(f"{root} has no *_{kind}.csv.gz. Measure one with `{command}`.")
+    return pd.concat([read_measurements(path) for path in paths], ignore_index=True)
 
 
 def check_measurements(

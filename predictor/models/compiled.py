@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from predictor.catalogue.devices import COMPILES_FROM, Gpu, compiles, is_cpu
+from predictor.catalogue.devices import COMPILES_FROM, ELEMENT_BYTES, Gpu, compiles, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
@@ -86,7 +86,7 @@ LAW = CompileLaw(
 
 def is_mixed(precision: str) -> bool:
     """Whether feature maps are of two bytes."""
-    return precision.startswith(("amp", "fp16"))
+    return ELEMENT_BYTES[precision] == 2
 
 
 def check_compiles(gpu: Gpu, mode: Mode) -> None:

@@ -15,9 +15,9 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.files import data_root
 from predictor.models.compiled import UNCHANGED, CompileLaw, compiled, eager_mode, is_mixed
 from predictor.models.forecast import COVERAGE, IterationForecast
+from predictor.models.intervals import interval_factor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,18 +71,9 @@ class Pair:
 
 def own_tables(folder: Path | None = None) -> pd.DataFrame:
     """The project's own tables of compiled CNNs; DataError if there are none."""
-    import pandas as pd
+    from predictor.measurements.table import read_own_tables
 
-    from predictor.measurements.table import read_measurements
-
-    root = folder or data_root() / "measurements"
-    paths = sorted(root.glob("*_compiled.csv.gz"))
-    if not paths:
-        raise DataError(
-            f"{root} has no *_compiled.csv.gz. Measure one with `epochcast profile --preset targets --capture "
-            "eager,compile`."
-        )
-    return pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    return read_own_tables("compiled", "epochcast profile --preset targets --capture eager,compile", folder)
 
 
 def measured_pairs(measurements: pd.DataFrame, model: Model) -> list[Pair]:
@@ -184,11 +175,6 @@ def shipped_law(pairs: Sequence[Pair]) -> CompileLaw:
     hosts = _log_host_ratios(pairs)
     return replace(
         fit_law(pairs),
-        spread=round(_conformal(beyond), 3),
-        host_spread=round(_conformal(np.abs(hosts - np.median(hosts)).tolist()), 3),
+        spread=round(interval_factor(beyond, 1.0, COVERAGE), 3),
+        host_spread=round(interval_factor(hosts - np.median(hosts), 1.0, COVERAGE), 3),
     )
-
-
-def _conformal(values: Sequence[float]) -> float:
-    rank = min(len(values), math.ceil(COVERAGE * (len(values) + 1)))
-    return sorted(values)[rank - 1]

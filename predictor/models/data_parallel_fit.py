@@ -13,8 +13,6 @@ from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn
-from predictor.errors import DataError
-from predictor.files import data_root
 from predictor.models.data_parallel import DataParallelLaw, Gradients, Team
 
 if TYPE_CHECKING:
@@ -75,15 +73,9 @@ class Pair:
 
 def own_tables(folder: Path | None = None) -> pd.DataFrame:
     """The project's own tables of GPUs that trained together; DataError if there are none."""
-    import pandas as pd
+    from predictor.measurements.table import read_own_tables
 
-    from predictor.measurements.table import read_measurements
-
-    root = folder or data_root() / "measurements"
-    paths = sorted(root.glob("*_ddp.csv.gz"))
-    if not paths:
-        raise DataError(f"{root} has no *_ddp.csv.gz. Measure one with `epochcast profile --preset ddp`.")
-    return pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    return read_own_tables("ddp", "epochcast profile --preset ddp", folder)
 
 
 def measured_pairs(

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import Gpu, find_gpu, generations
 from predictor.errors import OutOfRangeError
@@ -182,7 +182,9 @@ def fit_variances(
     return dict(zip(names, map(float, np.exp(found)), strict=True))
 
 
-def interval_factor(residual: Array, variance: Array, coverage: float, weight: Array | None = None) -> float:
+def interval_factor(
+    residual: ArrayLike, variance: ArrayLike, coverage: float, weight: Array | None = None
+) -> float:
     """Factor of the standard deviation with which intervals hold a share `coverage` of the residuals' weight.
 
     The split-conformal quantile (Vovk et al. 2005) of |residual| / standard deviation, weighted as by Tibshirani et al.

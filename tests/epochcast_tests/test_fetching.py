@@ -165,31 +165,22 @@ def test_a_server_that_ignores_ranges_sends_all_again(bring, tmp_path, server):
     assert text_of(tmp_path) == TEXT
 
 
+def part_in(folder):
+    """Where a cut transfer of the first file is kept, in a new folder."""
+    results = folder / "upstream" / REPOSITORY / COMMIT / "results"
+    results.mkdir(parents=True)
+    return results / "benchmark-train-amp-nchw-of the test.csv.part"
+
+
 def test_parts_that_do_not_belong_together_are_asked_for_as_a_whole(bring, tmp_path, server):
-    part = (
-        tmp_path
-        / "upstream"
-        / REPOSITORY
-        / COMMIT
-        / "results"
-        / "benchmark-train-amp-nchw-of the test.csv.part"
-    )
-    part.parent.mkdir(parents=True)
+    part = part_in(tmp_path)
     part.write_bytes(b"of another file")
     assert bring().is_there
     assert [asked for name, asked in server.asked if "nchw" in name] == ["bytes=15-", None]
 
 
 def test_a_part_that_is_longer_than_the_file_is_begun_anew(bring, tmp_path, server):
-    part = (
-        tmp_path
-        / "upstream"
-        / REPOSITORY
-        / COMMIT
-        / "results"
-        / "benchmark-train-amp-nchw-of the test.csv.part"
-    )
-    part.parent.mkdir(parents=True)
+    part = part_in(tmp_path)
     part.write_bytes(NCHW + b"more")
     assert bring().is_there
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.intervals import interval_factor
 from predictor.models.layer_times.files import most_similar
 from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
 from predictor.models.layer_times.law import (
@@ -286,9 +287,9 @@ def _calibrated(
     spread, unmeasured, strange = _half_widths(np.concatenate(missed))
     # Measured CNNs first: errors of interpolated operators are either equal at all batch sizes or erratic.
     chosen = jumps[True] or jumps[False]
-    rough = _quantile(chosen) / _Z if chosen else law.roughness
+    rough = interval_factor(chosen, 1.0, _COVERAGE) / _Z if chosen else law.roughness
     near = spread + unmeasured
-    host = max(_quantile(hosts), _LEAST_HOST_SPREAD) if hosts else law.host_spread
+    host = max(interval_factor(hosts, 1.0, _COVERAGE), _LEAST_HOST_SPREAD) if hosts else law.host_spread
     return replace(
         law, spread=spread, spread_near=near, spread_strange=strange, roughness=rough, host_spread=host
     )
@@ -325,7 +326,7 @@ def _half_widths(missed: Array) -> tuple[float, float, float]:
     balance = _equations(columns)
     solved = linprog(cost, A_eq=balance, b_eq=error, bounds=(0.0, None)).x[:k]
     solved[0] = max(solved[0], _LEAST_SPREAD)
-    scale = _quantile(list(error / (columns @ solved)))
+    scale = interval_factor(error / (columns @ solved), 1.0, _COVERAGE)
     spread, near, far = (float(value) for value in solved * scale)
     return max(spread, _LEAST_SPREAD), near, far
 
@@ -350,13 +351,6 @@ def own_operators(rows: LayerRows) -> dict[Operator, str]:
         for operator in counted_operators(table)[0]:
             having.setdefault(operator, set()).add(table.cnn)
     return {operator: next(iter(cnns)) for operator, cnns in having.items() if len(cnns) == 1}
-
-
-def _quantile(errors: list[float]) -> float:
-    """Conformal: the ceil((n + 1) coverage)-th smallest of n errors, the largest if there are too few."""
-    ordered = sorted(errors)
-    rank = int(np.ceil((len(ordered) + 1) * _COVERAGE))
-    return float(ordered[min(rank, len(ordered)) - 1])
 
 
 _LEAST_OPERATORS = 60  # needed to grow trees; fewer are interpolated by neighbours alone
