@@ -123,8 +123,8 @@ def test_several_gpus_wait_for_the_host_of_compiled_cnns_too():
     [
         (
             "NVIDIA H200",
-            {"framework": "chainer"},
-            "torch.compile, which chainer does not have. Leave capture",
+            {"framework": "tensorflow"},
+            "torch.compile, which tensorflow does not have. Leave capture",
         ),
         ("GTX 1080 Ti", {}, "compute capability 6.1, and torch.compile makes kernels from 7.0 on"),
         ("NVIDIA H200", {"method": "gpu-specs"}, "was fitted on eager iterations, asked for capture compile"),
