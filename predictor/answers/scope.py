@@ -27,6 +27,11 @@ _MEMORY = {
 }
 
 
+_COMPILED_MEMORY = (
+    "That is of eager training: nine compiled iterations of six CNNs needed 0.63 to 1.00 x the estimate."
+)
+
+
 def scope_of(
     question: Question,
     model: Model,
@@ -57,6 +62,7 @@ def scope_of(
         *_compiling(question),
         "Times do not depend on the optimizer: the training data does not distinguish it.",
         _MEMORY[memory_estimate_validated(question.framework)],
+        *([_COMPILED_MEMORY] if question.capture == "compile" else []),
     ]
     return " ".join(sentences)
 

@@ -17,6 +17,7 @@ from predictor.models.compiled_fit import held_out_laws, measured_pairs, own_tab
 from predictor.models.data_parallel import LAW as TEAM_LAW
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.served import Model
+from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
 H200, A100, T4 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "T4"))
 COMPILED = Mode(precision="tf32", capture="compile")
@@ -160,3 +161,25 @@ def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
     ]
     seconds = f"about {compile_seconds(zoo_cnn('resnet50')):.0f} s"
     assert [seconds in each for each in said] == [True, False]
+
+
+def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_needed():
+    measured = own_tables()
+    rows = measured[is_compiled(measured)]
+    shares = [
+        row.peak_memory_mib
+        / 1024
+        / (
+            peak_memory_gib(
+                zoo_cnn(row.cnn, int(row.image_size)),
+                int(row.batch_size),
+                Mode(precision=row.precision, memory_format=row.memory_format),
+            )
+            - CONTEXT_GIB
+        )
+        for row in rows.itertuples()
+    ]
+    told = f"{min(shares):.2f} to {max(shares):.2f} x the estimate"
+    for capture in ("compile", "eager"):
+        scope = answer(Question("resnet50", "NVIDIA H200", [64], capture=capture)).scope
+        assert (told in scope) == (capture == "compile")
