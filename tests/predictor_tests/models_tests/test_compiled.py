@@ -179,7 +179,10 @@ def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_need
         )
         for row in rows.itertuples()
     ]
-    told = f"{min(shares):.2f} to {max(shares):.2f} x the estimate"
+    told = (
+        f"{len(shares)} compiled iterations of {rows['cnn'].nunique()} CNNs needed "
+        f"{min(shares):.2f} to {max(shares):.2f} x the estimate"
+    )
     for capture in ("compile", "eager"):
         scope = answer(Question("resnet50", "NVIDIA H200", [64], capture=capture)).scope
         assert (told in scope) == (capture == "compile")
