@@ -221,8 +221,8 @@ def _amp_note(found: Sequence[Record]) -> list[str]:
     if not modes:
         return []
     waits = any(_amp(row).endswith("L") for row in found)
-    bound = " L: the offer's vCPUs decode images slower than its GPUs then train on them." if waits else ""
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}).{bound}"]
+    bound = "; L: the offer's vCPUs then bound it" if waits else ""
+    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}){bound}."]
 
 
 def _idle_note(found: Sequence[Record]) -> list[str]:
@@ -247,8 +247,7 @@ def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
         / row["nodes"]
     )
     return [
-        f"Loading: each vCPU of an offer decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none "
-        "leaves it out."
+        f"Loading: a vCPU decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
     ]
 
 

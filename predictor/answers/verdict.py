@@ -277,12 +277,12 @@ class _Told:
             mode = "" if eager is self.best else f" in {_mode(row)}"
             ratio = row.total_time_h / self.best.total_time_h
             bound = ", bound by loading" if _waits_for_images(row) else ""
-            told.append(f"torch.compile{mode} takes {number(ratio, 2)} x the time there, {_took(row)}{bound}")
+            told.append(f"torch.compile{mode} takes {number(ratio, 2)} x the time there, {_span(row)}{bound}")
         if not told:
             return ""
         return (
-            f"One line of code: {'; '.join(told)}. Compiling takes about {seconds:.0f} s more, once a training; its "
-            f"gain was measured {MEASURED_WHERE} alone."
+            f"One line of code: {'; '.join(told)}, after about {seconds:.0f} s of compiling; measured "
+            f"{MEASURED_WHERE} alone."
         )
 
     def _loading(self) -> str:
@@ -348,10 +348,13 @@ class _Told:
 
 
 def _took(row: ComparisonRow) -> str:
-    time = f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
     if row.total_cost_usd is None:
-        return f"{time}, at no known price"
-    return f"{time} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+        return f"{_span(row)}, at no known price"
+    return f"{_span(row)} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+
+
+def _span(row: ComparisonRow) -> str:
+    return f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
 
 
 def _brief(row: ComparisonRow) -> str:

@@ -44,7 +44,7 @@ _SMALL = 64  # channels
 _MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _MEASURED_IN = ("tf32", "amp_bf16")
 _MEASURED_AT = 64  # images
-MEASURED_WHERE = f"at batch size {_MEASURED_AT} on an H100 and an H200"
+MEASURED_WHERE = f"at batch {_MEASURED_AT} on an H100 and an H200"
 """Of the ratios of compiled iterations."""
 
 _ELSEWHERE = 0.17

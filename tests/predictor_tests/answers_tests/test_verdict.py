@@ -147,8 +147,8 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     ratio = asked.total_time_h / verdict.best.total_time_h
     assert hint.startswith(f"One line of code: torch.compile takes {ratio:.2f} x the time there")
     assert f"({asked.total_low_h:.3g}-{asked.total_high_h:.3g} h)" in hint
-    assert f"about {verdict.compile_s:.0f} s more, once a training" in hint
-    assert "measured at batch size 64 on an H100 and an H200 alone" in hint
+    assert f"about {verdict.compile_s:.0f} s of compiling" in hint
+    assert "measured at batch 64 on an H100 and an H200 alone" in hint
 
 
 def test_torch_compile_that_saves_less_than_compiling_takes_is_data_alone():
