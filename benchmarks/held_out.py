@@ -5,6 +5,7 @@ Run it as `python benchmarks/held_out.py`; with `--measurements FOLDER` on other
 
 import argparse
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from machine import machine
 from predictor.errors import EpochcastError
 from predictor.evaluation.served import held_out_tables, judge_served, summary_of, summary_text
 from predictor.files import data_root
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.served import Model
 
 
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         model = Model.load(options.model)
         if options.specifications:
-            model.layers = type(model.layers)()
+            model = replace(model, layers=LayerModels())
         judged = judge_served(held_out_tables(options.measurements or data_root() / "measurements"), model)
     except EpochcastError as error:
         print(f"held_out: {error}")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from epochcast.addresses import checked_address
 from predictor.errors import DataError
 from predictor.files import replace_file
 from predictor.measurements.published.upstream import PublishedTable, UpstreamFile, published_tables
@@ -54,9 +54,7 @@ class Source:
 
     def __post_init__(self) -> None:
         for address in (self.upstream, *([self.tables] if self.tables else [])):
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.netloc:
-                raise DataError(f"{address!r} is no address. Valid: http://... or https://...")
+            checked_address(address, "published tables")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
+from epochcast.addresses import checked_address
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Service:
     """
 
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0, attempts: int = 5) -> None:
-        self.url = _checked_address(url)
+        self.url = checked_address(url, "a service")
         self._key = _plain_key(key or os.environ.get(KEY_VARIABLE) or "")
         self._attempts = attempts
         headers = {"Accept": "application/json", "User-Agent": "epochcast"}
@@ -105,17 +105,6 @@ def _http_client(headers: dict[str, str], timeout_s: float) -> "httpx.Client":
             "httpx is not installed, which asking a service needs: pip install 'epochcast[client]'."
         ) from None
     return httpx.Client(headers=headers, timeout=timeout_s, follow_redirects=False)
-
-
-def _checked_address(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, or above 65535
-        usable = False
-    if not usable:
-        raise SchemaError(f"{url!r} is not the address of a service. Example: https://epochcast.example:8000")
-    return url.rstrip("/")
 
 
 def _plain_key(key: str) -> str:

@@ -119,11 +119,10 @@ export class Form {
     const zoo = source.value === "zoo";
     byId("field-cnn").hidden = !zoo;
     byId("field-file").hidden = zoo;
-    byId("field-samples").hidden = data_set.value !== "";
     const chosen = this.lists.cnns.find((each) => each.cnn === cnn.value);
     const set = this.lists.data_sets.find((each) => each.name === data_set.value);
     byId("cnn-about").textContent = chosen ? cnnText(chosen) : "";
-    byId("data_set-about").textContent = set ? t("data_set_about", { samples: count(set.samples) }) : "";
+    byId("samples").placeholder = set ? t("all_of", { samples: count(set.samples) }) : "";
     const usual = set?.image_size ?? chosen?.usual_image_size;
     byId("image_size").placeholder = zoo ? (usual ? t("usual", { size: usual }) : "") : t("of_file");
     if (this.wantedFile && !this.upload) byId("file-about").textContent = t("file_again", { name: this.wantedFile });

@@ -137,8 +137,8 @@ export function common(state, upload) {
     ...(state.source === "zoo" ? { cnn: state.cnn } : upload?.layer_table ? { layer_table: upload.layer_table } : {}),
     batch_sizes: state.batch_sizes.split(/[\s,;、，]+/).filter(Boolean).map(typed),
     ...given(state, ["image_size"], typed),
-    ...(state.data_set ? { data_set: state.data_set } : given(state, ["samples"], typed)),
-    ...given(state, ["n_gpus", "nodes", "workers", "samples_per_worker_second", "validation_samples"], typed),
+    ...given(state, ["data_set"], String),
+    ...given(state, ["samples", "n_gpus", "nodes", "workers", "samples_per_worker_second", "validation_samples"], typed),
     ...given(state, ["link", "host", "loader", "data_source"], String),
     ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "sync_batch_norm", "spot"]),
   };
@@ -158,7 +158,7 @@ export function typed(text) {
  */
 export function doubts(state) {
   const found = [];
-  for (const name of NUMBERS.filter((each) => each !== "samples" || !state.data_set)) {
+  for (const name of NUMBERS) {
     const text = state[name].normalize("NFKC").trim();
     if (/^[1-9]\d{0,2}(\.\d{3})+$/.test(text)) {
       found.push({ name, key: WHOLE.has(name) ? "dots_whole" : "dots", values: { text, number: text.replaceAll(".", "") } });

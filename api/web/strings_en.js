@@ -189,7 +189,7 @@ export default {
   provider: "Provider",
   offers_title: "Offers",
   why_title: "What the time is made of",
-  data_set_about: "{samples} images",
+  all_of: "all {samples}",
   why_hint: "Time per image on the GPU by class of operators. The marks are the host's time, which overlaps.",
   why_label: "Bar chart of the GPU's time per image by class of operators on {gpu}; the longest is {class} with {share} % at batch size {batch}.",
   why_axis: "Time per image, ms",

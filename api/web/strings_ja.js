@@ -189,7 +189,7 @@ export default {
   provider: "事業者",
   offers_title: "プラン",
   why_title: "時間の内訳",
-  data_set_about: "{samples} 枚",
+  all_of: "全 {samples} 枚",
   why_hint: "画像 1 枚あたりの GPU 時間を演算の種類ごとに示します。印はホストの時間で、GPU と並行します。",
   why_label: "{gpu} での画像 1 枚あたりの GPU 時間を演算の種類ごとに示す棒グラフ。最長は{class}で、バッチサイズ {batch} では {share} %。",
   why_axis: "画像 1 枚あたりの時間（ミリ秒）",

@@ -30,6 +30,7 @@ from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
+from predictor.answers.scope import part_in_words
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
@@ -97,7 +98,10 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     print_table(
-        shown, _columns(shown, plan, letters), _title(records, plan), strong=lambda r: bool(r["pareto"])
+        shown,
+        _columns(shown, plan, letters),
+        _title(records, plan, question),
+        strong=lambda r: bool(r["pareto"]),
     )
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
@@ -110,11 +114,17 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
 
 
-def _title(records: Sequence[Record], plan: Plan) -> str:
+def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
     training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
     trials = f"{plan.trials:,} trainings" if plan.trials > 1 else None
     sizes = {record["batch_size"] for record in records}
-    return title(records, trials, training, f"batch {sizes.pop()}" if len(sizes) == 1 else None)
+    return title(
+        records,
+        trials,
+        training,
+        part_in_words(question),
+        f"batch {sizes.pop()}" if len(sizes) == 1 else None,
+    )
 
 
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
@@ -211,8 +221,8 @@ def _amp_note(found: Sequence[Record]) -> list[str]:
     if not modes:
         return []
     waits = any(_amp(row).endswith("L") for row in found)
-    bound = " L: the offer's vCPUs decode images slower than its GPUs then train on them." if waits else ""
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}).{bound}"]
+    bound = "; L: the offer's vCPUs then bound it" if waits else ""
+    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}){bound}."]
 
 
 def _idle_note(found: Sequence[Record]) -> list[str]:
@@ -237,8 +247,7 @@ def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
         / row["nodes"]
     )
     return [
-        f"Loading: each vCPU of an offer decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none "
-        "leaves it out."
+        f"Loading: a vCPU decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
     ]
 
 

@@ -57,7 +57,7 @@ def predict_rows(
         What computes the times of GPUs whose operators were not measured: ``cpu``, or ``cuda``, a GPU through CuPy.
     **defaults
         Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
-        data set replaces the default samples.
+        data set replaces the default samples, too; its samples are of its data set, or of the default one.
 
     Returns
     -------

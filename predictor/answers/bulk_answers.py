@@ -24,10 +24,11 @@ from predictor.answers.options import options_of
 from predictor.answers.predict import answer, epoch_times_s
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
 from predictor.answers.rentals import Rental, rentals_of
+from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import hourly_usd, load_offers
-from predictor.checks import MAX_BATCH_SIZE, whole_number
+from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
@@ -293,18 +294,17 @@ class BulkAnswers:
 
     def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
-        data_set = group.cells.get("data_set", "").strip()
+        data_set = group.cells.get("data_set", "").strip() or self.defaults.get("data_set")
         try:
             n_gpus = self._n_gpus(group.cells)
+            most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
         except EpochcastError:
             return np.zeros(numbers.shape[1], dtype=bool)
         sizes, samples, validation = numbers
         plain: NDArray[np.bool_] = (
-            (sizes > 0) & (sizes % n_gpus == 0) & (samples != _BAD) & (validation != _BAD)
+            (sizes > 0) & (sizes % n_gpus == 0) & (samples != _BAD) & (samples <= most) & (validation != _BAD)
         )
-        if data_set:
-            plain &= group.numbers[1] == _BLANK
-        elif self.defaults.get("data_set") is None:
+        if not data_set:
             plain &= (validation == 0) | (samples > 0)
         return plain
 
@@ -317,16 +317,15 @@ class BulkAnswers:
         options, data_set = options_of(Question), cells.get("data_set", "").strip()
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         check_share(batch_size, self._n_gpus(cells))
-        if data_set and samples.strip():
-            raise SchemaError(
-                f"both samples {samples!r} and data_set {data_set!r} are given. Fill in one of them."
-            )
         usual = self.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
         own = {"samples": samples, "validation_samples": validation}
         n, more = (
             options[name].checked(text if text.strip() else usual.get(name)) for name, text in own.items()
         )
-        if more and n is None and usual.get("data_set") is None:
+        whole = usual.get("data_set")
+        if n is not None and whole is not None:
+            find_training_set(whole).part(n)  # refuses more than it has
+        if more and n is None and whole is None:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 

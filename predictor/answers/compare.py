@@ -30,16 +30,24 @@ from predictor.answers.loading import (
 )
 from predictor.answers.predict import COLUMNS, answer, epoch_times_s, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
-from predictor.answers.ranking import ComparisonRow, mark_pareto, pareto_front, ranked, ranking_key
+from predictor.answers.ranking import (
+    ComparisonRow,
+    mark_pareto,
+    pareto_front,
+    place_of,
+    ranked,
+    ranking_key,
+)
 from predictor.answers.scope import scope_of
-from predictor.answers.verdict import Verdict, verdict_of
+from predictor.answers.verdict import Compiled, Verdict, verdict_of
 from predictor.answers.wishes import chance_within, misses_by, within
 from predictor.catalogue.devices import Gpu, device_of, is_cpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
-from predictor.errors import SchemaError
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.compiled import compile_seconds
 from predictor.models.input_pipeline import Feed
 
 if TYPE_CHECKING:
@@ -106,7 +114,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         rows = [_relative(row, reference) for row in rows]
     rows = ranked(mark_pareto(rows), plan.rank_by)
     in_fast = [row for each in fast.values() for row in asked.all_rows(each, None)]
-    return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by)))
+    compiled = asked.compiled(rows[0], found)
+    return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by), compiled))
 
 
 _Fed = Callable[[dict[str, Any]], dict[str, Any]]
@@ -251,7 +260,7 @@ class _Asked:
             fast |= self._unanchored(
                 replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
             )
-        return fast if not self.question.anchors else self._anchored(fast, found)
+        return self._anchored(fast, found) if fast and self.question.anchors else fast
 
     def _unanchored(self, question: Question) -> dict[str, _Found]:
         """Answers at the compared sizes alone, without the given anchors, which are of another mode."""
@@ -259,14 +268,43 @@ class _Asked:
         return replace(self, tried=tried).found(replace(question, anchors=()))
 
     def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
-        """Fast modes' times x what the anchors change in the mode that they were measured in."""
-        usual, n = self._unanchored(self.question), self.question.n_gpus
+        """Another mode's times x what the anchors change in the mode that they were measured in."""
+        usual = self._unanchored(replace(self.question, gpus=list(map(device_of, fast))))
+        n = self.question.n_gpus
         scaled = {}
         for gpu, each in fast.items():
             factor = found[gpu].compared[n]["epoch_time_s"] / usual[gpu].compared[n]["epoch_time_s"]
             rows = {n: _scaled(row, factor) for n, row in each.compared.items()}
             scaled[gpu] = _Found(rows, _scaled(each.fastest, factor))
         return scaled
+
+    def compiled(self, best: ComparisonRow, found: Mapping[str, _Found]) -> Compiled | None:
+        """A row under torch.compile; None if it is asked for already, not predicted, or several GPUs train together."""
+        if self.question.capture != "eager" or best.link is not None:
+            return None
+        question = replace(self.question, gpus=device_of(best.gpu), capture="compile")
+        try:
+            row = self._compiled(best, question, found)
+            fast = None
+            if best.fast_precision is not None and best.fast_memory_format is not None:
+                in_fast = replace(
+                    question, precision=best.fast_precision, memory_format=best.fast_memory_format
+                )
+                fast = self._compiled(best, in_fast, found)
+        except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
+            return None
+        [table] = question.layer_tables()
+        return Compiled(row, fast, compile_seconds(table))
+
+    def _compiled(
+        self, best: ComparisonRow, question: Question, found: Mapping[str, _Found]
+    ) -> ComparisonRow:
+        answered = self._unanchored(question)
+        if self.question.anchors:
+            answered = self._anchored(answered, found)
+        each, n = answered[best.gpu], question.n_gpus
+        alone = _Found({n: each.compared[n]}, each.fastest)
+        return next(row for row in self.all_rows(alone, None) if place_of(row) == place_of(best))
 
     def rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
         """A row for each offer of a GPU if all are asked for, else for the best."""

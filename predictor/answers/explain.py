@@ -25,11 +25,10 @@ from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
-from predictor.catalogue.modes import MEMORY_FORMATS, Mode
+from predictor.catalogue.modes import MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.chainer import chainer_has
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
 
@@ -380,11 +379,15 @@ def _other_modes(asked: _Asked, gpu: Gpu, sizes: list[int]) -> tuple[OtherMode, 
         return ()
     mode = asked.mode
     here = (mode.precision, mode.memory_format)
-    return tuple(
-        _other_mode(asked, gpu, sizes, replace(mode, precision=precision, memory_format=memory_format))
+    others = (
+        replace(mode, precision=precision, memory_format=memory_format)
         for precision, memory_format in product(precisions_of(gpu), MEMORY_FORMATS)
         if (precision, memory_format) != here
-        if mode.framework != "chainer" or chainer_has(precision, memory_format)
+    )
+    return tuple(
+        _other_mode(asked, gpu, sizes, other)
+        for other in others
+        if mode.framework != "chainer" or chainer_lacks(other) is None
     )
 
 

@@ -125,7 +125,8 @@ class Question:
     batch_sizes : int, str, or a list of them, optional
         If None, the answer searches for them (`predictor.answers.batch_sizes`).
     image_size, data_set, ... :
-        See each option's help; without `samples` or `data_set` there are no epoch times.
+        See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
+        of the data set's images.
 
     Raises
     ------
@@ -144,7 +145,12 @@ class Question:
         None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset"
     )
     samples: int | None = option(
-        None, "Training samples per epoch, instead of a data set.", "whole", low=1, high=MAX_SAMPLES
+        None,
+        "Training samples per epoch; of a data set, if one is given.",
+        "whole",
+        low=1,
+        high=MAX_SAMPLES,
+        usual="all of the data set's",
     )
     validation_samples: int = option(
         0, "Add a forward pass over N samples to each epoch.", "whole", low=0, high=MAX_SAMPLES
@@ -223,10 +229,8 @@ class Question:
             object.__setattr__(self, name, known.checked(getattr(self, name)))
         if self.batch_sizes is not None:
             object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
-        if self.samples is not None and self.data_set is not None:
-            raise SchemaError(
-                f"both samples {self.samples!r} and data set {self.data_set!r} are given. Pass one of them."
-            )
+        if self.samples is not None:
+            self.training_set()  # refuses more samples than it has
         if self.validation_samples and self.samples is None and self.data_set is None:
             raise SchemaError(
                 f"validation_samples {self.validation_samples} needs an epoch to follow. "
@@ -302,8 +306,11 @@ class Question:
         return None if self.input is None else read_input(Path(self.input))
 
     def training_set(self) -> TrainingSet | None:
-        """The data set of that name; None if none is given."""
-        return None if self.data_set is None else find_training_set(self.data_set)
+        """The data set of that name, or `samples` of its images; None if none is given."""
+        if self.data_set is None:
+            return None
+        whole = find_training_set(self.data_set)
+        return whole if self.samples is None else whole.part(self.samples)
 
     def devices(self) -> list[tuple[Gpu, Mode]]:
         """Each GPU with its mode; errors as of `gpus_of`.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["ComparisonRow", "mark_pareto", "pareto_front", "ranked", "ranking_key"]
+__all__ = ["ComparisonRow", "mark_pareto", "pareto_front", "place_of", "ranked", "ranking_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +154,8 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
         not any(other[0] <= point[0] and other[1] <= point[1] and other != point for other in points)
         for point in points
     ]
+
+
+def place_of(row: ComparisonRow) -> tuple[str, str, str | None]:
+    """What tells the rows of a comparison apart: GPU, offer and region."""
+    return row.gpu, row.offer, row.region

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from predictor.answers.advice import MEASURE_IT
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, ranking_key
+from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
 from predictor.answers.wishes import wishes_in_words
+from predictor.models.compiled import MEASURED_WHERE
 
-__all__ = ["Choice", "Verdict", "verdict_of"]
+__all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
 _WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
 
@@ -38,6 +39,18 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiled:
+    """The row that ranks first under torch.compile: as asked, and in its GPU's fastest common mode or None.
+
+    `compile_s` are the seconds of the first iteration, which compiles; no time of the rows includes them.
+    """
+
+    row: ComparisonRow
+    fast: ComparisonRow | None
+    compile_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What to rent, in one sentence and as data.
 
@@ -46,8 +59,10 @@ class Verdict:
     chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `binding` names
     what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
     is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
-    and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `hints` are
-    sentences on what to change or to know.
+    and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
+    the best row under torch.compile, `compiled_fast` in the fast mode, too, and `compile_s` the seconds that compiling
+    takes once a training, which their times leave out; None where that is not predicted, and where several GPUs train
+    together, which nobody measured compiled. `hints` are sentences on what to change or to know.
     """
 
     sentence: str
@@ -64,10 +79,18 @@ class Verdict:
     fast_memory_format: str | None
     fast_ratio: float | None
     best_if_fast: Choice | None
+    compiled: Choice | None
+    compiled_fast: Choice | None
+    compile_s: float | None
     hints: tuple[str, ...]
 
 
-def verdict_of(rows: Sequence[ComparisonRow], plan: Plan, fast_rows: Sequence[ComparisonRow] = ()) -> Verdict:
+def verdict_of(
+    rows: Sequence[ComparisonRow],
+    plan: Plan,
+    fast_rows: Sequence[ComparisonRow] = (),
+    compiled: Compiled | None = None,
+) -> Verdict:
     """The verdict on ranked rows.
 
     Parameters
@@ -77,6 +100,8 @@ def verdict_of(rows: Sequence[ComparisonRow], plan: Plan, fast_rows: Sequence[Co
     plan : Plan
     fast_rows : list of ComparisonRow
         The same offers in the GPUs' fastest common modes, best first; empty if the question fixes the mode.
+    compiled : Compiled, optional
+        The best row compiled, where that is predicted.
     """
     fitting = [row for row in rows if row.fits_in_memory]
     if not fitting:
@@ -84,9 +109,9 @@ def verdict_of(rows: Sequence[ComparisonRow], plan: Plan, fast_rows: Sequence[Co
     best = fitting[0]
     roles = _roles([row for row in fitting if row.holds_wishes] or fitting, plan)
     binding, freed = _binding(rows, best, plan)
-    changed = next((row for row in fast_rows if _place(row) == _place(best)), None)
+    changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
-    told = _Told(best, plan, roles, binding, freed, changed, if_fast)
+    told = _Told(best, plan, roles, binding, freed, changed, if_fast, compiled)
     return Verdict(
         sentence=told.sentence(),
         best=_choice(best),
@@ -102,6 +127,9 @@ def verdict_of(rows: Sequence[ComparisonRow], plan: Plan, fast_rows: Sequence[Co
         fast_memory_format=None if changed is None else changed.memory_format,
         fast_ratio=None if changed is None else changed.total_time_h / best.total_time_h,
         best_if_fast=_choice(if_fast),
+        compiled=None if compiled is None else _choice(compiled.row),
+        compiled_fast=None if compiled is None else _choice(compiled.fast),
+        compile_s=None if compiled is None else compiled.compile_s,
         hints=tuple(told.hints()),
     )
 
@@ -155,10 +183,6 @@ def _failed(row: ComparisonRow) -> tuple[str, ...]:
     return (*failed, *(["deadline"] if row.within_deadline is False else []))
 
 
-def _place(row: ComparisonRow) -> tuple[str, str, str | None]:
-    return row.gpu, row.offer, row.region
-
-
 def _choice(row: ComparisonRow | None) -> Choice | None:
     return (
         None if row is None else Choice(**{name: getattr(row, name) for name in Choice.__dataclass_fields__})
@@ -176,6 +200,7 @@ class _Told:
     freed: ComparisonRow | None
     changed: ComparisonRow | None
     if_fast: ComparisonRow | None
+    compiled: Compiled | None
 
     def sentence(self) -> str:
         best, wishes = self.best, wishes_in_words(self.plan)
@@ -206,7 +231,7 @@ class _Told:
         places: dict[tuple[str, str, str | None], tuple[ComparisonRow, list[str]]] = {}
         for role, row in self.roles.items():
             if row is not self.best:
-                places.setdefault(_place(row), (row, []))[1].append(role)
+                places.setdefault(place_of(row), (row, []))[1].append(role)
         parts += [f"the {_and(roles)} is {_where(row)} ({_brief(row)})" for row, roles in places.values()]
         return ", ".join(parts)
 
@@ -215,6 +240,7 @@ class _Told:
             hint
             for hint in (
                 self._change(),
+                self._compile(),
                 self._loading(),
                 self._data(),
                 self._one_gpu(),
@@ -234,9 +260,30 @@ class _Told:
         said = (
             f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)}{bound})"
         )
-        if _place(self.if_fast) != _place(self.best):
+        if place_of(self.if_fast) != place_of(self.best):
             said += f"; in its fastest mode, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
         return f"A few lines of code: {said}."
+
+    def _compile(self) -> str:
+        """What torch.compile saves, in the mode asked for and in the fastest, where it saves more than it takes."""
+        if self.compiled is None:
+            return ""
+        seconds = self.compiled.compile_s
+        pairs = ((self.best, self.compiled.row), (self.changed, self.compiled.fast))
+        told = []
+        for eager, row in pairs:
+            if eager is None or row is None or not _saves(eager, row, seconds):
+                continue
+            mode = "" if eager is self.best else f" in {_mode(row)}"
+            ratio = row.total_time_h / self.best.total_time_h
+            bound = ", bound by loading" if _waits_for_images(row) else ""
+            told.append(f"torch.compile{mode} takes {number(ratio, 2)} x the time there, {_span(row)}{bound}")
+        if not told:
+            return ""
+        return (
+            f"One line of code: {'; '.join(told)}, after about {seconds:.0f} s of compiling; measured "
+            f"{MEASURED_WHERE} alone."
+        )
 
     def _loading(self) -> str:
         """Which loading the best row waits for, in its mode or in its fastest."""
@@ -301,10 +348,13 @@ class _Told:
 
 
 def _took(row: ComparisonRow) -> str:
-    time = f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
     if row.total_cost_usd is None:
-        return f"{time}, at no known price"
-    return f"{time} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+        return f"{_span(row)}, at no known price"
+    return f"{_span(row)} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+
+
+def _span(row: ComparisonRow) -> str:
+    return f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
 
 
 def _brief(row: ComparisonRow) -> str:
@@ -326,6 +376,11 @@ def _where(row: ComparisonRow) -> str:
 
 def _gpu(row: ComparisonRow) -> str:
     return row.gpu.removeprefix("NVIDIA ")
+
+
+def _saves(eager: ComparisonRow, compiled: ComparisonRow, compile_s: float) -> bool:
+    """Whether the epochs of one training save more than compiling takes."""
+    return eager.epochs * (eager.epoch_time_s - compiled.epoch_time_s) > compile_s
 
 
 def _waits_for_images(row: ComparisonRow) -> bool:

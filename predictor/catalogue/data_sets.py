@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
 from predictor.checks import yes_or_no
-from predictor.errors import SchemaError, nearest
+from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file
 
 __all__ = ["STORED", "TrainingSet", "find_training_set", "training_sets"]
@@ -45,6 +45,29 @@ class TrainingSet:
     def sample_mb(self) -> float:
         """Mean size of a stored image in 10^6 bytes."""
         return 1000.0 * self.disk_gb / self.samples
+
+    def part(self, samples: int) -> TrainingSet:
+        """So many of its training images, of its mean size.
+
+        Raises
+        ------
+        OutOfRangeError
+            If it has fewer.
+
+        Examples
+        --------
+        >>> find_training_set("mnist").part(6_000).disk_gb / find_training_set("mnist").disk_gb
+        0.1
+        """
+        if not 1 <= samples <= self.samples:
+            raise OutOfRangeError(
+                f"samples {samples} lies outside 1..{self.samples}, the training images of {self.name}. Pass fewer, or "
+                "leave the data set out."
+            )
+        share = samples / self.samples
+        return replace(
+            self, samples=samples, disk_gb=share * self.disk_gb, decoded_gb=share * self.decoded_gb
+        )
 
 
 def training_sets() -> Mapping[str, TrainingSet]:

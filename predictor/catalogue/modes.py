@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPTURES",
+    "CHAINER",
     "FRAMEWORKS",
     "MEMORY_FORMATS",
     "MODE_COLUMNS",
     "PRECISIONS",
     "UNKNOWN",
     "Mode",
+    "chainer_lacks",
     "mode_words",
 ]
 
@@ -27,6 +29,13 @@ PRECISIONS = ("fp32", "tf32", "fp16", "amp_fp16", "amp_bf16")
 MEMORY_FORMATS = ("nchw", "channels_last")
 CAPTURES = ("eager", "graph", "static_graph", "compile")
 OPTIMIZERS = ("sgd", "momentum", "adam")
+
+CHAINER = {
+    "precision": ("fp32", "tf32", "fp16", "amp_fp16"),
+    "memory_format": ("nchw",),
+    "capture": ("eager", "static_graph"),
+}
+"""What Chainer has of these fields: no bf16, no channels-last, no iteration captured as a CUDA graph, no compiler."""
 
 _CHOICES = {
     "framework": FRAMEWORKS,
@@ -68,6 +77,11 @@ class Mode:
                     f"{field.name} {value!r} is not known. Nearest: {nearest(str(value), known)}; "
                     f"known: {', '.join(known)}."
                 )
+
+
+def chainer_lacks(mode: Mode) -> str | None:
+    """The first field of a mode that Chainer does not have; None if it has them all."""
+    return next((name for name, has in CHAINER.items() if getattr(mode, name) not in has), None)
 
 
 MODE_COLUMNS = (*(field.name for field in fields(Mode)), "pass", "n_gpus")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from predictor.catalogue.devices import Gpu
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
@@ -26,7 +26,6 @@ __all__ = [
     "LAW",
     "PRODUCTS",
     "ChainerLaw",
-    "chainer_has",
     "chainer_iteration",
     "check_chainer",
     "pytorch_host",
@@ -76,17 +75,13 @@ LAW = ChainerLaw(windowed=1.69, rest=1.2, half=1.41, host=3.47, spread=0.58, hos
 """As fitted on the project's tables of an H200; a test repeats the fit."""
 
 
-def chainer_has(precision: str, memory_format: str) -> bool:
-    """Whether Chainer trains in a precision and memory format: it has neither bf16 nor channels-last."""
-    return precision != "amp_bf16" and memory_format == "nchw"
-
-
 def check_chainer(mode: Mode) -> None:
     """Refuse what Chainer does not have; OutOfRangeError with the next step."""
-    if not chainer_has(mode.precision, mode.memory_format):
+    name = chainer_lacks(mode)
+    if name is not None:
         raise OutOfRangeError(
-            f"Chainer does not train in {mode.precision}, {mode.memory_format}: it has neither bf16 nor channels_last. "
-            "Pass precision fp32, tf32, amp_fp16 or fp16 with memory_format nchw, or framework pytorch."
+            f"Chainer does not have {name} {getattr(mode, name)!r}. It has: {', '.join(CHAINER[name])}. Pass one of "
+            "them, or framework pytorch."
         )
 
 

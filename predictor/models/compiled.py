@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LAW",
+    "MEASURED_WHERE",
     "UNCHANGED",
     "CompileLaw",
     "check_compiles",
@@ -43,6 +44,9 @@ _SMALL = 64  # channels
 _MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _MEASURED_IN = ("tf32", "amp_bf16")
 _MEASURED_AT = 64  # images
+MEASURED_WHERE = f"at batch {_MEASURED_AT} on an H100 and an H200"
+"""Of the ratios of compiled iterations."""
+
 _ELSEWHERE = 0.17
 """Half width of the 90 % interval of ln of the ratio compiled / eager from one GPU to another: forward passes of 1,625
 CNNs and transformers on a GeForce RTX 4090 and 5090 (timm; `benchmarks/bench_compile.py`)."""

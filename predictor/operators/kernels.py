@@ -265,33 +265,26 @@ def _linear_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
 def _matmul_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     """One product forward, one per factor's gradient; both factors are feature maps, which grow with the batch."""
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
-    x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
-    positions = y / co
-    kernel = _Kernel(
-        OPERATOR_TYPES[layer.type].kernel_class,
-        flops=2.0 * multiply_adds(layer),
-        elements=x + layer.repeats * ci * co / groups + y,
-        gemm_m=positions,
-        gemm_n=co / groups,
-        gemm_k=ci / groups,
-        positions=positions,
-        in_channels=ci / groups,
-        out_channels=co / groups,
-        groups=groups,
-    )
-    return [kernel] * 3
+    return [_map_product(table, layer, ci * co / float(layer.groups or 1))] * 3
 
 
 def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
     """One fused kernel forward; backward one of five products instead of two, over every tensor twice."""
     ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
     keys = _need(table, layer, "kernel_height") * _need(table, layer, "kernel_width")
+    forward = _map_product(table, layer, keys * (ci + co))
+    return [forward, forward._replace(flops=2.5 * forward.flops, elements=2.0 * forward.elements)]
+
+
+def _map_product(table: LayerTable, layer: Layer, other_elements: float) -> _Kernel:
+    """A product of feature maps; `other_elements` of those beside the input are read in each of the repeats."""
+    ci, co = _need(table, layer, "in_channels"), _need(table, layer, "out_channels")
     x, y, groups = _in_elements(table, layer), _out_elements(table, layer), float(layer.groups or 1)
     positions = y / co
-    forward = _Kernel(
+    return _Kernel(
         OPERATOR_TYPES[layer.type].kernel_class,
         flops=2.0 * multiply_adds(layer),
-        elements=x + layer.repeats * keys * (ci + co) + y,
+        elements=x + layer.repeats * other_elements + y,
         gemm_m=positions,
         gemm_n=co / groups,
         gemm_k=ci / groups,
@@ -300,7 +293,6 @@ def _attention_kernels(table: LayerTable, layer: Layer) -> list[_Kernel]:
         out_channels=co / groups,
         groups=groups,
     )
-    return [forward, forward._replace(flops=2.5 * forward.flops, elements=2.0 * forward.elements)]
 
 
 def _bias_kernels(layer: Layer, out_elements: float, out_channels: float) -> list[_Kernel]:

@@ -96,13 +96,17 @@ def gpu_index(device: str, framework: str) -> int | None:
     return int(index or 0) if kind == "cuda" else None
 
 
+_LEAST_CAPABILITY = {"fp32": (0, 0), "tf32": (8, 0), "fp16": (5, 3), "amp_fp16": (5, 3), "amp_bf16": (8, 0)}
+"""The compute capability from which a GPU has each precision."""
+
+
 def precisions_on(
-    by_gpu: Mapping[str, tuple[int, int]], on_cpu: Sequence[str], capability: tuple[int, int] | None
+    on_gpu: Sequence[str], on_cpu: Sequence[str], capability: tuple[int, int] | None
 ) -> tuple[str, ...]:
-    """Precisions of a GPU of this compute capability (None: of a CPU), from the least capability that has each."""
+    """Of a framework's precisions those of a GPU of this compute capability; None: of a CPU."""
     if capability is None:
         return tuple(on_cpu)
-    return tuple(each for each, least in by_gpu.items() if capability >= least)
+    return tuple(each for each in on_gpu if capability >= _LEAST_CAPABILITY[each])
 
 
 def check_empty(left_mib: float, configuration: Configuration) -> None:

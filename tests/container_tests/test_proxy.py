@@ -13,7 +13,7 @@ from services import Service
 from waiting import PATIENCE_S, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (apt install nginx-light)")
+pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx is not installed (apt.txt names it)")
 
 
 @pytest.fixture(scope="module")

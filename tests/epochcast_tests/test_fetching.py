@@ -11,7 +11,7 @@ import pytest
 
 from epochcast import fetching
 from epochcast.fetching import Source, fetch_published
-from predictor.errors import DataError
+from predictor.errors import DataError, SchemaError
 from predictor.measurements.published import upstream
 from predictor.measurements.published.upstream import PublishedTable, UpstreamFile, published_tables
 
@@ -278,9 +278,11 @@ def test_upstream_is_asked_where_the_folder_lacks_the_table(bring, server):
     assert outcome.text.startswith("made from 2 files")
 
 
-@pytest.mark.parametrize("address", ["ftp://somewhere", "/a/folder", "http://"])
+@pytest.mark.parametrize(
+    "address", ["ftp://somewhere", "/a/folder", "http://", "http://:80", "http://h:99999"]
+)
 def test_what_is_no_address_is_refused(address):
-    with pytest.raises(DataError, match="is no address"):
+    with pytest.raises(SchemaError, match="is not the address of published tables"):
         Source(upstream=address)
 
 

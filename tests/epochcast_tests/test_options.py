@@ -309,11 +309,37 @@ def test_a_rows_data_set_beats_the_samples_of_all_rows(epochcast, tmp_path):
     assert float(row["epoch_time_s"]) == pytest.approx(expected)
 
 
-def test_a_row_with_both_samples_and_a_data_set_fails_with_the_reason(epochcast, tmp_path):
-    columns = ("cnn", "gpu", "batch_size", "data_set", "samples")
-    run, row = predicted(epochcast, tmp_path, columns, ("resnet18", "T4", 16, "cifar10", 7))
+@pytest.mark.parametrize(
+    ("columns", "cells", "options"),
+    [
+        (("data_set", "samples"), ("imagenet", 10_000), ()),
+        (("samples",), (10_000,), ("--data-set", "imagenet")),
+        ((), (), ("--data-set", "imagenet", "--samples", 10_000)),
+    ],
+)
+def test_a_row_is_of_a_part_of_a_data_set(epochcast, tmp_path, columns, cells, options):
+    columns, cells = ("cnn", "gpu", "batch_size", *columns), ("resnet18", "T4", 16, *cells)
+    _, row = predicted(epochcast, tmp_path, columns, cells, *options, "--workers", 2)
+    part = {"data_set": "imagenet", "samples": 10_000, "workers": 2}
+    expected = face.predict("resnet18", "T4", 16, **part).iloc[0]
+    for name in ("epoch_time_s", "loading_time_ms", "cost_usd", "watt_hours"):
+        assert float(row[name]) == pytest.approx(expected[name])
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "options"),
+    [
+        (("data_set", "samples"), ("cifar10", 50_001), ()),
+        (("samples",), (50_001,), ("--data-set", "cifar10")),
+    ],
+)
+def test_a_row_of_more_samples_than_its_data_set_has_fails_with_the_range(
+    epochcast, tmp_path, columns, cells, options
+):
+    columns, cells = ("cnn", "gpu", "batch_size", *columns), ("resnet18", "T4", 16, *cells)
+    run, row = predicted(epochcast, tmp_path, columns, cells, *options)
     assert run.code == 1
-    assert "both samples '7' and data_set 'cifar10' are given" in row["error"]
+    assert "samples 50001 lies outside 1..50000, the training images of cifar10" in row["error"]
 
 
 def test_validation_samples_of_all_rows_follow_each_rows_own_epoch(epochcast, tmp_path):

@@ -218,15 +218,18 @@ def test_bad_input_says_what_would_be_right(epochcast, tmp_path, monkeypatch, ar
         ),
         (
             ("--framework", "chainer", "--memory-format", "channels_last"),
-            "'channels_last' is not measured with Chainer",
+            "Chainer does not have memory_format 'channels_last': choose nchw",
         ),
         (
             ("--framework", "chainer", "--memory-format", "nchw,channels_last"),
-            "'channels_last' is not measured",
+            "memory_format 'channels_last': choose nchw",
         ),
-        (("--framework", "chainer", "--capture", "graph"), "cannot be captured as a CUDA graph"),
+        (("--framework", "chainer", "--capture", "graph"), "capture 'graph': choose eager or static_graph"),
         (("--framework", "chainer", "--capture", "static_graph"), "an operator alone has no static graph"),
-        (("--framework", "chainer", "--capture", "compile"), "is PyTorch's torch.compile"),
+        (
+            ("--framework", "chainer", "--capture", "compile"),
+            "capture 'compile': choose eager or static_graph",
+        ),
         (("--capture", "eager,compile"), "an operator alone is not compiled"),
         (
             ("--precision", "fp16"),

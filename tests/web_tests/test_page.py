@@ -182,6 +182,15 @@ def test_the_list_of_gpus_begins_with_those_measured_and_for_rent(page, service)
     assert sorted(names) == sorted(known)
 
 
+def test_a_part_of_a_data_set_is_asked_about_beside_it(page, ask):
+    expect(page.locator("#samples")).to_have_attribute("placeholder", "all 1,281,167")
+    page.fill("#samples", "10,000")
+    predict(page)
+    rows = ask("predictions", _FIRST | {"samples": 10_000})["rows"]
+    assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
+    expect(page.locator("#asked")).to_contain_text("imagenet: 10,000 samples")
+
+
 def test_a_new_question_gets_its_own_answer(page, ask):
     page.select_option("#cnn", "vgg16")
     page.select_option("#data_set", "")

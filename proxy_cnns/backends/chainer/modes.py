@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.errors import SchemaError
 from proxy_cnns.backends.common import precisions_on
 from proxy_cnns.backends.protocol import device_words
@@ -23,10 +23,6 @@ MOMENTUM = {"momentum": 0.9, "sgd": None}
 """Momentum by optimizer; None: plain SGD."""
 
 _CPU_PRECISIONS = ("fp32",)
-_GPU_PRECISIONS = {"fp32": (0, 0), "tf32": (8, 0), "fp16": (5, 3), "amp_fp16": (5, 3)}
-"""The compute capability from which a GPU has each."""
-
-_NO_CUDA_GRAPH = "Chainer's iterations cannot be captured as a CUDA graph: choose eager or static_graph."
 
 
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
@@ -43,7 +39,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
     SchemaError
         With what can be measured instead.
     """
-    has = precisions_on(_GPU_PRECISIONS, _CPU_PRECISIONS, capability)
+    has = precisions_on(CHAINER["precision"], _CPU_PRECISIONS, capability)
     if mode.precision not in has:
         device = device_words(capability)
         raise SchemaError(
@@ -51,12 +47,11 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
         )
     if mode.optimizer not in MOMENTUM:
         raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(MOMENTUM)}.")
-    if mode.memory_format != "nchw":
-        raise SchemaError("memory format 'channels_last' is not measured with Chainer: choose nchw.")
-    if mode.capture == "graph":
-        raise SchemaError(f"capture 'graph': {_NO_CUDA_GRAPH}")
-    if mode.capture == "compile":
-        raise SchemaError("capture 'compile' is PyTorch's torch.compile: choose eager or static_graph.")
+    name = chainer_lacks(mode)
+    if name is not None:
+        raise SchemaError(
+            f"Chainer does not have {name} {getattr(mode, name)!r}: choose {' or '.join(CHAINER[name])}."
+        )
     if mode.framework != "chainer" or mode.xla:
         raise SchemaError(f"framework {mode.framework!r}, xla {mode.xla}: this is Chainer, without XLA.")
 

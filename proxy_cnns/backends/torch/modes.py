@@ -22,8 +22,7 @@ __all__ = [
 
 _MOMENTUM = {"momentum": 0.9, "sgd": 0.0}
 _CPU_PRECISIONS = ("fp32", "amp_bf16")
-_GPU_PRECISIONS = {"fp32": (0, 0), "tf32": (8, 0), "amp_fp16": (5, 3), "amp_bf16": (8, 0)}
-"""The compute capability from which a GPU has each."""
+_GPU_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 
 
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:

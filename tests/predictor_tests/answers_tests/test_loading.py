@@ -232,3 +232,21 @@ def test_data_beyond_memory_and_disk_are_named():
 
 def test_a_file_that_fits_on_the_disk_is_read_once():
     assert best(offers=(offer(64.0, memory_gib=64.0, disk_gb=900.0),)).data_exceeds == ("memory",)
+
+
+def test_a_part_of_a_data_set_loads_as_the_whole_in_its_share_of_the_time():
+    some, every = (best(offers=(offer(8.0),), samples=samples) for samples in (128_128, None))
+    assert some.loading_time_ms == every.loading_time_ms
+    assert some.iteration_time_ms == every.iteration_time_ms
+    assert some.epoch_time_s == pytest.approx(every.epoch_time_s * 128_128 / 1_281_167, rel=0.01)
+
+
+def test_a_part_of_a_data_set_is_stored_in_its_share_of_the_room():
+    small = offer(64.0, memory_gib=64.0, disk_gb=100.0)
+    assert best(offers=(small,), samples=10_000).data_exceeds == ()
+
+
+def test_the_scope_says_that_an_epoch_is_a_part_of_a_data_set():
+    told = "An epoch is 10,000 of the 1,281,167 images of imagenet."
+    assert told in compared(samples=10_000).scope
+    assert "An epoch is" not in compared().scope

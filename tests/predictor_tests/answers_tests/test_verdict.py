@@ -12,6 +12,8 @@ from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.offers import Offer
+from predictor.cnns.zoo import zoo_cnn
+from predictor.models.compiled import compile_seconds
 from predictor.models.forecast import Reason
 
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
@@ -112,6 +114,73 @@ def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
 def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
     anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 250.0}
     assert compared(anchors=[anchor]).rows[0].fast_ratio == pytest.approx(compared().rows[0].fast_ratio)
+
+
+def shipped_verdict(gpu="H100 SXM", batch_sizes=None, **options):
+    """The verdict of the shipped model on ResNet-50 on one GPU."""
+    plan, others = Plan.of({"samples": 10**6, **options})
+    return compare(Question.of("resnet50", gpu, batch_sizes, others), plan).verdict
+
+
+def compile_hint(verdict):
+    return next((hint for hint in verdict.hints if "torch.compile" in hint), None)
+
+
+PASCAL_RUN = {"gpu": "Tesla P100-PCIE-16GB", "batch_size": 64, "iteration_time_ms": 300.0}
+
+
+def same_time(one, other):
+    ends = ("total_low_h", "total_time_h", "total_high_h")
+    return one.offer == other.offer and [getattr(one, end) for end in ends] == pytest.approx(
+        [getattr(other, end) for end in ends]
+    )
+
+
+def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_compiling_takes():
+    verdict = shipped_verdict(epochs=90)
+    asked = shipped_verdict(epochs=90, capture="compile").best
+    assert same_time(verdict.compiled, asked)
+    mode = {"precision": "amp_bf16", "memory_format": "channels_last"}
+    assert same_time(verdict.compiled_fast, shipped_verdict(epochs=90, capture="compile", **mode).best)
+    assert verdict.compile_s == pytest.approx(compile_seconds(zoo_cnn("resnet50")))
+    hint = compile_hint(verdict)
+    ratio = asked.total_time_h / verdict.best.total_time_h
+    assert hint.startswith(f"One line of code: torch.compile takes {ratio:.2f} x the time there")
+    assert f"({asked.total_low_h:.3g}-{asked.total_high_h:.3g} h)" in hint
+    assert f"about {verdict.compile_s:.0f} s of compiling" in hint
+    assert "measured at batch 64 on an H100 and an H200 alone" in hint
+
+
+def test_torch_compile_that_saves_less_than_compiling_takes_is_data_alone():
+    verdict = shipped_verdict(samples=10**5)
+    assert verdict.compiled.total_time_h < verdict.best.total_time_h
+    assert compile_hint(verdict) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"framework": "chainer"},
+        {"gpu": "Tesla P100-PCIE-16GB"},
+        {"gpu": "Tesla P100-PCIE-16GB", "anchors": [PASCAL_RUN]},
+        {"capture": "compile"},
+        {"capture": "graph"},
+        {"n_gpus": 4},
+        {"method": "gpu-specs", "gpu": "H200", "batch_sizes": 64, "precision": "fp32"},
+    ],
+)
+def test_torch_compile_is_not_told_where_nobody_can_say_it(options):
+    verdict = shipped_verdict(**options)
+    assert (verdict.compiled, verdict.compiled_fast, verdict.compile_s) == (None, None, None)
+    assert verdict.best is not None
+    assert compile_hint(verdict) is None
+
+
+def test_the_anchor_of_an_eager_run_scales_the_compiled_one_too():
+    anchor = {"gpu": "H100 SXM", "batch_size": 64, "iteration_time_ms": 45.0}
+    plain, anchored = shipped_verdict(), shipped_verdict(anchors=[anchor])
+    ratios = [each.compiled.total_time_h / each.best.total_time_h for each in (plain, anchored)]
+    assert ratios[0] == pytest.approx(ratios[1])
 
 
 def test_the_fastest_batch_size_is_named_apart(compared):

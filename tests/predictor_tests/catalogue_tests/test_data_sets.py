@@ -3,7 +3,7 @@
 import pytest
 
 from predictor.catalogue.data_sets import TrainingSet, find_training_set, training_sets
-from predictor.errors import SchemaError
+from predictor.errors import OutOfRangeError, SchemaError
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,20 @@ def test_every_data_set_has_a_source_and_sizes_that_can_be() -> None:
         return bool(known.source) and sizes and known.channels in (1, 3)
 
     assert [known for known in training_sets().values() if not holds(known)] == []
+
+
+def test_a_part_has_images_of_the_same_mean_size() -> None:
+    whole = find_training_set("imagenet")
+    part = whole.part(10_000)
+    assert (part.samples, part.image_size, part.stored) == (10_000, whole.image_size, whole.stored)
+    assert part.sample_mb == pytest.approx(whole.sample_mb)
+    assert part.decoded_gb / part.samples == pytest.approx(whole.decoded_gb / whole.samples)
+    assert whole.part(whole.samples) == whole
+
+
+@pytest.mark.parametrize("samples", [0, 60_001])
+def test_a_part_is_no_larger_than_the_data_set(samples: int) -> None:
+    with pytest.raises(
+        OutOfRangeError, match=rf"samples {samples} lies outside 1\.\.60000.*mnist\. Pass fewer"
+    ):
+        find_training_set("mnist").part(samples)

@@ -1,9 +1,14 @@
-"""Tests of how the accuracy benchmark is called; its figures need the published measurements."""
+"""Tests of how the benchmarks of accuracy are called; the figures of one need the published measurements."""
 
+import importlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from predictor.files import data_root
+from predictor.models.served import Model
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 
@@ -31,3 +36,14 @@ def test_a_folder_without_tables_is_an_error_that_names_the_table(tmp_path):
     done = _run("--published", str(tmp_path))
     assert done.returncode == 1
     assert "profet_target_cnns.csv" in done.stderr
+
+
+def test_judging_specifications_leaves_the_model_as_others_load_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "benchmarks"))
+    table = "h200_pytorch_fp16_fp32_held_out_targets.csv.gz"
+    shutil.copyfile(data_root() / "measurements" / table, tmp_path / table)
+    layers = Model.load().layers
+    held_out = importlib.import_module("held_out")
+    assert held_out.main(["--specifications", "--measurements", str(tmp_path)]) == 0
+    assert "NVIDIA H200" in capsys.readouterr().out
+    assert Model.load().layers is layers

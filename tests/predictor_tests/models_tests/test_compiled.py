@@ -17,6 +17,7 @@ from predictor.models.compiled_fit import held_out_laws, measured_pairs, own_tab
 from predictor.models.data_parallel import LAW as TEAM_LAW
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.served import Model
+from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
 H200, A100, T4 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "T4"))
 COMPILED = Mode(precision="tf32", capture="compile")
@@ -123,8 +124,8 @@ def test_several_gpus_wait_for_the_host_of_compiled_cnns_too():
     [
         (
             "NVIDIA H200",
-            {"framework": "chainer"},
-            "torch.compile, which chainer does not have. Leave capture",
+            {"framework": "tensorflow"},
+            "torch.compile, which tensorflow does not have. Leave capture",
         ),
         ("GTX 1080 Ti", {}, "compute capability 6.1, and torch.compile makes kernels from 7.0 on"),
         ("NVIDIA H200", {"method": "gpu-specs"}, "was fitted on eager iterations, asked for capture compile"),
@@ -160,3 +161,28 @@ def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
     ]
     seconds = f"about {compile_seconds(zoo_cnn('resnet50')):.0f} s"
     assert [seconds in each for each in said] == [True, False]
+
+
+def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_needed():
+    measured = own_tables()
+    rows = measured[is_compiled(measured)]
+    shares = [
+        row.peak_memory_mib
+        / 1024
+        / (
+            peak_memory_gib(
+                zoo_cnn(row.cnn, int(row.image_size)),
+                int(row.batch_size),
+                Mode(precision=row.precision, memory_format=row.memory_format),
+            )
+            - CONTEXT_GIB
+        )
+        for row in rows.itertuples()
+    ]
+    told = (
+        f"{len(shares)} compiled iterations of {rows['cnn'].nunique()} CNNs needed "
+        f"{min(shares):.2f} to {max(shares):.2f} x the estimate"
+    )
+    for capture in ("compile", "eager"):
+        scope = answer(Question("resnet50", "NVIDIA H200", [64], capture=capture)).scope
+        assert (told in scope) == (capture == "compile")

@@ -185,6 +185,7 @@ def test_what_is_no_chain_is_refused(backend: ChainerBackend, tmp_path: Path) ->
         (Mode("chainer", "amp_bf16"), "choose fp32, tf32, fp16, amp_fp16"),
         (Mode("chainer", memory_format="channels_last"), "choose nchw"),
         (Mode("chainer", capture="graph"), "choose eager or static_graph"),
+        (Mode("chainer", capture="compile"), "choose eager or static_graph"),
         (Mode("chainer", optimizer="adam"), "choose momentum or sgd"),
         (Mode("pytorch"), "framework 'pytorch'"),
     ],
