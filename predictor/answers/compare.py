@@ -28,7 +28,7 @@ from predictor.answers.loading import (
     loading_in_words,
     with_loading,
 )
-from predictor.answers.predict import COLUMNS, answer, epoch_times_s, fastest_row
+from predictor.answers.predict import COLUMNS, answer, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
 from predictor.answers.ranking import ComparisonRow, mark_pareto, pareto_front, ranked, ranking_key
 from predictor.answers.scope import scope_of
@@ -40,6 +40,7 @@ from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
 from predictor.errors import SchemaError
+from predictor.models.epochs import epoch_times_s
 from predictor.models.input_pipeline import Feed
 
 if TYPE_CHECKING:
