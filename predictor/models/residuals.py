@@ -233,13 +233,20 @@ def kriged(
     """Mean and variance of ln(truth / model) at the batch sizes, each of shape (n_batches,).
 
     `residual` is ln(measured / model) at the anchors; at an anchor's batch size the mean equals its residual, up to
-    run-to-run noise.
+    run-to-run noise. Runs at one batch size on one GPU count as one, by their mean: that they differ is no error of the
+    model.
     """
 
     def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Locations:
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
+    runs: dict[tuple[str, int], list[int]] = {}
+    for place, each in enumerate(anchors):
+        name = gpu.name if each.gpu == gpu.name else find_gpu(each.gpu).name
+        runs.setdefault((name, each.batch_size), []).append(place)
+    residual = np.array([residual[places].mean() for places in runs.values()])
+    anchors = [anchors[places[0]] for places in runs.values()]
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
