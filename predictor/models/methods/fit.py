@@ -330,7 +330,8 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
     from predictor.models.registry import WHOLE_METHODS
 
     tables = [each if isinstance(each, pd.DataFrame) else pd.read_csv(each) for each in summaries]
-    judged = pd.concat(tables).query("n > 0").to_dict("records")
+    answered = pd.concat(tables).query("n > 0")
+    judged = answered.drop_duplicates(["scenario", "predictor"], keep="last").to_dict("records")
     mape = {(str(row["scenario"]), str(row["predictor"])): float(row["mape"]) for row in judged}
     found: dict[str, list[MethodError]] = {}
     for row in judged:
