@@ -21,7 +21,7 @@ from predictor.answers.coded import Coded, distinct
 from predictor.answers.energy import ENERGIES, watt_hours
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.options import options_of
-from predictor.answers.predict import answer, epoch_times_s
+from predictor.answers.predict import answer
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.catalogue.data_sets import find_training_set
@@ -32,6 +32,7 @@ from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
+from predictor.models.epochs import epoch_times_s
 
 if TYPE_CHECKING:
     from predictor.models.served import Model

@@ -28,7 +28,7 @@ from predictor.answers.loading import (
     loading_in_words,
     with_loading,
 )
-from predictor.answers.predict import COLUMNS, answer, epoch_times_s, fastest_row
+from predictor.answers.predict import COLUMNS, answer, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
 from predictor.answers.ranking import (
     ComparisonRow,
@@ -48,6 +48,7 @@ from predictor.catalogue.offers import Offer, hourly_usd, offers_for
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
+from predictor.models.epochs import epoch_times_s
 from predictor.models.input_pipeline import Feed
 
 if TYPE_CHECKING:

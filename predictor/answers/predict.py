@@ -36,6 +36,7 @@ from predictor.catalogue.offers import Offer, hourly_usd
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.models.data_parallel import Gradients, together
+from predictor.models.epochs import epoch_times_s
 from predictor.models.forecast import IterationForecast
 from predictor.operators.memory import memory_estimate_validated, peak_memories_gib
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "FORWARD_SHARE",
     "NEAR_BEST",
     "TIMES",
     "Answer",
@@ -55,9 +55,6 @@ __all__ = [
     "fastest_row",
     "predict",
 ]
-
-FORWARD_SHARE = 1.0 / 3.0
-"""Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
 
 NEAR_BEST = 1.05
 """Batch sizes within this factor of the best epoch time are equally good; the smallest is recommended."""
@@ -428,33 +425,6 @@ def _epochs(
         "cost_usd": [None if usd != usd else usd for usd in cost],
         "best_batch": _best(seconds["epoch_time_s"], fits),
     }
-
-
-def epoch_times_s(
-    iteration_time_ms: _Floats,
-    batch_sizes: NDArray[np.int64],
-    samples: int | NDArray[np.int64],
-    validation_samples: int | NDArray[np.int64],
-    model: Model,
-    mode: Mode,
-    loading_ms: _Floats | float = np.nan,
-    between: bool = False,
-) -> _Floats:
-    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
-
-    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up.
-
-    Notes
-    -----
-    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
-    approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
-    """
-    training = model.epoch_time_s(-(-samples // batch_sizes), iteration_time_ms, mode)
-    loaded = np.nan_to_num(loading_ms)
-    forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
-    forward = forward + loaded if between else np.maximum(forward, loaded)
-    validation = -(-validation_samples // batch_sizes) * forward / 1000.0
-    return np.asarray(training + validation, dtype=np.float64)
 
 
 def _best(time: _Floats, fits: NDArray[np.bool_]) -> list[bool]:

@@ -5,41 +5,47 @@ The founding predictors predict the epoch time at a fixed number of samples, all
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError
-from predictor.models.epochs import EpochOverhead, fit_epoch_overhead
+from predictor.models.epochs import Epochs, epoch_times_s
+from predictor.models.fit import between_iterations
 from predictor.models.per_epoch import IterationFromEpoch
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["EpochTime", "as_epoch_time", "as_iteration_time"]
 
 
 class EpochTime(RegressorMixin, BaseEstimator):
-    """Epoch time as iterations x iteration time, with or without a fitted overhead.
+    """Epoch time from iteration time as a question is answered, or the plain product of iterations and their time.
 
     Parameters
     ----------
     iteration : estimator of iteration_time_ms, optional
         Predicts the iteration's time; without one the measured column `iteration_time_ms` is read.
     overhead : bool
-        Whether to fit the overhead of an epoch; otherwise the plain product is given.
+        Whether to count the validation pass and what lies between iterations; otherwise the plain product is given.
 
     Attributes
     ----------
-    overhead_ : EpochOverhead
+    epochs_ : Epochs
+        What a served model makes epochs of.
     iteration_ : fitted estimator, or None
     """
 
     def __init__(self, iteration: Any = None, overhead: bool = True) -> None:
         self.iteration = iteration
         self.overhead = overhead
+
+    @property
+    def needs_anchors(self) -> bool:
+        """Whether the iteration's estimator does."""
+        return getattr(self.iteration, "needs_anchors", False)
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> EpochTime:
         """Fit on rows with measured `iteration_time_ms`; `y` is `epoch_time_s`."""
@@ -48,17 +54,29 @@ class EpochTime(RegressorMixin, BaseEstimator):
         if self.iteration is not None:
             self.iteration_ = clone(self.iteration).fit(X.drop(columns="iteration_time_ms"), measured_ms)
         # Fitted on measured iterations, so that it does not correct the iteration predictor's bias.
-        self.overhead_ = fit_epoch_overhead(y, measured_ms, *_sizes(X)) if self.overhead else EpochOverhead()
+        timed = X.assign(epoch_time_s=np.asarray(y))
+        self.epochs_ = Epochs(between_iterations(timed) if self.overhead else {})
         return self
 
     def predict(self, X: pd.DataFrame) -> NDArray[np.float64]:
         """Seconds of one epoch of each row."""
-        _check_fitted(self, "overhead_")
+        _check_fitted(self, "epochs_")
         if self.iteration_ is None:
             time_ms = X["iteration_time_ms"].to_numpy(dtype=float)
         else:
             time_ms = self.iteration_.predict(X.drop(columns="iteration_time_ms"))
-        return self.overhead_.epoch_time_s(time_ms, *_sizes(X))
+        samples, sizes = (X[name].to_numpy(dtype=np.int64) for name in ("samples_per_epoch", "batch_size"))
+        validation = np.zeros(len(X), dtype=np.int64)
+        if self.overhead and "validation_samples" in X:
+            validation = X["validation_samples"].fillna(0).to_numpy(dtype=np.int64)
+        seconds, usual = np.empty(len(X)), Mode().framework
+        frameworks = X["framework"].fillna(usual) if "framework" in X else pd.Series(usual, X.index)
+        for name in frameworks.unique():
+            rows = (frameworks == name).to_numpy()
+            seconds[rows] = epoch_times_s(
+                time_ms[rows], sizes[rows], samples[rows], validation[rows], self.epochs_, Mode(name)
+            )
+        return seconds
 
 
 def as_iteration_time(predictors: dict[str, Any]) -> dict[str, Any]:
@@ -76,13 +94,6 @@ def as_epoch_time(predictors: dict[str, Any]) -> dict[str, Any]:
         "measured iteration + overhead": EpochTime(),
         **{f"{name} + overhead": EpochTime(each) for name, each in predictors.items()},
     }
-
-
-def _sizes(X: pd.DataFrame) -> list[NDArray[np.float64]]:
-    """Give samples, batch size, image size and validation samples (0 if none are stated) of each row."""
-    sizes = [X[column].to_numpy(dtype=float) for column in ("samples_per_epoch", "batch_size", "image_size")]
-    validation = X["validation_samples"] if "validation_samples" in X else np.zeros(len(X))
-    return [*sizes, np.nan_to_num(np.asarray(validation, dtype=float))]
 
 
 def _check_fitted(estimator: Any, attribute: str) -> None:

@@ -275,6 +275,8 @@ def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> 
     uses_operators = getattr(model, "uses_operators", False)
     if scenario.needs_operators and not uses_operators:
         raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
+    if getattr(model, "needs_anchors", False) and not fold.anchors.size:
+        raise DataError("it needs a measurement of the CNN, of which this scenario knows none")
     train = features.iloc[fold.train]
     if not uses_operators and "kind" in train:
         train = train[train["kind"].fillna("target") == "target"]

@@ -30,12 +30,14 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
     `answer` is the quantity in y and of `predict`; with `uses_operators` the training rows may contain single layers,
-    with `uses_anchors` `predict` takes measurements of the predicted CNNs.
+    with `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
+    answer of its own.
     """
 
     answer: ClassVar[str] = "iteration_time_ms"
     uses_operators: ClassVar[bool] = False
     uses_anchors: ClassVar[bool] = False
+    needs_anchors: ClassVar[bool] = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

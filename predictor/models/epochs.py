@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import DataError
 
-__all__ = ["EpochOverhead", "fit_epoch_overhead", "iterations_per_epoch"]
+__all__ = ["EpochOverhead", "Epochs", "epoch_times_s", "fit_epoch_overhead", "iterations_per_epoch"]
 
 _Floats = NDArray[np.float64]
+
+FORWARD_SHARE = 1.0 / 3.0
+"""Share of a training iteration that a validation pass takes: a forward pass does a third of the FLOPs."""
 
 _BYTES_PER_PIXEL = 12.0  # three channels in fp32
 _MS_PER_S = 1000.0
@@ -24,35 +28,59 @@ def iterations_per_epoch(samples: ArrayLike, batch_size: ArrayLike) -> _Floats:
     return iterations
 
 
+@dataclass(eq=False)
+class Epochs:
+    """Epochs from iterations; `epoch_ms_per_iteration` holds what lies between two iterations in ms, by framework."""
+
+    epoch_ms_per_iteration: dict[str, float]
+
+    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> _Floats:
+        """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
+        between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
+        each_ms = np.asarray(iteration_time_ms, dtype=float) + between
+        seconds: _Floats = np.asarray(iterations, dtype=float) * each_ms / 1e3
+        return seconds
+
+
+def epoch_times_s(
+    iteration_time_ms: _Floats,
+    batch_sizes: NDArray[np.int64],
+    samples: int | NDArray[np.int64],
+    validation_samples: int | NDArray[np.int64],
+    model: Epochs,
+    mode: Mode,
+    loading_ms: _Floats | float = np.nan,
+    between: bool = False,
+) -> _Floats:
+    """Seconds per epoch: training iterations, the model's overhead per epoch, and a validation pass.
+
+    `iteration_time_ms` holds loading where `loading_ms` is not NaN; `between` says that the two add up.
+
+    Notes
+    -----
+    model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
+    approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
+    """
+    training = model.epoch_time_s(-(-samples // batch_sizes), iteration_time_ms, mode)
+    loaded = np.nan_to_num(loading_ms)
+    forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
+    forward = forward + loaded if between else np.maximum(forward, loaded)
+    validation = -(-validation_samples // batch_sizes) * forward / 1000.0
+    return np.asarray(training + validation, dtype=np.float64)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochOverhead:
-    """Time of an epoch beyond iterations x iteration time; all zero is the plain product.
+    """Time of measured epochs beyond iterations x iteration time.
 
-    A validation image takes `validation_share` of a training image's time (its forward pass alone),
-    `ms_per_iteration` is spent between iterations, and `ms_per_mb` on feeding each MB (10^6 bytes) of fp32
-    RGB images, training and validation alike.
+    A validation image takes `validation_share` of a training image's time (its forward pass alone), `ms_per_iteration`
+    is spent between iterations, and `ms_per_mb` on feeding each MB (10^6 bytes) of fp32 RGB images, training and
+    validation alike. `Epochs` carries over the second alone.
     """
 
     validation_share: float = 0.0
     ms_per_iteration: float = 0.0
     ms_per_mb: float = 0.0
-
-    def epoch_time_s(
-        self,
-        iteration_time_ms: ArrayLike,
-        samples: ArrayLike,
-        batch_size: ArrayLike,
-        image_size: ArrayLike,
-        validation_samples: ArrayLike = 0,
-    ) -> _Floats:
-        """Give the seconds of one epoch; arguments broadcast.
-
-        `image_size` is the side of the square images in pixels, `validation_samples` the images of the
-        validation pass that the epoch ends with.
-        """
-        coefficients = np.array([self.validation_share, self.ms_per_iteration, self.ms_per_mb])
-        spent, beyond = _terms(iteration_time_ms, samples, batch_size, image_size, validation_samples)
-        return np.asarray((spent + beyond @ coefficients) / _MS_PER_S)
 
 
 def fit_epoch_overhead(
@@ -65,8 +93,9 @@ def fit_epoch_overhead(
 ) -> EpochOverhead:
     """Fit the three coefficients by non-negative least squares on prediction / measured = 1.
 
-    All arguments have shape (n_epochs,) or broadcast to it, in the units of `EpochOverhead.epoch_time_s`.
-    Without any validation pass in the data `validation_share` is 0.
+    All arguments have shape (n_epochs,) or broadcast to it; `image_size` is the side of the square images in pixels,
+    `validation_samples` the images of the validation pass that it ends with. Without any validation pass in the data
+    `validation_share` is 0.
 
     Raises
     ------

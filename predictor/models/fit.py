@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HELD_OUT",
     "accuracy_of",
+    "between_iterations",
     "default_features",
     "default_methods",
     "fit_default",
@@ -261,7 +262,7 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
         )
     return Model(
         roofline=estimator.law_,
-        epoch_ms_per_iteration=_between_iterations(whole),
+        epoch_ms_per_iteration=between_iterations(whole),
         ranges=ranges_of(whole, rows),
         card=_card(features, whole, provenance, estimator),
     )
@@ -324,9 +325,10 @@ def _whole(features: pd.DataFrame) -> pd.DataFrame:
     return whole
 
 
-def _between_iterations(whole: pd.DataFrame) -> dict[str, float]:
+def between_iterations(whole: pd.DataFrame) -> dict[str, float]:
+    """Milliseconds between two iterations of an epoch by framework, from rows whose epoch was timed."""
     found: dict[str, float] = {}
-    if "epoch_time_s" not in whole:
+    if not {"epoch_time_s", "framework"} <= set(whole.columns):
         return found
     for framework, rows in whole[whole["epoch_time_s"].notna()].groupby("framework"):
         overhead = fit_epoch_overhead(

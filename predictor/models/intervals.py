@@ -13,10 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import Gpu, find_gpu, generations
 from predictor.errors import OutOfRangeError
-from predictor.models.residuals import PARTS, Locations, covariances, gp_posterior
+from predictor.models.residuals import PARTS, Locations, covariances, far_anchors, gp_posterior, kriged
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from predictor.cnns.layer_table import LayerTable
+    from predictor.models.forecast import Anchor, Reason
 
 __all__ = [
     "Calibration",
@@ -273,9 +276,25 @@ class Calibration:
             return dict(new_gpu)
         return {part: max(new_cnn.get(part, 0.0), new_gpu.get(part, 0.0)) for part in PARTS}
 
-    def factor_for(self, gpu: str, coverage: float) -> float:
-        """Standard deviations from the middle to the end of the interval of an anchored prediction."""
-        return self._factor(f"anchored-{'cnn' if gpu in self.gpus else 'gpu'}", coverage)
+    def anchored(
+        self,
+        table: LayerTable,
+        gpu: Gpu,
+        batch_sizes: Array,
+        anchors: Sequence[Anchor],
+        residual: Array,
+        coverage: float,
+    ) -> tuple[Array, Array, list[Reason]]:
+        """What runs of a CNN say of a GPU: mean and half width of ln(truth / law), and the runs to doubt.
+
+        `residual` is ln(measured / law) of the anchors; mean and half width have the shape of `batch_sizes`; errors as
+        of `far_anchors`.
+        """
+        variances = self.variances_for(gpu.name)
+        mean, variance = kriged(table, gpu, batch_sizes, anchors, residual, variances)
+        kind = "anchored-cnn" if gpu.name in self.gpus else "anchored-gpu"
+        width = self._factor(kind, coverage) * np.sqrt(variance)
+        return mean, width, far_anchors(anchors, residual, variances)
 
     def _factor(self, kind: str, coverage: float) -> float:
         """Factor of one kind, interpolated between calibrated levels."""
@@ -372,7 +391,8 @@ def calibrate(
             continue
         left = sites.take(np.concatenate([each.group for each in parts]))
         residual = np.concatenate([each.parts.residual for each in parts])
-        variances[kind] = fit_variances(left, residual, _components(kind, sites), seed)
+        names = PARTS if kind == "gpu" else PARTS[1:]
+        variances[kind] = fit_variances(left, residual, names, seed)
         factors[f"anchored-{kind}"] = _factors([each.anchored(sites, variances[kind]) for each in parts])
     return replace(
         found,
@@ -451,17 +471,6 @@ def _left_out(
 def _factors(scores: list[_Score]) -> dict[str, float]:
     residual, variance, weight = (np.concatenate(column) for column in zip(*scores, strict=True))
     return {str(level): interval_factor(residual, variance, level, weight) for level in _LEVELS}
-
-
-def _components(kind: str, sites: Locations) -> tuple[str, ...]:
-    """Components of the residuals of new GPUs, or of new CNNs.
-
-    On a new GPU the `work` component is dropped: iterations with similar work err alike on every GPU, so the error
-    belongs to the CNN.
-    """
-    if kind == "gpu":
-        return PARTS
-    return PARTS[1:] if sites.work is None else (*PARTS[1:-1], "work", PARTS[-1])
 
 
 def _held_out(sites: Locations, seed: int) -> dict[str, Sequence[NDArray[np.intp]]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +33,7 @@ __all__ = [
 Array = NDArray[np.float64]
 
 PARTS = ("gpu", "cnn", "cnn_image", "cnn_near_gpu", "cnn_image_near_gpu", "series", "noise")
-"""Components of a residual; each has a variance, fitted by `predictor.models.intervals`. Locations with `work` have one
-more component, `work`."""
+"""Components of a residual; each has a variance, fitted by `predictor.models.intervals`."""
 
 RUN_NOISE = 1e-4
 """Variance of ln time between runs of one training: careful measurements repeat within 1 %."""
@@ -50,39 +48,16 @@ _SPEC_DECAY, _GENERATION_STEP = 4.0, 0.125
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Locations:
-    """GPU, CNN, image size, batch size and mode of n residuals. `modes` are any texts that differ between modes.
-
-    `work`, of shape (n, k) or None, describes each iteration's mix of work in units of the correlation length: at a
-    distance of 1 the `work` components of two residuals on one GPU correlate by exp(-1/2).
-    """
+    """GPU, CNN, image size, batch size and mode of n residuals. `modes` are any texts that differ between modes."""
 
     gpus: Sequence[Gpu]
     cnns: Sequence[str]
     image_sizes: Sequence[int]
     batch_sizes: Sequence[float]
     modes: Sequence[str]
-    work: Array | None = None
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields as plain lists; GPUs by name."""
-        return {
-            "gpus": [gpu.name for gpu in self.gpus],
-            "cnns": list(self.cnns),
-            "image_sizes": list(self.image_sizes),
-            "batch_sizes": list(self.batch_sizes),
-            "modes": list(self.modes),
-            "work": None if self.work is None else self.work.tolist(),
-        }
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Locations:
-        """Read `to_json`."""
-        words = {name: value for name, value in found.items() if name not in ("gpus", "work")}
-        work = None if found["work"] is None else np.array(found["work"], dtype=float)
-        return cls(gpus=[find_gpu(name) for name in found["gpus"]], work=work, **words)
 
     def take(self, positions: NDArray[np.intp]) -> Locations:
         """The locations at these positions."""
@@ -92,7 +67,6 @@ class Locations:
             [self.image_sizes[i] for i in positions],
             [self.batch_sizes[i] for i in positions],
             [self.modes[i] for i in positions],
-            None if self.work is None else self.work[positions],
         )
 
 
@@ -108,7 +82,7 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
     )
     near_gpu = _gpu_similarity(a.gpus, b.gpus)
     wide, narrow = np.exp(-0.5 * (steps / _WIDE_BATCH) ** 2), np.exp(-0.5 * (steps / _NARROW_BATCH) ** 2)
-    parts = {
+    return {
         "gpu": same_gpu,
         "cnn": cnn,
         "cnn_image": image * wide,
@@ -116,9 +90,6 @@ def covariances(a: Locations, b: Locations) -> dict[str, Array]:
         "cnn_image_near_gpu": image * near_gpu * wide,
         "series": image * same_gpu * narrow,
     }
-    if a.work is not None and b.work is not None:
-        parts["work"] = same_gpu * _likeness(a.work, b.work)
-    return parts
 
 
 def gp_posterior(
@@ -211,13 +182,6 @@ def _equal(a: Sequence[object], b: Sequence[object]) -> Array:
     return equal
 
 
-def _likeness(a: Array, b: Array) -> Array:
-    """exp(-d^2 / 2), d being the distance between rows."""
-    squares = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None] - 2.0 * a @ b.T
-    likeness: Array = np.exp(-0.5 * np.maximum(squares, 0.0))
-    return likeness
-
-
 def _gpu_similarity(a: Sequence[Gpu], b: Sequence[Gpu]) -> Array:
     """exp(-4 d), d being the rms distance of ln(peak, bandwidth) and a step per generation between two GPUs."""
 
@@ -269,13 +233,20 @@ def kriged(
     """Mean and variance of ln(truth / model) at the batch sizes, each of shape (n_batches,).
 
     `residual` is ln(measured / model) at the anchors; at an anchor's batch size the mean equals its residual, up to
-    run-to-run noise.
+    run-to-run noise. Runs at one batch size on one GPU count as one, by their mean: that they differ is no error of the
+    model.
     """
 
     def sites(gpus: Sequence[Gpu], sizes: Sequence[float]) -> Locations:
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
+    runs: dict[tuple[str, int], list[int]] = {}
+    for place, each in enumerate(anchors):
+        name = gpu.name if each.gpu == gpu.name else find_gpu(each.gpu).name
+        runs.setdefault((name, each.batch_size), []).append(place)
+    residual = np.array([residual[places].mean() for places in runs.values()])
+    anchors = [anchors[places[0]] for places in runs.values()]
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])

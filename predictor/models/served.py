@@ -27,6 +27,7 @@ from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import chainer_iteration, check_chainer, pytorch_host, pytorch_mode
 from predictor.models.compiled import check_compiles, compiled, eager_mode
+from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
@@ -40,7 +41,7 @@ from predictor.models.layer_times.served import (
 from predictor.models.methods.files import Methods
 from predictor.models.methods.served import forecast_by_method
 from predictor.models.registry import METHODS, WHOLE_METHODS
-from predictor.models.residuals import far_anchors, is_of, kriged
+from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
 from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
@@ -83,7 +84,7 @@ _CHAINER = _Way(
 
 
 @dataclass(eq=False)
-class Model:
+class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
     `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
@@ -91,7 +92,6 @@ class Model:
     """
 
     roofline: RooflineLaw
-    epoch_ms_per_iteration: dict[str, float]
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
@@ -338,11 +338,8 @@ class Model:
         more = [[] if doubt is None else [doubt] for doubt in doubts]
         residual = np.array([self._residual(table, devices[0][1], anchor, machine) for anchor in anchors])
         for i, gpu in enumerate(gpus if anchors else ()):
-            variances = law.calibration.variances_for(gpu.name)
-            mean[i], variance = kriged(table, gpu, batches, anchors, residual, variances)
-            factor = law.calibration.factor_for(gpu.name, COVERAGE)
-            widths[i] = gpu_widths[i] = factor * np.sqrt(variance)
-            far = far_anchors(anchors, residual, variances)
+            mean[i], width, far = law.calibration.anchored(table, gpu, batches, anchors, residual, COVERAGE)
+            widths[i] = gpu_widths[i] = width
             wider[i] *= math.prod(reason.widens for reason in far)
             more[i] = [*far, *more[i]]
         corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
@@ -373,14 +370,6 @@ class Model:
             )
             for i in range(len(devices))
         ]
-
-    def epoch_time_s(self, iterations: ArrayLike, iteration_time_ms: ArrayLike, mode: Mode) -> Array:
-        """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
-        between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
-        seconds: Array = (
-            np.asarray(iterations, dtype=float) * (np.asarray(iteration_time_ms, dtype=float) + between) / 1e3
-        )
-        return seconds
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""

@@ -105,12 +105,18 @@ def forecast_by_layers(
     below, above, gpu_width = (each * wider for each in (parts.below, parts.above, parts.gpu_half_width))
     if own:
         residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
-        expected = float(np.mean(below + above) / 2.0 / _Z) ** 2
-        found = max(expected, float(np.mean(residual**2)))  # the forecast has to meet the anchors
-        mean, left = kriged(table, gpu, batches, own, residual, layer_variances(found, rough))
+        # Each batch size by its own variance, so that no answer depends on what else is asked.
+        expected = ((below + above) / 2.0 / _Z) ** 2
+        found = np.maximum(expected, np.mean(residual**2))  # the forecast has to meet the anchors
+        mean, left = np.hstack(
+            [
+                kriged(table, gpu, batches[[i]], own, residual, layer_variances(total, rough))
+                for i, total in enumerate(found.tolist())
+            ]
+        )
         below = above = gpu_width = _Z * np.sqrt(left)
-        far = far_anchors(own, residual, layer_variances(expected, rough))
-        why = tuple((*each, *far) for each in why)
+        far = [far_anchors(own, residual, layer_variances(total, rough)) for total in expected.tolist()]
+        why = tuple((*each, *more) for each, more in zip(why, far, strict=True))
     corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
     middle, busy = parts.total_ms * corrected, parts.gpu_ms * corrected
 

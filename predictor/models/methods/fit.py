@@ -330,25 +330,26 @@ def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: 
     from predictor.models.registry import WHOLE_METHODS
 
     tables = [each if isinstance(each, pd.DataFrame) else pd.read_csv(each) for each in summaries]
-    judged = pd.concat(tables).query("n > 0").to_dict("records")
+    answered = pd.concat(tables).query("n > 0")
+    judged = answered.drop_duplicates(["scenario", "predictor"], keep="last").to_dict("records")
     mape = {(str(row["scenario"]), str(row["predictor"])): float(row["mape"]) for row in judged}
     found: dict[str, list[MethodError]] = {}
     for row in judged:
         scenario, name = str(row["scenario"]), str(row["predictor"])
-        default = (scenario, _default_of(scenario, name))
-        if name in WHOLE_METHODS and default in mape:
+        default = next((each for each in _defaults_of(scenario, name) if (scenario, each) in mape), None)
+        if name in WHOLE_METHODS and default is not None:
             error = MethodError(
-                scenario, int(row["n"]), mape[scenario, name], float(row["p90"]), mape[default]
+                scenario, int(row["n"]), mape[scenario, name], float(row["p90"]), mape[scenario, default]
             )
             found.setdefault(name, []).append(error)
     return replace(methods, errors={name: tuple(errors) for name, errors in found.items()})
 
 
-def _default_of(scenario: str, name: str) -> str:
-    """The predictor that answers a question without a method, from as much as this one knows."""
+def _defaults_of(scenario: str, name: str) -> tuple[str, ...]:
+    """Predictors that answer a question without a method from as much as this one knows, the best one first."""
     from predictor.models.registry import PREDICTORS, estimator_class
 
     if scenario in _DEFAULTS or name not in PREDICTORS:
-        return _DEFAULTS.get(scenario, "")
+        return (_DEFAULTS[scenario],) if scenario in _DEFAULTS else ()
     of_runs = estimator_class(name).uses_anchors or PREDICTORS[name].needs_runs
-    return _DEFAULT_WITH_RUNS if of_runs else _DEFAULT
+    return (_DEFAULT_WITH_RUNS, _DEFAULT) if of_runs else (_DEFAULT,)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import default_precision, find_gpu
+from predictor.cnns.layer_table import LayerTable
 from predictor.errors import SchemaError
 from predictor.models.base import FeatureTablePredictor, Floats, times_of
+from predictor.models.forecast import COVERAGE, Anchor
 from predictor.models.intervals import Calibration, Predicted, Refit, Shares, calibrate, sites_of
-from predictor.models.residuals import Locations, gp_posterior
-from predictor.models.roofline.features import FAMILIES, FAMILY_OF
 from predictor.models.roofline.fit import Measured, Objective, Strengths
 from predictor.models.roofline.law import RooflineLaw
 from predictor.models.roofline.rows import Rows, pass_rows_of, rows_of, single_passes, whole_iterations
 from predictor.models.roofline.terms import KernelContext
-from predictor.operators.kernels import KERNEL_CLASSES
+from predictor.operators.kernels import kernels_of
 
 __all__ = ["Anchored", "Roofline"]
 
@@ -86,7 +87,6 @@ class Roofline(FeatureTablePredictor):
             _fed(objective.whole.rows),
             self._calibrated(objective, whole),
         )
-        self._keep(whole, objective.whole.time_ms, objective.times(x))
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -169,7 +169,7 @@ class Roofline(FeatureTablePredictor):
             return Calibration(gpus=tuple(sorted({find_gpu(name).name for name in whole["gpu"]})))
         rows = objective.whole.rows
         return calibrate(
-            self._sites(whole),
+            sites_of(whole),
             rows.machines,
             objective.whole.time_ms,
             self._refit(objective),
@@ -190,13 +190,6 @@ class Roofline(FeatureTablePredictor):
             return objective.predicted(objective.solve(gone, passes_gone), gone, passes_gone)
 
         return refit
-
-    def _sites(self, X: pd.DataFrame) -> Locations:
-        """Locations of the rows' residuals; `anchored` adds the work of each row."""
-        return sites_of(X)
-
-    def _keep(self, whole: pd.DataFrame, measured: Floats, predicted: Floats) -> None:
-        """Do nothing; `anchored` keeps the training rows' residuals here."""
 
 
 def _weights(frame: pd.DataFrame) -> Floats:
@@ -243,123 +236,107 @@ def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values(columns, kind="stable", ignore_index=True)
 
 
-_SMALL_MS = 0.3  # added to each family's time: negligible families must not add to the distance
-_APART_BY_TIME, _APART_BY_SIZE = 2.0, 1.0  # length scales, in ln of time and of size
-
 Anchors = tuple[pd.DataFrame, ArrayLike]
 
 
 class Anchored(Roofline):
-    """Roofline x exp(posterior mean of a Gaussian process over the residuals of anchors and training rows).
+    """`roofline` corrected by runs of the CNN: what answers a question with anchors.
 
-    `predict` takes ``anchors=(X, y)``: measurements of the predicted CNN on any GPU, among the training rows or not.
-    Unlike `roofline` it keeps its training rows' residuals, so it serves evaluation and notebooks and is not shipped.
-
-    Attributes
-    ----------
-    sites_ : Locations
-        Locations of the training rows.
-    residual_ : ndarray, shape (n_training_rows,)
-        ln(measured / model) there.
+    `predict` takes ``anchors=(X, y)``: runs on any GPU. Those of a row's CNN and image size in its mode correct it; a
+    row without any gets the law's own time.
     """
 
     uses_anchors: ClassVar[bool] = True
+    needs_anchors: ClassVar[bool] = True
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
         """Iteration time in ms, shape (n_rows,)."""
-        return super().predict(X) * np.exp(self._kriged(X, anchors)[0])
+        return self._corrected(X, anchors, COVERAGE)[0]
 
     def predict_interval(
-        self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = 0.9
+        self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = COVERAGE
     ) -> tuple[Floats, Floats]:
         """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        mean, variance = self._kriged(X, anchors)
-        middle = super().predict(X) * np.exp(mean)
-        known = self.law_.calibration
-        factor = np.array([known.factor_for(str(gpu), coverage) for gpu in X["gpu"]])
-        width = factor * np.sqrt(variance)
+        middle, width = self._corrected(X, anchors, coverage)
         return middle * np.exp(-width), middle * np.exp(width)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fitted law and the training rows' residuals as plain lists and dicts."""
-        self._check_fitted("residual_")
-        return {
-            "law": super().to_json(),
-            "cnns": list(self.law_.calibration.cnns),
-            "sites": self.sites_.to_json(),
-            "residual": self.residual_.tolist(),
-        }
+    def _corrected(self, X: pd.DataFrame, anchors: Anchors | None, coverage: float) -> tuple[Floats, Floats]:
+        """Times in ms, and half widths of the intervals of their ln."""
+        middle, shares = self._answered(X)
+        gpus = [find_gpu(name) for name in X["gpu"]]
+        width = self.law_.calibration.half_widths(gpus, shares, coverage)
+        runs = {} if anchors is None or anchors[0].empty else _runs(*anchors)
+        tables, sizes = X["layer_table"].tolist(), X["batch_size"].to_numpy(dtype=float)
+        for series, places in _series(X).items():
+            own = [run for run in runs.get(series.cnn, ()) if _is_in_mode_of(run.context, series.context)]
+            if not own:
+                continue
+            table, gpu = tables[places[0]], series.context.gpu
+            mean, width[places], far = self.law_.calibration.anchored(
+                table,
+                gpu,
+                sizes[places],
+                [run.anchor for run in own],
+                self._residuals(table, series, own),
+                coverage,
+            )
+            width[places] *= math.prod(reason.widens for reason in far)
+            middle[places] *= np.exp(mean)
+        return middle, width
 
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """A fitted estimator from `to_json`."""
-        made = super().from_json(found["law"])
-        known = replace(made.law_.calibration, cnns=tuple(found["cnns"]))
-        made.law_ = replace(made.law_, calibration=known)
-        made.sites_ = Locations.from_json(found["sites"])
-        made.residual_ = np.array(found["residual"], dtype=float)
-        return made
-
-    def _keep(self, whole: pd.DataFrame, measured: Floats, predicted: Floats) -> None:
-        self.sites_ = self._sites(whole)
-        self.residual_ = np.log(measured / predicted)
-
-    def _sites(self, X: pd.DataFrame) -> Locations:
-        return replace(super()._sites(X), work=_work(X))
-
-    def _kriged(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats]:
-        self._check_fitted("residual_")
-        known, residual = self._with_anchors(anchors)
-        asked = self._sites(X)
-        mean, variance = np.empty(len(X)), np.empty(len(X))
-        calibration = self.law_.calibration
-        cells = list(zip(X["gpu"].map(str), X["cnn"].map(str), strict=True))
-        alike = np.array([2 * (gpu in calibration.gpus) + (cnn in calibration.cnns) for gpu, cnn in cells])
-        for kind in np.unique(alike):  # rows whose residuals have the same variances
-            rows = np.flatnonzero(alike == kind)
-            variances = calibration.variances_for(*cells[rows[0]])
-            mean[rows], variance[rows] = gp_posterior(known, residual, asked.take(rows), variances)
-        return mean, variance
-
-    def _with_anchors(self, anchors: Anchors | None) -> tuple[Locations, Floats]:
-        if anchors is None or not len(anchors[0]):
-            return self.sites_, self.residual_
-        frame, y = anchors
-        times = times_of(y, len(frame), "iteration_time_ms")
-        own = self._sites(frame)
-        seen = {*zip(*_keys(self.sites_), strict=True)}
-        new = np.flatnonzero([key not in seen for key in zip(*_keys(own), strict=True)])
-        if not new.size:
-            return self.sites_, self.residual_
-        residual = np.log(times / super().predict(frame))[new]
-        return _joined(self.sites_, own.take(new)), np.concatenate([self.residual_, residual])
+    def _residuals(self, table: LayerTable, series: _Series, runs: Sequence[_Run]) -> Floats:
+        """ln(measured / predicted) of runs, with the host of the rows asked about, as of a question."""
+        contexts = list(dict.fromkeys(run.context for run in runs))
+        sizes = list(dict.fromkeys(run.anchor.batch_size for run in runs))
+        found = self.law_.times(
+            kernels_of(table), contexts, sizes, series.machine, copies=series.copies, waits=series.waits
+        ).iteration_ms
+        predicted = [found[contexts.index(run.context), sizes.index(run.anchor.batch_size)] for run in runs]
+        return np.log(np.divide([run.anchor.iteration_time_ms for run in runs], predicted))
 
 
-def _work(X: pd.DataFrame) -> Floats:
-    """Work of each row, scaled: ln of each family's roofline time, of the batch size and of the image size."""
-    items = rows_of(X).items()
-    family = np.array([FAMILY_OF[name] for name in KERNEL_CLASSES])[items.class_of]
-    ms = [items.sums @ (items.base_ms * (family == name)) for name in FAMILIES]
-    size = np.log(X[["batch_size", "image_size"]].to_numpy(dtype=float))
-    return np.hstack([np.log(np.stack(ms, axis=1) + _SMALL_MS) / _APART_BY_TIME, size / _APART_BY_SIZE])
+class _Run(NamedTuple):
+    context: KernelContext
+    anchor: Anchor
 
 
-def _keys(sites: Locations) -> tuple[list[object], ...]:
-    return (
-        [g.name for g in sites.gpus],
-        list(sites.cnns),
-        list(sites.image_sizes),
-        list(sites.batch_sizes),
-        list(sites.modes),
-    )
+class _Series(NamedTuple):
+    """Rows that differ in batch size alone."""
+
+    cnn: tuple[str, int]
+    context: KernelContext
+    machine: str
+    copies: bool
+    waits: bool
 
 
-def _joined(a: Locations, b: Locations) -> Locations:
-    return Locations(
-        [*a.gpus, *b.gpus],
-        [*a.cnns, *b.cnns],
-        [*a.image_sizes, *b.image_sizes],
-        [*a.batch_sizes, *b.batch_sizes],
-        [*a.modes, *b.modes],
-        None if a.work is None or b.work is None else np.concatenate([a.work, b.work]),
-    )
+def _cnns(X: pd.DataFrame) -> list[tuple[str, int]]:
+    return [(str(cnn), int(size)) for cnn, size in zip(X["cnn"], X["image_size"], strict=True)]
+
+
+def _series(X: pd.DataFrame) -> dict[_Series, list[int]]:
+    """Places of the rows of each series."""
+    rows = rows_of(X)
+    found: dict[_Series, list[int]] = {}
+    columns = (_cnns(X), rows.contexts, rows.machines, rows.copies.tolist(), rows.waits.tolist())
+    for place, values in enumerate(zip(*columns, strict=True)):
+        found.setdefault(_Series(*values), []).append(place)
+    return found
+
+
+def _runs(X: pd.DataFrame, y: ArrayLike) -> dict[tuple[str, int], list[_Run]]:
+    """Runs by their CNN and image size."""
+    rows = rows_of(X)
+    found: dict[tuple[str, int], list[_Run]] = {}
+    columns = (_cnns(X), rows.contexts, rows.batch_sizes, times_of(y, len(X), "iteration_time_ms"))
+    for cnn, context, size, time_ms in zip(*columns, strict=True):
+        anchor = Anchor(context.gpu.name, size, float(time_ms), cnn[1], context.precision, of_table=True)
+        found.setdefault(cnn, []).append(_Run(context, anchor))
+    return found
+
+
+def _is_in_mode_of(run: KernelContext, asked: KernelContext) -> bool:
+    """Whether a run belongs to a question: in the precision asked for, or both in the default of their GPU."""
+    same = replace(run, gpu=asked.gpu, precision=asked.precision) == asked
+    default = (each.precision == default_precision(each.gpu, each.framework) for each in (run, asked))
+    return same and (run.precision == asked.precision or all(default))

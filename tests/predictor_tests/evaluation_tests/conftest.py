@@ -28,7 +28,7 @@ def target_table() -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows).assign(source="profet", kind="target", precision="fp32", layer_table=None)
     table["iteration_time_ms_iqr"] = 0.02 * table["iteration_time_ms"]
-    table["samples_per_epoch"], table["validation_samples"] = 50_000, 10_000
+    table["samples_per_epoch"], table["validation_samples"], table["framework"] = 50_000, 10_000, "tensorflow"
     iterations = np.ceil(50_000 / table["batch_size"])
     table["epoch_time_s"] = (iterations * table["iteration_time_ms"] * 1.06 + iterations * 0.3) / 1000
     return table

@@ -228,11 +228,19 @@ def test_two_jobs_give_the_same_digits_as_one(features):
     pd.testing.assert_frame_equal(one.not_applicable, two.not_applicable)
 
 
-def test_the_plain_product_misses_the_overhead_that_the_fit_finds(features, world):
+def test_the_plain_product_misses_the_overhead_that_an_answer_counts(features, world):
     table = evaluate(features, ["epoch-time"], {"law": world.lawful()}).table().set_index("predictor")
     assert table.loc["measured iteration", "mape"] > 0.05
-    assert table.loc["measured iteration + overhead", "mape"] < 0.005
-    assert table.loc["law + overhead", "mape"] < 0.005
+    assert table.loc["measured iteration + overhead", "mape"] < 0.02
+    assert table.loc["law + overhead", "mape"] < 0.02
+
+
+@pytest.mark.parametrize("name", ["unseen-cnn", "epoch-time"])
+def test_anchored_takes_no_part_where_no_run_of_the_cnn_is_known(features, name):
+    table = evaluate(features, [name], ["anchored"]).table().set_index("predictor")
+    row = table.loc["anchored" if name == "unseen-cnn" else "anchored + overhead"]
+    assert row["n"] == 0
+    assert "it needs a measurement of the CNN, of which this scenario knows none" in row["notes"]
 
 
 def test_every_scenario_has_a_table_by_its_name(features, world):

@@ -1,45 +1,49 @@
 """Tests of what an epoch costs beyond its iterations."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from predictor.catalogue.modes import Mode
 from predictor.errors import DataError
-from predictor.models.epochs import EpochOverhead, fit_epoch_overhead, iterations_per_epoch
+from predictor.models.epochs import Epochs, epoch_times_s, fit_epoch_overhead, iterations_per_epoch
 
 
 def test_the_last_smaller_batch_is_an_iteration_too():
     assert iterations_per_epoch([50_000, 5_000], [128, 250]).tolist() == [391, 20]
 
 
-def test_without_overhead_an_epoch_is_iterations_times_iteration_time():
-    assert EpochOverhead().epoch_time_s(10.0, 1000, 100, 224) == pytest.approx(0.1)
+def test_what_lies_between_iterations_is_of_the_framework():
+    epochs = Epochs({"tensorflow": 0.5})
+    assert epochs.epoch_time_s([10], [9.5], Mode("tensorflow")).tolist() == [0.1]
+    assert epochs.epoch_time_s([10], [9.5], Mode("pytorch")).tolist() == [0.095]
 
 
-def test_validation_images_take_a_share_of_training_images():
-    plain, validated = (EpochOverhead(0.25).epoch_time_s(10.0, 1000, 100, 224, v) for v in (0, 400))
-    assert validated - plain == pytest.approx(0.25 * 4 * 0.010)
-
-
-def test_feeding_costs_by_the_megabyte_of_fp32_images():
-    seconds = EpochOverhead(ms_per_mb=1.0).epoch_time_s(0.0, 1000, 100, 100)
-    assert seconds == pytest.approx(1000 * 100 * 100 * 12 / 1e6 / 1000)
+def test_a_validation_pass_takes_a_third_of_as_many_iterations():
+    plain, validated = (
+        epoch_times_s(np.array([9.0]), np.array([100]), 1000, more, Epochs({}), Mode()) for more in (0, 400)
+    )
+    assert plain.tolist() == pytest.approx([0.09])
+    assert (validated - plain).tolist() == pytest.approx([4 * 0.003])
 
 
 @given(st.floats(0.0, 0.5), st.floats(0.0, 2.0), st.floats(0.0, 0.2))
 def test_a_fit_finds_the_overhead_that_made_the_epochs(share, per_iteration, per_mb):
-    overhead = EpochOverhead(share, per_iteration, per_mb)
     time_ms, batch_size = np.array([2.0, 50.0, 9.0, 700.0, 31.0]), np.array([16, 32, 64, 128, 256])
     samples, size, validation = (
         np.array([50_000, 5_000, 50_000, 2_000, 5_000]),
         np.array([32, 64, 32, 256, 128]),
         500,
     )
-    epochs = overhead.epoch_time_s(time_ms, samples, batch_size, size, validation)
-    found = fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation)
-    again = found.epoch_time_s(time_ms, samples, batch_size, size, validation)
-    assert again == pytest.approx(epochs, rel=1e-6)
+    steps = np.ceil(samples / batch_size) + np.ceil(validation / batch_size)
+    fed_mb = (samples + validation) * size**2 * 12.0 / 1e6
+    more_ms = share * validation / batch_size * time_ms + per_iteration * steps + per_mb * fed_mb
+    epochs = (np.ceil(samples / batch_size) * time_ms + more_ms) / 1e3
+    found = astuple(fit_epoch_overhead(epochs, time_ms, samples, batch_size, size, validation))
+    assert found == pytest.approx((share, per_iteration, per_mb), abs=1e-3)
 
 
 def test_epochs_that_were_not_timed_do_not_count():

@@ -1,7 +1,5 @@
 """From a measurement table to a served model, and what calibration may see."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -126,18 +124,6 @@ def test_calibration_leaves_out_whole_cnns_and_then_whole_gpus():
         shares = [set(table.iloc[group][column]) & set(rest[column]) for column in ("cnn", "gpu")]
         assert set() in shares
     assert sorted(np.concatenate(left_out)) == sorted([*range(len(table))] * 2)
-
-
-def test_like_work_tells_about_new_cnns_and_not_about_new_gpus():
-    table = made_up()
-    times = table["iteration_time_ms"].to_numpy()
-    sites = replace(sites_of(table), work=np.log(times)[:, None])
-    found = calibrated(
-        table, times, lambda _: Predicted(times * 1.1, Shares(*np.zeros((5, len(times))))), sites
-    )
-    assert "work" in found.variances_for("Tesla T4", "unheard-of")
-    assert "work" not in found.variances_for("NVIDIA H200", "resnet18")
-    assert "work" not in found.variances_for("NVIDIA H200", "unheard-of")
 
 
 def test_accuracy_is_read_from_an_evaluations_summary(tmp_path):

@@ -1,7 +1,5 @@
 """Kriging of residuals, the variances that it needs, and the width of intervals."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -82,23 +80,6 @@ def test_a_measurement_beyond_the_variances_makes_the_rest_less_certain():
         gp_posterior(known, np.array([r]), asked, VARIANCES, trusted=True)[1][0] for r in (0.1, 2.0)
     )
     assert wild > 5 * usual
-
-
-def test_other_cnns_of_like_work_on_the_gpu_tell_what_a_cnn_never_run_there_will_miss():
-    known = replace(sites(("T4", "a", 224, 32)), work=np.array([[0.0, 0.0]]))
-    cells = sites(("T4", "b", 224, 32), ("T4", "c", 224, 32), ("V100-SXM2-16GB", "b", 224, 32))
-    asked = replace(cells, work=np.array([[0.1, 0.0], [5.0, 0.0], [0.0, 0.0]]))
-    variances = {**VARIANCES, "gpu": 0.0, "work": 0.01}
-    alike, unlike, elsewhere = gp_posterior(known, np.array([0.2]), asked, variances)[0]
-    assert alike > 0.02
-    assert unlike == pytest.approx(0.0, abs=1e-6)
-    assert elsewhere == 0.0
-
-
-def test_where_no_work_is_told_none_is_alike():
-    known, asked = sites(("T4", "a", 224, 32)), sites(("T4", "b", 224, 32))
-    mean, _ = gp_posterior(known, np.array([0.2]), asked, {**VARIANCES, "gpu": 0.0, "work": 0.01})
-    assert mean[0] == 0.0
 
 
 def test_variances_are_found_again_in_simulated_residuals():

@@ -176,6 +176,22 @@ def test_an_anchor_is_met_and_narrows_the_interval(model):
     assert found.iteration_time_ms[2] > plain.iteration_time_ms[2]
 
 
+@pytest.mark.parametrize("factor", [1.02, 1.4])
+@pytest.mark.parametrize("gpu", ["H200", "T4"], ids=["by layers", "by specifications"])
+def test_an_answer_with_an_anchor_does_not_depend_on_the_other_batch_sizes_asked(model, gpu, factor):
+    mode, gpu = TF32 if gpu == "H200" else Mode(), find_gpu(gpu)
+    sizes = [1, 16, 64, 128]
+    anchor = Anchor(
+        gpu.name, 64, factor * float(model.forecast(RESNET, gpu, mode, [64]).iteration_time_ms[0])
+    )
+    together = model.forecast(RESNET, gpu, mode, sizes, [anchor])
+    for place, size in enumerate(sizes):
+        alone = model.forecast(RESNET, gpu, mode, [size], [anchor])
+        for name in ("iteration_time_ms", "low_ms", "high_ms", "gpu_low_ms", "gpu_high_ms"):
+            assert getattr(together, name)[place] == pytest.approx(getattr(alone, name)[0], rel=1e-12)
+        assert together.extrapolates[place] == alone.extrapolates[0]
+
+
 def test_an_anchor_on_another_gpu_says_nothing_about_measured_layers(model):
     found = model.forecast(RESNET, H200, TF32, [64], [Anchor("NVIDIA A100-SXM4-40GB", 64, 30.0)])
     assert found.method == "layer-times"

@@ -135,6 +135,18 @@ def test_where_an_anchor_was_measured_the_answer_is_the_anchor(model, gpu, facto
     assert answer.low_ms[1] < measured < answer.high_ms[1]
 
 
+@pytest.mark.parametrize("gpu", ["T4", "L4"])
+def test_a_run_that_was_repeated_counts_once_by_its_mean(model, gpu):
+    table, gpu = zoo_cnn("resnet50"), find_gpu(gpu)
+    measured = 1.1 * float(model.forecast(table, gpu, Mode(), [64]).iteration_time_ms[0])
+    once, twice = (
+        model.forecast(table, gpu, Mode(), [16, 64], [Anchor(gpu.name, 64, each) for each in times])
+        for times in ([measured], [measured / 1.05, 1.05 * measured])
+    )
+    for name in ("iteration_time_ms", "low_ms", "high_ms"):
+        assert getattr(twice, name) == pytest.approx(getattr(once, name), rel=1e-9)
+
+
 def test_an_anchor_far_from_the_model_is_remarked_on(model):
     table = zoo_cnn("resnet50")
     plain = float(model.forecast(table, T4, Mode(), [64]).iteration_time_ms[0])

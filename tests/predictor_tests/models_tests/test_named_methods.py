@@ -252,7 +252,7 @@ def test_errors_are_read_beside_those_of_the_default():
     table = pd.DataFrame(
         [{"scenario": s, "predictor": p, "n": 5, "mape": m, "p90": 2 * m} for s, p, m in rows]
     )
-    found = errors_of([table], Methods()).errors
+    found = errors_of([table, table], Methods()).errors  # as from a card and its evaluation
     assert [(each.scenario, each.mape, each.default_mape) for each in found["gpu-specs"]] == [
         ("problem-scaling", 7.0, 0.06)
     ]
