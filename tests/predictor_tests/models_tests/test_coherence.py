@@ -31,14 +31,6 @@ MEASURED_FROM = {"tf32": 4, "bf16, channels-last": 16}
 """Least batch size of most of the H200's operators: what it takes below is extrapolated, the H100 was measured."""
 
 
-DIFFERENT = [("convnext_small", "tf32", 512)]
-"""An H100's own operators differ here by more than intervals: batch 512 was measured on the H200 alone."""
-
-SWAPPED = {("lenet5", "bf16, channels-last", "NVIDIA GH200 480GB", "NVIDIA H100 80GB HBM3")}
-"""Slower by 5.4 %: the H100's own measurements beside the H200's, of kernels that take some 10 us, which differ by a
-tenth from run to run."""
-
-
 @pytest.fixture(scope="module")
 def gpu_ms():
     """GPU time by CNN, mode and card, over batch sizes."""
@@ -62,7 +54,7 @@ def test_a_card_with_more_bandwidth_or_clock_is_never_slower_than_another_of_its
         for name in MODES
         if (worst := np.max((gpu_ms[cnn, name, faster] / gpu_ms[cnn, name, slower])[_measured(name)])) > EQUAL
     }
-    assert set(swapped) == SWAPPED, swapped
+    assert not swapped
 
 
 def _measured(name):
@@ -100,4 +92,4 @@ def test_two_rungs_that_answer_the_same_question_differ_by_less_than_their_inter
             allowed = np.hypot(np.log(one.high_ms / one.low_ms), np.log(two.high_ms / two.low_ms)) / 2
             difference = np.abs(np.log(one.iteration_time_ms / two.iteration_time_ms))
             apart += [(cnn, name, size) for size, bad in zip(SIZES, difference > allowed, strict=True) if bad]
-    assert apart == DIFFERENT
+    assert not apart

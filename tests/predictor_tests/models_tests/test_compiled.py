@@ -87,7 +87,8 @@ def test_its_interval_is_wider_than_the_eager_one_and_widest_where_nothing_was_c
         return float(np.sqrt(above**2 - below**2))
 
     assert added(H200, 64) == pytest.approx(LAW.spread)
-    assert added(H200, 128) == pytest.approx(WIDENS * LAW.spread)
+    assert added(H200, 128) == pytest.approx(LAW.spread)
+    assert added(H200, 512) == pytest.approx(WIDENS * LAW.spread)
     assert added(A100, 64) > 0.17
 
 
@@ -97,7 +98,7 @@ def test_it_says_what_of_compiling_was_not_measured(model):
         return " ".join(each.text for each in found if each.kind == "capture")
 
     assert reasons() == ""
-    assert "at batch size 64 alone" in reasons(place=1)
+    assert "at batch sizes 16 to 256 alone" in reasons(place=0)
     assert "on an H100 and an H200 alone" in reasons(gpu=A100)
     assert "in tf32 and amp_bf16 alone" in reasons(mode=Mode(precision="fp32", capture="compile"))
 

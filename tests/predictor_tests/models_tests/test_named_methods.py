@@ -118,7 +118,7 @@ REFUSALS = (
     ({"method": "gpu-specs", "framework": "chainer"}, "gpu-specs was not fitted in chainer, fp32, nchw; fitted: "),
     ({"method": "gpu-specs", "capture": "graph"}, "was fitted on eager iterations, asked for capture graph"),
     ({"method": "proxy-times", "gpus": "A10G"}, "they were on NVIDIA H100 80GB HBM3, NVIDIA H200. Measure them"),
-    ({"method": "proxy-times", "batch_sizes": 100}, "were not measured at batch_size 100 on NVIDIA H200, but at 5, 8"),
+    ({"method": "proxy-times", "batch_sizes": 100}, "were not measured at batch_size 100 on NVIDIA H200, but at 1, 2"),
     ({"method": "proxy-times", "cnn": "resnet152"}, "has no law for resnet152 at image size 224; it has "),
     ({"method": "proxy-times", "precision": "fp32"}, "proxy-times was not fitted in pytorch, fp32, nchw"),
     ({"method": "line"}, "line needs runs of resnet50 on NVIDIA H200 at two batch sizes, got none. Give two"),
@@ -191,7 +191,8 @@ def own_tables():
     """Proxies and CNNs of two GPUs, from our own tables."""
     names = ("h200_pytorch_founding_proxies", "h200_pytorch_fine_tf32_targets", "h200_pytorch_profiled_targets",
              "h100_pytorch_founding_proxies", "h100_pytorch_founding_cnns", "h200_pytorch_founding_more_proxies",
-             "h100_pytorch_founding_more_proxies", "h100_pytorch_founding_more_cnns")  # fmt: skip
+             "h100_pytorch_founding_more_proxies", "h100_pytorch_founding_more_cnns",
+             "h200_pytorch_founding_rest_proxies", "h100_pytorch_founding_rest_cnns")  # fmt: skip
     folder = data_root() / "measurements"
     if not folder.is_dir():
         pytest.skip("measurements come with a checkout alone")
