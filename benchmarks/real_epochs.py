@@ -33,6 +33,8 @@ from epoch_training import Job, train
 
 from predictor.answers.loading import STARTS
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from proxy_cnns.pictures import write_images
 
 _HERE = Path(__file__).parent
@@ -178,14 +180,12 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     from predictor.catalogue.data_sets import find_training_set
     from predictor.catalogue.offers import Offer
     from predictor.files import data_file
-    from proxy_cnns.user_cnns import named_table
 
     task, batch_size = case.task, case.n_gpus * case.local_batch_size
-    own = _OWN.get(case.cnn)
     machine = Offer("own", "machine", gpu, case.n_gpus, 1.0, vcpus=_VCPUS * case.n_gpus, link=_LINK)
     answers = [
         epochcast.compare(
-            case.cnn if own is None else named_table(f"{_HERE / own}.py:make_model", task.image_size),
+            table_of(case.cnn),
             gpu,
             batch_size,
             image_size=task.image_size,
@@ -223,6 +223,18 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
         "extrapolates": " ".join(each.partition(":")[0] for each in found["extrapolates"]),
         "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
     }
+
+
+def table_of(cnn: str) -> LayerTable:
+    """The layers of a case's CNN at the size of its task."""
+    from proxy_cnns.user_cnns import named_table
+
+    image_size = TASKS[cnn].image_size
+    return (
+        named_table(f"{_HERE / _OWN[cnn]}.py:make_model", image_size)
+        if cnn in _OWN
+        else zoo_cnn(cnn, image_size)
+    )
 
 
 _LINK = "nvlink4"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
 
-__all__ = ["START_SPREAD", "first_calls_s", "has_known_start"]
+__all__ = ["START_SPREAD", "first_calls_s", "grouped_shapes", "has_known_start", "shapes"]
 
 START_SPREAD = 2.5
 """Factor to each side within which a start is meant to lie nine times out of ten."""
@@ -38,10 +38,19 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
     one the second time is not spent. Fitted on 37 whole epochs of three CNNs on H100 and H200, one of which has grouped
     convolutions (`benchmarks/real_epochs.py`); single ones took 0.5 to 1.9 s when operators were measured.
     """
-    shapes = {_shape(layer) for layer in table if layer.type == "linear" or _is_convolution(layer)}
-    grouped = {_shape(layer) for layer in table if _is_convolution(layer) and (layer.groups or 1) > 1}
     compiles = mode.memory_format == "channels_last" or mode.precision in ("fp16", "amp_fp16")
-    return _SHAPE_S * len(shapes) + compiles * _BATCHES_OF_TWO_SIZES * _GROUPED_S * len(grouped)
+    again = compiles * _BATCHES_OF_TWO_SIZES * _GROUPED_S * len(grouped_shapes(table))
+    return _SHAPE_S * len(shapes(table)) + again
+
+
+def shapes(table: LayerTable) -> set[tuple[object, ...]]:
+    """Distinct shapes of convolutions and linear layers."""
+    return {_shape(layer) for layer in table if layer.type == "linear" or _is_convolution(layer)}
+
+
+def grouped_shapes(table: LayerTable) -> set[tuple[object, ...]]:
+    """Distinct shapes of grouped and depthwise convolutions."""
+    return {_shape(layer) for layer in table if _is_convolution(layer) and (layer.groups or 1) > 1}
 
 
 def _is_convolution(layer: Layer) -> bool:
