@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,7 @@ from predictor.models.input_pipeline import Feed
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.cnns.layer_table import LayerTable
     from predictor.models.served import Model
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
@@ -153,6 +155,7 @@ class _Asked:
 
     asked: Question
     question: Question
+    table: LayerTable
     model: Model
     plan: Plan
     offers: tuple[Offer, ...]
@@ -181,11 +184,11 @@ class _Asked:
         no_loading: dict[str, Any] = dict.fromkeys(LOADING_OPTIONS)
         question = replace(asked, **no_loading)
         if question.batch_sizes is not None:
-            return cls(asked, question, known.model, plan, prices, None, question.batch_sizes)
+            return cls(asked, question, table, known.model, plan, prices, None, question.batch_sizes)
         largest = largest_batch_sizes(question, table, question.devices())
         tried = batch_sizes_to_try(largest, samples, question.n_gpus)
         common = common_batch_size(largest, samples, question.n_gpus)
-        return cls(asked, question, known.model, plan, prices, common, tried)
+        return cls(asked, question, table, known.model, plan, prices, common, tried)
 
     def found(self, question: Question) -> dict[str, _Found]:
         """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
@@ -385,8 +388,7 @@ class _Asked:
         """What loading on an offer makes of an answer, where so many trainings share its vCPUs."""
         vcpus = None if offer is None else offer.vcpus
         if vcpus not in self.feeds:
-            [table] = self.asked.layer_tables()
-            self.feeds[vcpus] = feed_of_offer(self.asked, table.image_size, offer)
+            self.feeds[vcpus] = feed_of_offer(self.asked, self.table.image_size, offer)
         feed = self.feeds[vcpus]
 
         def fed(row: dict[str, Any]) -> dict[str, Any]:
@@ -402,11 +404,11 @@ class _Asked:
         times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
         anchored = bool(self.question.anchors)
         columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=anchored)
-        [table] = self.asked.layer_tables()
-        mode = replace(self.question, precision=row["precision"], memory_format=row["memory_format"]).mode_on(
-            device_of(row["gpu"])
+        question = self.question
+        mode = _mode(
+            question.framework, row["precision"], row["memory_format"], question.autotune, question.capture
         )
-        columns |= starts(feed, sizes, n_gpus, table, mode)
+        columns |= starts(feed, sizes, n_gpus, self.table, mode)
         changed = {
             name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed", *STARTS)
         }
@@ -436,6 +438,7 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
+_mode = lru_cache(maxsize=256)(Mode)
 _STARTS = {"low": "start_low_s", "time": "start_s", "high": "start_high_s"}
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 _SCALED = (*ENDS, *_OF_EPOCH, *ENERGIES)
