@@ -33,7 +33,7 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
     Notes
     -----
     0.07 s x distinct shapes of convolutions and linear layers, whose kernels are loaded and chosen. In channels-last,
-    and in half precision, beside that 2 x 0.75 s x distinct shapes of grouped (and depthwise) convolutions, for each of
+    and in fp16, beside that 2 x 0.75 s x distinct shapes of grouped (and depthwise) convolutions, for each of
     which cuDNN compiles kernels at the batch size, and again at that of the smaller last mini-batch; without a smaller
     one the second time is not spent. Fitted on 37 whole epochs of three CNNs on H100 and H200, one of which has grouped
     convolutions (`benchmarks/real_epochs.py`); single ones took 0.5 to 1.9 s when operators were measured.
