@@ -4,8 +4,12 @@ Run it as `python benchmarks/bench_input.py [--published FOLDER]`. With the publ
 ($EPOCHCAST_PUBLISHED_DATA), iterations of 8 GPUs on known machines are held against the bound.
 """
 
+import os
 import sys
+import time
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -38,6 +42,7 @@ def main() -> int:
     published = published_runs(__doc__)
     print(f"loading | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     show_rates()
+    show_passing()
     if published is not None:
         show_published(published_rows(published))
     show_offers()
@@ -61,6 +66,63 @@ def show_rates() -> None:
             f"{what}: {images:,.0f} images/s; by the rates {rate * vcpus:,.0f} ({low:,.0f}-{high:,.0f}); {source}"
         )
     print()
+
+
+class Ready:
+    """Images that need no work, so that a worker only hands them over."""
+
+    def __init__(self, samples: int, image_size: int) -> None:
+        self._samples, self._image = samples, np.zeros((3, image_size, image_size), np.float32)
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, _index: int) -> Any:
+        return self._image.copy()
+
+
+def show_passing() -> None:
+    """CPU time in which a DataLoader's worker hands mini-batches over, and of the process that takes them."""
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError:
+        return
+    print("handing mini-batches over through shared memory, CPU time: a worker, the training process")
+    for image_size, batch_size in (
+        (32, 32),
+        (32, 512),
+        (96, 128),
+        (96, 512),
+        (160, 128),
+        (224, 128),
+        (224, 512),
+    ):
+        kilobytes = 12 * image_size**2 * batch_size / 1000
+        n = max(12, int(2e6 / kilobytes))
+        loader: Any = DataLoader(
+            Ready(n * batch_size, image_size),  # type: ignore[arg-type]
+            batch_size,
+            num_workers=1,
+            persistent_workers=True,
+        )
+        for _ in loader:
+            pass
+        worker = loader._iterator._workers[0].pid
+        before = _cpu_s(worker), time.process_time()
+        for _ in loader:
+            pass
+        spent = _cpu_s(worker) - before[0], time.process_time() - before[1]
+        times = "  ".join(
+            f"{1e3 * each / n:6.2f} ms, {1e6 * each / n / kilobytes:5.2f} us/KB" for each in spent
+        )
+        print(f"{image_size:4} pixels, {batch_size:4} images: {times}")
+    print()
+
+
+def _cpu_s(pid: int) -> float:
+    """Of a process of Linux, in user and system mode."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def show_published(rows: pd.DataFrame) -> None:

@@ -290,6 +290,10 @@ def _pytorch_model(job: Job) -> Any:
         from own_cnn import make_model
 
         return make_model()
+    if job.cnn == "own_plain":
+        from own_plain_cnn import make_model as make_plain_model
+
+        return make_plain_model()
     if job.cnn == "resnet50":
         try:
             from torchvision.models import resnet50

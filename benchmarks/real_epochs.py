@@ -27,15 +27,18 @@ from fnmatch import fnmatch
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from shutil import copyfile
-from typing import Any
+from typing import Any, NamedTuple
 
 from epoch_training import Job, train
 
+from predictor.answers.loading import STARTS
 from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from proxy_cnns.pictures import write_images
 
 _HERE = Path(__file__).parent
-_OWN = f"{_HERE / 'own_cnn.py'}:make_model"
+_OWN = {"own": "own_cnn", "own_plain": "own_plain_cnn"}  # modules of CNNs of our own
 _SAMPLES = 50_000
 _VALIDATED = 10_000
 _DISTINCT_PICTURES = 2000
@@ -55,12 +58,16 @@ class Task:
     image_size: int
     workers: int
     from_files: bool = False
+    samples: int = _SAMPLES
 
 
 TASKS = {
     "resnet50": Task("imagenet", 224, 16, from_files=True),
     "vgg_cifar": Task("cifar10", 32, 8),
     "own": Task("stl10", 96, 8),
+    "mobilenet_v2": Task("imagenet", 224, 16, from_files=True, samples=20_000),
+    "resnet18_cifar": Task("cifar10", 32, 8),
+    "own_plain": Task("stl10", 96, 8),
 }
 _MODES = {
     "tf32": Mode("pytorch", "tf32"),
@@ -93,7 +100,12 @@ class Case:
     @property
     def epochs(self) -> int:
         """Two where one takes a few seconds: the second has no start."""
-        return 2 if self.cnn == "vgg_cifar" and self.framework == "pytorch" else 1
+        return 2 if self.cnn in ("vgg_cifar", "resnet18_cifar") and self.framework == "pytorch" else 1
+
+    @property
+    def task(self) -> Task:
+        """What it is trained on."""
+        return TASKS[self.cnn]
 
 
 def _cases(cnn: str, framework: str, n_gpus: int, sizes: Sequence[int]) -> list[Case]:
@@ -115,7 +127,16 @@ CASES = (
     *_cases("own", "pytorch", 2, (512, 32)),
     *_cases("vgg_cifar", "pytorch", 2, (500, 50)),
 )
-"""All cases; those that matter most come first."""
+"""Cases of 2026-11-22; those that matter most come first."""
+
+SECOND_CASES = (
+    *_cases("mobilenet_v2", "pytorch", 1, (128, 64)),
+    *_cases("resnet18_cifar", "pytorch", 1, (128, 512)),
+    *_cases("own_plain", "pytorch", 1, (128, 512)),
+)
+"""CNNs that the law of loading beside training and of the start was not fitted on."""
+
+_ALL = (*CASES, *SECOND_CASES)
 
 _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "second_epoch_s", "first_iteration_s", "first_wait_s", "middle_ms",
@@ -136,9 +157,7 @@ def _forecast(options: argparse.Namespace) -> None:
     """Ask `epochcast.compare` for every case, with the host's file, which Chainer has no times in, and without."""
     rows = []
     for gpu, host_file in _HOSTS.items():
-        for case in CASES:
-            if not fnmatch(case.name, options.cases):
-                continue
+        for case in _asked(options.cases):
             hosts = [None] if case.framework == "chainer" else [host_file, None]
             rows += [_forecast_of(case, gpu, host) for host in hosts]
     with options.out.open("w", newline="", encoding="utf-8") as file:
@@ -148,19 +167,25 @@ def _forecast(options: argparse.Namespace) -> None:
     print(f"{len(rows)} forecasts in {options.out}")
 
 
+def _asked(patterns: str) -> list[Case]:
+    """Cases in the order of the patterns that they match, joined by commas."""
+    return list(
+        dict.fromkeys(case for pattern in patterns.split(",") for case in _ALL if fnmatch(case.name, pattern))
+    )
+
+
 def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
-    """An epoch of 50,000 images: as many iterations of those that the answer has for an epoch of its data set."""
+    """An epoch of the task's images: as many iterations of those that the answer has for an epoch of its data set."""
     import epochcast
     from predictor.catalogue.data_sets import find_training_set
     from predictor.catalogue.offers import Offer
     from predictor.files import data_file
-    from proxy_cnns.user_cnns import named_table
 
-    task, batch_size = TASKS[case.cnn], case.n_gpus * case.local_batch_size
+    task, batch_size = case.task, case.n_gpus * case.local_batch_size
     machine = Offer("own", "machine", gpu, case.n_gpus, 1.0, vcpus=_VCPUS * case.n_gpus, link=_LINK)
     answers = [
         epochcast.compare(
-            named_table(_OWN, task.image_size) if case.cnn == "own" else case.cnn,
+            table_of(case.cnn),
             gpu,
             batch_size,
             image_size=task.image_size,
@@ -178,10 +203,10 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     ]
     found = answers[0]
     of_answer = -(-find_training_set(task.data_set).samples // batch_size)
-    n = -(-_SAMPLES // batch_size)
+    n = -(-task.samples // batch_size)
     seconds = {name: n / of_answer * found[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")}
     times = seconds | {"validation_s": answers[1]["epoch_time_s"] - found["epoch_time_s"]}
-    times |= {name: found[name] for name in _OF_ITERATION}
+    times |= {name: found[name] for name in (*STARTS, *_OF_ITERATION)}
     return {
         "case": case.name,
         "gpu": gpu,
@@ -198,6 +223,18 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
         "extrapolates": " ".join(each.partition(":")[0] for each in found["extrapolates"]),
         "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
     }
+
+
+def table_of(cnn: str) -> LayerTable:
+    """The layers of a case's CNN at the size of its task."""
+    from proxy_cnns.user_cnns import named_table
+
+    image_size = TASKS[cnn].image_size
+    return (
+        named_table(f"{_HERE / _OWN[cnn]}.py:make_model", image_size)
+        if cnn in _OWN
+        else zoo_cnn(cnn, image_size)
+    )
 
 
 _LINK = "nvlink4"
@@ -249,8 +286,8 @@ def _train(options: argparse.Namespace) -> None:
         import torch.utils.data  # noqa: F401
         import torchvision.models  # noqa: F401
     known = _done(options.out)
-    for case in CASES:
-        if case.name in known or not _is_asked(case, options):
+    for case in _asked(options.cases):
+        if case.name in known or not (options.dry_run or case.n_gpus == len(options.gpus)):
             continue
         left = end - time.perf_counter()
         if left <= 0:
@@ -259,11 +296,6 @@ def _train(options: argparse.Namespace) -> None:
         row = _row(case, options, min(left, options.limit))
         _append(options.out, row)
         print("  ".join(f"{name} {value}" for name, value in row.items() if value is not None), flush=True)
-
-
-def _is_asked(case: Case, options: argparse.Namespace) -> bool:
-    fits = options.dry_run or case.n_gpus == len(options.gpus)
-    return fits and any(fnmatch(case.name, pattern) for pattern in options.cases.split(","))
 
 
 def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, Any]:
@@ -279,10 +311,10 @@ def _row(case: Case, options: argparse.Namespace, limit_s: float) -> dict[str, A
 
 
 def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job]:
-    task = TASKS[case.cnn]
+    task = case.task
     for rank in range(case.n_gpus):
         job = Job(
-            case.cnn, case.framework, case.mode, task.image_size, case.local_batch_size, task.workers, _SAMPLES,
+            case.cnn, case.framework, case.mode, task.image_size, case.local_batch_size, task.workers, task.samples,
             case.epochs, case.local_batch_size in (128, 500, 512), None if options.dry_run else rank, rank, case.n_gpus,
             options.folder if task.from_files else None, folder / "meeting",
         )  # fmt: skip
@@ -292,8 +324,8 @@ def _jobs(case: Case, options: argparse.Namespace, folder: Path) -> Iterator[Job
 def _tiny(job: Job) -> Job:
     """The same job as a CPU does it in a few seconds."""
     precision = "amp_bf16" if job.framework == "pytorch" and job.mode.precision == "amp_bf16" else "fp32"
-    small = {"resnet50": ("resnet18", 32), "vgg_cifar": ("vgg_cifar", 32), "own": ("own", 48)}
-    cnn, image_size = small[job.cnn]
+    small = {"resnet50": ("resnet18", 32), "own": ("own", 48), "own_plain": ("own_plain", 48)}
+    cnn, image_size = small.get(job.cnn, (job.cnn, 32))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
         workers=1, samples=64,
@@ -391,7 +423,7 @@ def _report(options: argparse.Namespace) -> None:
     _print_row(
         ("CNN", "batch", "mode", *(cell for column in columns for cell in (column, *_OF_GPU[1:]))), rule=True
     )
-    for case in CASES:
+    for case in _ALL:
         found = [judged.get((case.name, gpu)) for gpu in gpus]
         if any(found):
             batch = f"{case.n_gpus} x " * (case.n_gpus > 1) + str(case.local_batch_size)
@@ -407,15 +439,17 @@ def _report(options: argparse.Namespace) -> None:
     for group in sorted(groups, key=lambda group: (group.startswith("all"), group)):
         some = groups[group]
         cells = []
-        for times in ([each.epoch_s for each in some], [each.later_s for each in some]):
-            pairs = list(zip(some, times, strict=True))
-            error = statistics.fmean(abs(each.error(seconds)) for each, seconds in pairs)
-            cells += [f"{100 * error:.0f} %", str(sum(each.holds(seconds) for each, seconds in pairs))]
+        for later in (False, True):
+            error = statistics.fmean(abs(each.error(later=later)) for each in some)
+            cells += [f"{100 * error:.0f} %", str(sum(each.holds(later=later) for each in some))]
         _print_row((group, str(len(some)), *cells))
 
 
 _OF_GPU = ("forecast (90 %)", "measured", "error", "start, iterations, end")
-_NAMES = {"resnet50": "ResNet-50", "vgg_cifar": "VGG", "own": "our own"}
+_NAMES = {
+    "resnet50": "ResNet-50", "vgg_cifar": "VGG", "own": "our own", "mobilenet_v2": "MobileNet v2",
+    "resnet18_cifar": "ResNet-18", "own_plain": "our second own",
+}  # fmt: skip
 
 
 def _print_row(cells: Sequence[str], *, rule: bool = False) -> None:
@@ -434,6 +468,14 @@ def _mode_words(mode: Mode) -> str:
     return {"tf32": "TF32", "amp_bf16": "AMP", "amp_fp16": "fp16"}[mode.precision]
 
 
+class Ends(NamedTuple):
+    """A forecast and its 90 % interval, in seconds."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A measured epoch beside its forecast; times in seconds or as their names say.
@@ -445,9 +487,8 @@ class Judged:
     """
 
     case: Case
-    forecast_s: float
-    low_s: float
-    high_s: float
+    forecast: Ends
+    first: Ends
     epoch_s: float
     start_s: float
     iterations_s: float
@@ -458,40 +499,50 @@ class Judged:
         """Of a row of measurements and the forecast of the same case."""
         middle_s = float(row["middle_ms"]) / 1000
         iterations_s = int(row["iterations"]) * middle_s
+        later = [float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
+        starts = [float(forecast.get(name) or 0.0) for name in STARTS]
         return cls(
-            next(case for case in CASES if case.name == row["case"]),
-            *(float(forecast[name]) for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")),
+            next(case for case in _ALL if case.name == row["case"]),
+            Ends(*later),
+            Ends(*map(sum, zip(later, starts, strict=True))),
             epoch_s=float(row["epoch_s"]),
             start_s=float(row["first_iteration_s"]) - middle_s,
             iterations_s=iterations_s,
             later_s=float(row["second_epoch_s"] or iterations_s),
         )
 
-    def error(self, measured_s: float) -> float:
-        """Of the forecast, as a fraction of a measured time."""
-        return self.forecast_s / measured_s - 1
+    def _pair(self, later: bool) -> tuple[Ends, float]:
+        return (self.forecast, self.later_s) if later else (self.first, self.epoch_s)
 
-    def holds(self, measured_s: float) -> bool:
+    def error(self, *, later: bool = False) -> float:
+        """Of the forecast of the epoch or of a later one, as a fraction of the measured time."""
+        forecast, measured_s = self._pair(later)
+        return forecast.time_s / measured_s - 1
+
+    def holds(self, *, later: bool = False) -> bool:
         """Whether the forecast's 90 % interval does."""
-        return self.low_s <= measured_s <= self.high_s
+        forecast, measured_s = self._pair(later)
+        return forecast.low_s <= measured_s <= forecast.high_s
 
     @property
     def parts(self) -> tuple[float, float, float]:
-        """Start, iterations and end in the error, as fractions of the epoch; no forecast has start and end."""
+        """Start, iterations and end in the error, as fractions of the epoch; the start's forecast has the end in it."""
         end_s = self.epoch_s - self.start_s - self.iterations_s
-        return (
-            -self.start_s / self.epoch_s,
-            (self.forecast_s - self.iterations_s) / self.epoch_s,
-            -end_s / self.epoch_s,
+        errors = (
+            self.first.time_s - self.forecast.time_s - self.start_s,
+            self.forecast.time_s - self.iterations_s,
+            -end_s,
         )
+        start, iterations, end = (each / self.epoch_s for each in errors)
+        return start, iterations, end
 
     def cells(self) -> tuple[str, ...]:
         """Of the table."""
-        error = f"{100 * self.error(self.epoch_s):+.0f} %"
+        error = f"{100 * self.error():+.0f} %"
         return (
-            f"{self.forecast_s:.3g} s ({self.low_s:.3g}-{self.high_s:.3g})",
+            f"{self.first.time_s:.3g} s ({self.first.low_s:.3g}-{self.first.high_s:.3g})",
             f"{self.epoch_s:.3g} s",
-            error if self.holds(self.epoch_s) else f"**{error}**",
+            error if self.holds() else f"**{error}**",
             ", ".join(f"{100 * part:+.0f}" for part in self.parts),
         )
 
@@ -501,13 +552,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     steps = parser.add_subparsers(required=True)
     forecast = steps.add_parser("forecast", help=_forecast.__doc__)
     forecast.add_argument("--out", type=Path, default=_FORECAST)
-    forecast.add_argument("--cases", default="*", help="pattern of names")
+    forecast.add_argument("--cases", default="*", help="patterns of names, joined by commas")
     pictures = steps.add_parser("pictures", help=_pictures.__doc__)
     pictures.add_argument("--number", type=int, default=_SAMPLES)
     training = steps.add_parser("train", help=_train.__doc__)
     for each in (pictures, training):
         each.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "pictures")
-    training.add_argument("--cases", default="*", help="patterns of names, joined by commas")
+    training.add_argument("--cases", default="*", help="patterns of names, joined by commas, in this order")
     training.add_argument(
         "--gpus",
         type=lambda text: [int(each) for each in text.split(",")],

@@ -252,8 +252,7 @@ def _scatter(axes: Any, rows: "pd.DataFrame", color: str, label: str) -> None:
 
 def _draw_intervals(axes: Any, front: "pd.DataFrame") -> None:
     for number, row in enumerate(front.to_dict("records")):
-        before = row["total_time_h"] - row["epochs"] * row["epoch_time_s"] / 3600
-        ends = [before + row["epochs"] * end / 3600 for end in (row["epoch_low_s"], row["epoch_high_s"])]
+        ends = row["total_low_h"], row["total_high_h"]
         costs = [row["total_cost_usd"] * end / row["total_time_h"] for end in ends]
         label = "90 % interval" if number == 0 else None
         axes.plot(ends, costs, color=_BLUE, alpha=0.25, linewidth=5, zorder=2, label=label)

@@ -18,6 +18,7 @@ export function predictionColumns() {
     memoryColumn(),
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },
     { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
+    { key: "start_s", title: t("start"), value: (row) => row.start_s, cell: (row) => (row.start_s === null ? "–" : duration(row.start_s)) },
     { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
     energyColumn("watt_hours", "energy_epoch"),

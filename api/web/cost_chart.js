@@ -26,7 +26,7 @@ export function drawCostChart(rows, limits) {
 }
 
 function point(row) {
-  const [low, high] = [row.epoch_low_s / row.epoch_time_s, row.epoch_high_s / row.epoch_time_s];
+  const [low, high] = [row.total_low_h / row.total_time_h, row.total_high_h / row.total_time_h];
   const seconds = row.total_time_h * HOUR;
   return {
     pareto: row.pareto,

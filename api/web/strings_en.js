@@ -147,6 +147,7 @@ export default {
   gpu: "GPU",
   batch_size: "Batch",
   iteration_time: "Iteration",
+  start: "First epoch’s start",
   interval: "90 % interval",
   epoch_time: "Epoch",
   throughput: "Images/s",

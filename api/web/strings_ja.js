@@ -147,6 +147,7 @@ export default {
   gpu: "GPU",
   batch_size: "バッチ",
   iteration_time: "反復",
+  start: "最初のエポックの追加時間",
   interval: "90 % 区間",
   epoch_time: "エポック",
   throughput: "画像/秒",

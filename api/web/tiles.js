@@ -81,10 +81,9 @@ function rented({ offer_gpu_count, gpus_used }) {
   return make("p", { class: words === "rented_all" ? null : "rented", text: t(words, { rented: count(offer_gpu_count), used: count(gpus_used) }) });
 }
 
-/** The time of all epochs, as far off as that of one. */
+/** The interval of the time of all epochs. */
 function interval(row) {
-  const seconds = row.total_time_h * 3600;
-  return durations((seconds * row.epoch_low_s) / row.epoch_time_s, (seconds * row.epoch_high_s) / row.epoch_time_s, seconds);
+  return durations(...[row.total_low_h, row.total_high_h, row.total_time_h].map((hours) => 3600 * hours));
 }
 
 function extrapolates(row) {

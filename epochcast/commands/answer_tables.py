@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from epochcast.tables import Column, Format, Record, duration, number, print_records, span, write_records
 from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
 
@@ -28,6 +28,7 @@ __all__ = [
     "print_answer",
     "reason_letters",
     "scope_line",
+    "start_note",
     "title",
     "write_answer",
 ]
@@ -105,7 +106,7 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
             if letters is None
             else [letters[reason] for reason in record["extrapolates"]]
         )
-        waits = _LOADING_BOUND if is_loading_bound(record) else _HOST_BOUND * _is_host_bound(record)
+        waits = _LOADING_BOUND * is_loading_bound(record) + _HOST_BOUND * _is_host_bound(record)
         return ",".join([*guessed, *([waits] if waits else [])])
 
     return Column("notes", marks, left=True)
@@ -172,7 +173,7 @@ def _guesses(record: Record) -> list[str]:
 
 def host_bound_note(records: Iterable[Record]) -> list[str]:
     """Explain `H` where a row has it."""
-    bound = [record for record in records if _is_host_bound(record) and not is_loading_bound(record)]
+    bound = [record for record in records if _is_host_bound(record)]
     if not bound:
         return []
     graph = "" if bound[0].get("framework") == "chainer" else " or --capture graph"  # Chainer captures none
@@ -195,6 +196,23 @@ def loading_bound_note(records: Iterable[Record]) -> list[str]:
         f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
         "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
         "input."
+    ]
+
+
+def start_note(records: Iterable[Record], where: str) -> list[str]:
+    """What a training pays once, if it is known: seconds, the least and the most of the rows, with their interval."""
+    known = [record for record in records if record["start_s"] is not None]
+    if not known:
+        return []
+    few, many = (duration(pick(record["start_s"] for record in known)) for pick in (min, max))
+    seconds = few if few == many else f"{few} to {many}"
+    low, high = (
+        min(record["start_low_s"] for record in known),
+        max(record["start_high_s"] for record in known),
+    )
+    return [
+        f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: one worker loads the first "
+        "mini-batch, cuDNN meets every shape for the first time."
     ]
 
 
@@ -246,8 +264,7 @@ def _cost(record: Record) -> str:
 
 def _is_host_bound(record: Any) -> bool:
     """Whether the host takes as long to enqueue an iteration as the GPU to run it; unknown counts as no."""
-    host_ms, gpu_ms = record.get("host_time_ms"), record.get("gpu_time_ms")
-    return host_ms is not None and gpu_ms is not None and bool(host_ms >= gpu_ms)
+    return bool(record.get("bottleneck") == "host")
 
 
 def _letter(i: int) -> str:

@@ -22,6 +22,7 @@ from epochcast.commands.answer_tables import (
     print_answer,
     reason_letters,
     scope_line,
+    start_note,
     title,
     write_answer,
 )
@@ -269,6 +270,7 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         *legend(letters),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *start_note(found, "which each time holds once"),
         *energy_note(found),
         scope,
     ]

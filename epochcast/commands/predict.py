@@ -23,6 +23,7 @@ from epochcast.commands.answer_tables import (
     print_answer,
     reason_letters,
     scope_line,
+    start_note,
     title,
     write_answer,
 )
@@ -206,6 +207,7 @@ def _notes(found: Sequence[Record], question: Question) -> list[str]:
         *guessed_note(found),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *start_note(found, "once in a training"),
         *_loading_left_out_note(found, question),
         *_cost_notes(found),
         *_default_note(found, question),
@@ -221,6 +223,7 @@ def _every_note(
         *legend(letters),
         *host_bound_note(found),
         *loading_bound_note(found),
+        *start_note(found, "once in a training"),
         *_loading_left_out_note(found, question),
         *_mark_notes(found),
         *_cost_notes(found),

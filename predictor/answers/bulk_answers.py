@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from predictor.answers.coded import Coded, distinct
 from predictor.answers.energy import ENERGIES, watt_hours
 from predictor.answers.knowledge import OwnMeasurements, load_model
+from predictor.answers.loading import LOADING_TIMES, STARTS
 from predictor.answers.options import options_of
 from predictor.answers.predict import answer
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
@@ -52,7 +53,7 @@ REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
 _TIMES = ("iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms")
 _EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
-NUMBERS = (*_TIMES, "loading_time_ms", *_EPOCH, "cost_usd", *ENERGIES, "peak_memory_gib")
+NUMBERS = (*_TIMES, "loading_time_ms", *_EPOCH, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib")
 """Added columns that hold numbers; NaN where a row has none."""
 
 FITS = "fits_in_memory"
@@ -63,8 +64,6 @@ WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error"
 
 _ITERATION = [_TIMES.index(name) for name in ("iteration_time_ms", "low_ms", "high_ms")]
 """Times that the three of an epoch follow from."""
-
-_LOADING = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
@@ -144,7 +143,8 @@ class _Grid:
 
     sizes: _Indices
     times: _Floats  # (len(_TIMES), n_sizes)
-    loading: _Floats  # (len(_LOADING), n_sizes); NaN where loading is not counted
+    starts: _Floats  # (len(STARTS), n_sizes); NaN where they are not known
+    loading: _Floats  # (len(LOADING_TIMES), n_sizes); NaN where loading is not counted
     power_w: _Floats  # of one GPU; NaN where unknown
     memory_gib: _Floats
     fits: NDArray[np.bool_]
@@ -258,7 +258,7 @@ class BulkAnswers:
         energies = [energy[name][0] for name in ENERGIES]
         loading_ms = grid.loading[0, at]
         found.numbers[:, places] = np.vstack(
-            [times, loading_ms, epochs, cost, *energies, grid.memory_gib[at]]
+            [times, loading_ms, epochs, grid.starts[:, at], cost, *energies, grid.memory_gib[at]]
         )
         found.fits[places] = grid.fits[at]
         mode = ", ".join(
@@ -373,7 +373,7 @@ class BulkAnswers:
         def over(*names: str) -> _Floats:
             return np.array([columns[name] for name in names], dtype=float).reshape(len(names), *shape)
 
-        times, loading = over(*_TIMES), over(*_LOADING)
+        times, loading, started = over(*_TIMES), over(*LOADING_TIMES), over(*STARTS)
         [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
         bottleneck = np.array(columns["bottleneck"], dtype=object).reshape(shape)
         reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
@@ -383,6 +383,7 @@ class BulkAnswers:
                 sizes=np.array(question.batch_sizes),
                 times=times[:, i],
                 loading=loading[:, i],
+                starts=started[:, i],
                 power_w=power_w[i],
                 memory_gib=memory_gib[i],
                 fits=fits[i] > 0,

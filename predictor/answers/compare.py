@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from predictor.answers.loading import (
     ENDS,
     LOADING_OPTIONS,
     LOADING_TIMES,
+    STARTS,
     data_exceeds,
     feed_of_offer,
     loading_asked,
     loading_in_words,
+    starts,
     with_loading,
 )
 from predictor.answers.predict import COLUMNS, answer, fastest_row
@@ -54,6 +57,7 @@ from predictor.models.input_pipeline import Feed
 if TYPE_CHECKING:
     import pandas as pd
 
+    from predictor.cnns.layer_table import LayerTable
     from predictor.models.served import Model
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
@@ -151,6 +155,7 @@ class _Asked:
 
     asked: Question
     question: Question
+    table: LayerTable
     model: Model
     plan: Plan
     offers: tuple[Offer, ...]
@@ -179,11 +184,11 @@ class _Asked:
         no_loading: dict[str, Any] = dict.fromkeys(LOADING_OPTIONS)
         question = replace(asked, **no_loading)
         if question.batch_sizes is not None:
-            return cls(asked, question, known.model, plan, prices, None, question.batch_sizes)
+            return cls(asked, question, table, known.model, plan, prices, None, question.batch_sizes)
         largest = largest_batch_sizes(question, table, question.devices())
         tried = batch_sizes_to_try(largest, samples, question.n_gpus)
         common = common_batch_size(largest, samples, question.n_gpus)
-        return cls(asked, question, known.model, plan, prices, common, tried)
+        return cls(asked, question, table, known.model, plan, prices, common, tried)
 
     def found(self, question: Question) -> dict[str, _Found]:
         """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
@@ -326,14 +331,12 @@ class _Asked:
         fed = self._fed(offer, min(plan.trials, at_once))
         row = found.on(offer, fed)
         per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
-        time_h = {end: _total_h(plan, at_once, row[f"epoch_{end}_s"]) for end in ("low", "time", "high")}
+        time_h = {end: _total_h(plan, at_once, row, end) for end in _STARTS}
         usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
         in_fast = None if fast is None else fast.on(offer, fed)
-        fast_h = None if in_fast is None else _total_h(plan, at_once, in_fast["epoch_time_s"])
+        fast_h = None if in_fast is None else _total_h(plan, at_once, in_fast)
         alone = fed(found.compared[min(found.compared)])
-        one_h = (
-            None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone["epoch_time_s"])
-        )
+        one_h = None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone)
         fastest = fed(found.fastest)
         trainings = plan.trials * plan.epochs
         return ComparisonRow(
@@ -385,8 +388,7 @@ class _Asked:
         """What loading on an offer makes of an answer, where so many trainings share its vCPUs."""
         vcpus = None if offer is None else offer.vcpus
         if vcpus not in self.feeds:
-            [table] = self.asked.layer_tables()
-            self.feeds[vcpus] = feed_of_offer(self.asked, table.image_size, offer)
+            self.feeds[vcpus] = feed_of_offer(self.asked, self.table.image_size, offer)
         feed = self.feeds[vcpus]
 
         def fed(row: dict[str, Any]) -> dict[str, Any]:
@@ -400,9 +402,20 @@ class _Asked:
         sizes = np.array([row["local_batch_size"]], dtype=float)
         # None, of a method that predicts whole iterations, becomes NaN.
         times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
-        columns, joined = with_loading(feed, sizes, n_gpus, times)
-        changed = {name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed")}
-        if not feed.between and columns["loading_high_ms"][0] <= row["low_ms"]:
+        anchored = bool(self.question.anchors)
+        columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=anchored)
+        question = self.question
+        mode = _mode(
+            question.framework, row["precision"], row["memory_format"], question.autotune, question.capture
+        )
+        columns |= starts(feed, sizes, n_gpus, self.table, mode)
+        changed = {
+            name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed", *STARTS)
+        }
+        if (
+            all(joined[name][0] == row[name] for name in ENDS)
+            and columns["loading_high_ms"][0] <= row["low_ms"]
+        ):
             return changed
         for name, epoch, load in zip(ENDS, _OF_EPOCH, LOADING_TIMES, strict=True):
             ms = joined[name]
@@ -425,6 +438,8 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
+_mode = lru_cache(maxsize=256)(Mode)
+_STARTS = {"low": "start_low_s", "time": "start_s", "high": "start_high_s"}
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 _SCALED = (*ENDS, *_OF_EPOCH, *ENERGIES)
 
@@ -455,9 +470,10 @@ def _offered(question: Question, prices: Sequence[Offer]) -> object:
     return [gpu for gpu in gpus_of("all", question.precision, question.capture) if gpu.name in offered]
 
 
-def _total_h(plan: Plan, at_once: int, epoch_s: float) -> float:
-    """Hours of all trials, `at_once` at a time, with the set-up."""
-    return math.ceil(plan.trials / at_once) * plan.epochs * epoch_s / 3600.0 + plan.setup_h
+def _total_h(plan: Plan, at_once: int, row: Mapping[str, Any], end: str = "time") -> float:
+    """Hours of all trials, `at_once` at a time, each with its start as far as it is known, with the set-up."""
+    one_s = plan.epochs * row[f"epoch_{end}_s"] + (row[_STARTS[end]] or 0.0)
+    return math.ceil(plan.trials / at_once) * float(one_s) / 3600.0 + plan.setup_h
 
 
 def _chance(plan: Plan, usd_per_hour: float | None, time_h: dict[str, float]) -> float | None:

@@ -12,13 +12,16 @@ import numpy as np
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.errors import SchemaError
-from predictor.models.input_pipeline import Feed
+from predictor.models.epoch_start import START_SPREAD, first_calls_s, has_known_start
+from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from predictor.answers.question import Question
+    from predictor.catalogue.modes import Mode
     from predictor.catalogue.offers import Offer
+    from predictor.cnns.layer_table import LayerTable
     from predictor.measurements.inputs import InputMeasurement
 
     Array = NDArray[np.float64]
@@ -27,6 +30,7 @@ __all__ = [
     "ENDS",
     "LOADING_OPTIONS",
     "LOADING_TIMES",
+    "STARTS",
     "data_exceeds",
     "feed_of_offer",
     "feed_of_rental",
@@ -34,6 +38,7 @@ __all__ = [
     "loading_asked",
     "loading_in_words",
     "loading_left_out",
+    "starts",
     "with_loading",
 ]
 
@@ -45,6 +50,9 @@ ENDS = ("iteration_time_ms", "low_ms", "high_ms")
 
 LOADING_TIMES = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
 
+STARTS = ("start_s", "start_low_s", "start_high_s")
+"""What the first epoch takes longer than later ones, and the ends of its interval."""
+
 _OF_RATES = ("loader", "samples_per_worker_second", "input")
 _MEASURED_SPREAD = 1.15
 """Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
@@ -53,7 +61,7 @@ _GB_PER_GIB = 2**30 / 1e9
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Samples per second of a worker on a core of its own, and of each vCPU while all are busy; factor of the error."""
+    """Samples per second of a worker, and of each vCPU while all are busy; factor of the error."""
 
     per_worker: float
     per_vcpu: float
@@ -87,7 +95,7 @@ def is_bound_by_default(question: Question) -> bool:
 def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
     """What feeds the GPUs of a prediction; None where loading is not asked for.
 
-    The workers asked for are as fast as so many were measured together, else taken to have a core each; without a
+    The workers asked for are as fast as so many were measured together, else taken to have a vCPU each; without a
     number of them, they are as many as the vCPUs of the offer keep busy.
 
     Raises
@@ -153,8 +161,8 @@ def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str
     workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
     return (
-        f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each on a core of its own, "
-        f"{feed.per_vcpu:,.0f} on a vCPU of a busy machine, within a factor of {feed.spread:g})"
+        f"data loading is included{bound} ({workers}, {feed.per_worker:,.0f} images/s each, {feed.per_vcpu:,.0f} on a "
+        f"vCPU of a busy machine, within a factor of {feed.spread:g})"
     )
 
 
@@ -170,7 +178,12 @@ def data_exceeds(question: Question, offer: Offer | None) -> tuple[str, ...]:
 
 
 def with_loading(
-    feed: Feed | None, local_batch_sizes: Array, n_gpus: int, times: Mapping[str, Array]
+    feed: Feed | None,
+    local_batch_sizes: Array,
+    n_gpus: int,
+    times: Mapping[str, Array],
+    *,
+    measured_so: bool = False,
 ) -> tuple[dict[str, list[Any]], dict[str, Array]]:
     """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
 
@@ -182,6 +195,8 @@ def with_loading(
     n_gpus : int
     times : mapping of str to ndarray, shape (n_rows,)
         `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
+    measured_so : bool
+        Whether the times follow a training that was measured, whose host worked beside its loader.
 
     Returns
     -------
@@ -191,8 +206,10 @@ def with_loading(
     dict of str to ndarray
         `ENDS` with loading; empty where it is not counted.
     """
-    gpu_ms, time_ms = times["gpu_time_ms"], times["iteration_time_ms"]
-    told = np.where(times["host_time_ms"] >= gpu_ms, "host", "gpu")
+    gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
+    if feed is not None and not feed.between and not measured_so:
+        ends, host_ms = beside_workers(host_ms, *ends), HOST_BESIDE_WORKERS * host_ms
+    told = np.where(host_ms >= gpu_ms, "host", "gpu")
     bounds = np.where(
         np.isnan(gpu_ms), "unknown", told
     ).tolist()  # a method may predict whole iterations alone
@@ -200,14 +217,29 @@ def with_loading(
     columns: dict[str, list[Any]] = {"bottleneck": bounds, "workers_needed": needed}
     if feed is None:
         return {**columns, **dict.fromkeys(LOADING_TIMES, needed)}, {}
-    loading = feed.loading(local_batch_sizes, n_gpus)
+    loading, time_ms = feed.loading(local_batch_sizes, n_gpus), ends[0]
     for i in np.flatnonzero(loading.between | (loading.time_ms > time_ms)).tolist():
         bounds[i] = loading.name if loading.time_ms[i] > time_ms[i] else bounds[i]
         if loading.name == "loading":
             needed[i] = feed.workers_needed(float(local_batch_sizes[i]), float(time_ms[i]))
     loaded = {name: ms.tolist() for name, ms in zip(LOADING_TIMES, loading.ends_ms, strict=True)}
-    joined = loading.joined_ms(*(times[name] for name in ENDS))
-    return {**columns, **loaded}, dict(zip(ENDS, joined, strict=True))
+    return {**columns, **loaded}, dict(zip(ENDS, loading.joined_ms(*ends), strict=True))
+
+
+def starts(
+    feed: Feed | None, local_batch_sizes: Array, n_gpus: int, table: LayerTable, mode: Mode
+) -> dict[str, list[Any]]:
+    """Columns `STARTS` of so many images of each GPU; None where loading is not counted or no start was measured.
+
+    Notes
+    -----
+    Images of a GPU / rate of one worker + `predictor.models.epoch_start.first_calls_s`.
+    """
+    if feed is None or not has_known_start(mode):
+        return dict.fromkeys(STARTS, [None] * len(local_batch_sizes))
+    start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls_s(table, mode)
+    ends = (start_s, start_s / START_SPREAD, start_s * START_SPREAD)
+    return {name: each.tolist() for name, each in zip(STARTS, ends, strict=True)}
 
 
 def _measured_together(question: Question) -> InputMeasurement | None:
@@ -271,8 +303,8 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
 def _of_tables(question: Question, image_size: int, data_set: TrainingSet, name: str) -> _Rates:
     loader = find_loader(name, data_set.stored)
     source = find_source(question.data_source or "memory")
-    cpu_us = loader.sample_us(data_set, image_size) + source.cpu_us
-    return _Rates(1e6 / (cpu_us + source.wait_us), loader.vcpu_share * 1e6 / cpu_us, loader.spread)
+    busy_us = (loader.sample_us(data_set, image_size) + source.cpu_us) / loader.vcpu_share
+    return _Rates(1e6 / (busy_us + source.wait_us), 1e6 / busy_us, loader.spread)
 
 
 def _reading(question: Question, measured: InputMeasurement | None) -> float:

@@ -21,9 +21,11 @@ from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
     ENDS,
     LOADING_TIMES,
+    STARTS,
     feed_of_rental,
     loading_asked,
     loading_in_words,
+    starts,
     with_loading,
 )
 from predictor.answers.question import Question
@@ -88,7 +90,9 @@ class PredictionRow:
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
     without loading. `bottleneck` is what an iteration waits for (``gpu``, ``host``, ``loading``, ``reading``;
     ``unknown`` of a method that does not tell the GPU's time from the host's), `workers_needed` the workers of each GPU
-    with which it would not wait for loading; None where it does not, or no number of them helps.
+    with which it would not wait for loading; None where it does not, or no number of them helps. The first epoch takes
+    `start_s` longer than later ones, in which one worker loads the first mini-batch and cuDNN meets every shape; None
+    where loading is not counted, and where no start was measured: other frameworks than PyTorch, compiled, autotuned.
     """
 
     cnn: str
@@ -115,6 +119,9 @@ class PredictionRow:
     epoch_time_s: float | None
     epoch_low_s: float | None
     epoch_high_s: float | None
+    start_s: float | None
+    start_low_s: float | None
+    start_high_s: float | None
     throughput_samples_per_s: float
     cost_usd: float | None
     power_w: float | None
@@ -267,7 +274,7 @@ def _columns(
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
     efficiency = _efficiency(times["iteration_time_ms"], alone)
     rented = [rental.offer for rental in rentals]
-    loading = _load(question, table, rented, times)
+    loading = _load(question, table, [mode for _, mode in devices], rented, times)
     memory = _memory_gib(table, devices, question)
     fits = (
         memory
@@ -339,19 +346,27 @@ def _efficiency(time_ms: _Floats, alone: Sequence[IterationForecast]) -> dict[st
 
 
 def _load(
-    question: Question, table: LayerTable, rented: Sequence[Offer | None], times: dict[str, _Floats]
+    question: Question,
+    table: LayerTable,
+    modes: Sequence[Mode],
+    rented: Sequence[Offer | None],
+    times: dict[str, _Floats],
 ) -> dict[str, list[Any]]:
     """Columns of loading; where it is counted, `times` become those of training and loading."""
     sizes = np.array(question.local_batch_sizes, dtype=float)
     training = {"training_time_ms": times["iteration_time_ms"].ravel().tolist()}
     if not loading_asked(question):
         flat = {name: ms.ravel() for name, ms in times.items()}
-        return training | with_loading(None, sizes, question.gpus_per_node, flat)[0]
+        nothing = with_loading(None, sizes, question.gpus_per_node, flat)[0]
+        return training | nothing | dict.fromkeys(STARTS, nothing["workers_needed"])
     columns: dict[str, list[Any]] = {}
-    for i, offer in enumerate(rented):
+    for i, (mode, offer) in enumerate(zip(modes, rented, strict=True)):
         feed = feed_of_rental(question, table.image_size, offer)
         own = {name: ms[i] for name, ms in times.items()}
-        found, joined = with_loading(feed, sizes, question.gpus_per_node, own)
+        found, joined = with_loading(
+            feed, sizes, question.gpus_per_node, own, measured_so=bool(question.anchors)
+        )
+        found |= starts(feed, sizes, question.gpus_per_node, table, mode)
         for name, values in found.items():
             columns.setdefault(name, []).extend(values)
         for name, ms in joined.items():

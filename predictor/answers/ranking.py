@@ -13,7 +13,8 @@ __all__ = ["ComparisonRow", "mark_pareto", "pareto_front", "place_of", "ranked",
 class ComparisonRow:
     """One GPU on one offer. Fields are None without an offer, a budget or a deadline.
 
-    `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs and trials plus the set-up time; `_low`
+    `cost_usd` is one epoch; `total_time_h` and `total_cost_usd` are all epochs and trials, each with its start as far
+    as it is known (`start_s`, as of predictions), plus the set-up time; `_low`
     and `_high` are the ends of 90 % intervals. `rank` is None where the training does not fit in memory. `pareto`: no
     other row that fits is as fast and as cheap and better in one of the two. `chance` is the probability that budget
     and deadline hold, `misses_by` the share by which the worse of the two is missed. `speedup` and `cost_ratio` compare
@@ -75,6 +76,9 @@ class ComparisonRow:
     epoch_time_s: float
     epoch_low_s: float
     epoch_high_s: float
+    start_s: float | None
+    start_low_s: float | None
+    start_high_s: float | None
     cost_usd: float | None
     cost_low_usd: float | None
     cost_high_usd: float | None

@@ -52,14 +52,12 @@ def test_every_offer_is_a_point_and_the_front_is_labelled(ranking):
     assert len(figure.axes[0].texts) == ranking["pareto"].sum()
 
 
-def test_an_interval_ends_where_the_slow_and_the_fast_epoch_would(ranking):
+def test_an_interval_ends_where_the_slow_and_the_fast_training_would(ranking):
     (first, *_) = [
         line for line in plots.cost_against_time(ranking).axes[0].lines if line.get_linewidth() == 5
     ]
     row = ranking[ranking["pareto"]].sort_values("total_time_h").iloc[0]
-    assert list(first.get_xdata()) == pytest.approx(
-        [9 * row["epoch_low_s"] / 3600, 9 * row["epoch_high_s"] / 3600]
-    )
+    assert list(first.get_xdata()) == pytest.approx([row["total_low_h"], row["total_high_h"]])
     assert list(first.get_ydata()) == pytest.approx(
         [row["usd_per_hour"] * hours for hours in first.get_xdata()]
     )

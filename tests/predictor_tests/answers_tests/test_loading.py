@@ -250,3 +250,48 @@ def test_the_scope_says_that_an_epoch_is_a_part_of_a_data_set():
     told = "An epoch is 10,000 of the 1,281,167 images of imagenet."
     assert told in compared(samples=10_000).scope
     assert "An epoch is" not in compared().scope
+
+
+HOST_BOUND = {"cnn": "vgg_cifar", "batch_size": 32, "data_set": "cifar10", "precision": "tf32"}
+
+
+def test_the_host_is_slower_beside_workers_but_not_where_the_training_process_loads():
+    alone, beside = one(**HOST_BOUND), one(**HOST_BOUND, workers=8)
+    assert (alone.bottleneck, beside.bottleneck) == ("host", "host")
+    assert beside.training_time_ms == alone.iteration_time_ms
+    assert beside.iteration_time_ms == pytest.approx(1.3 * beside.host_time_ms)
+    between = one(**HOST_BOUND, workers=0)
+    assert between.iteration_time_ms == pytest.approx(alone.iteration_time_ms + between.loading_time_ms)
+
+
+def test_an_anchor_was_measured_beside_its_loader():
+    [anchored] = [
+        one(
+            **HOST_BOUND, workers=8, anchors=[{"gpu": "H100 SXM", "batch_size": 32, "iteration_time_ms": 9.0}]
+        )
+    ]
+    assert anchored.iteration_time_ms == pytest.approx(9.0, rel=1e-3)
+
+
+def test_arrays_are_loaded_slower_the_more_bytes_pass_through_shared_memory():
+    small, large = (
+        1000 * row.local_batch_size / row.loading_time_ms / 8
+        for row in (one(**HOST_BOUND, workers=8), one(**HOST_BOUND | {"image_size": 96}, workers=8))
+    )
+    assert (small, large) == (pytest.approx(3182, abs=1), pytest.approx(1592, abs=1))
+
+
+def test_the_start_is_answered_with_loading_alone():
+    known, excluded = one(workers=16), one()
+    assert known.start_low_s < known.start_s < known.start_high_s
+    assert known.start_s == pytest.approx(16 * known.loading_time_ms / 1000 + 24 * 0.07)
+    assert (excluded.start_s, excluded.start_low_s, excluded.start_high_s) == (None, None, None)
+    assert one(workers=16, framework="chainer", precision="fp32").start_s is None
+
+
+def test_a_training_is_its_epochs_and_one_start():
+    nine, one_epoch = (best(Plan(epochs=epochs), offers=(offer(16.0),)) for epochs in (9, 1))
+    assert nine.start_s == one_epoch.start_s > 0
+    for row in (nine, one_epoch):
+        assert 3600 * row.total_time_h == pytest.approx(row.epochs * row.epoch_time_s + row.start_s)
+        assert 3600 * row.total_high_h == pytest.approx(row.epochs * row.epoch_high_s + row.start_high_s)

@@ -60,6 +60,13 @@ def test_the_committed_forecast_has_every_case_on_both_gpus(benchmark):
             assert ((case.name, gpu, host) in found) == (case.framework == "pytorch")
 
 
+def test_the_second_forecast_has_every_case_of_the_second_set_on_both_gpus_with_its_start(benchmark):
+    found = {(row["case"], row["gpu"]): row for row in rows_of(BENCHMARKS / "real_epochs_forecast_2.csv")}
+    for case in benchmark.SECOND_CASES:
+        for gpu in ("NVIDIA H200", H100):
+            assert float(found[case.name, gpu]["start_s"]) > 0
+
+
 def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
     case = next(each for each in benchmark.CASES if each.name == "resnet50_pytorch_2x128_tf32")
     found = benchmark._forecast_of(case, H100, None)
@@ -71,6 +78,28 @@ def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
     assert found["iteration_time_ms"] == pytest.approx(answer["iteration_time_ms"], rel=1e-4)
     assert found["epoch_time_s"] == pytest.approx(0.196 * answer["iteration_time_ms"], rel=1e-4)
     assert found["validation_s"] > 0
+
+
+def test_a_start_is_added_to_the_forecast_of_the_first_epoch_alone(benchmark):
+    measured = {"case": "own_plain_pytorch_1x128_amp", "iterations": "10", "epoch_s": "4", "second_epoch_s": "2",
+                "first_iteration_s": "1.2", "middle_ms": "200"}  # fmt: skip
+    epoch = {"epoch_time_s": "2", "epoch_low_s": "1.5", "epoch_high_s": "2.5"}
+    start = {"start_s": "1", "start_low_s": "0.1", "start_high_s": "2"}
+    judged = benchmark.Judged.of(measured, epoch | start)
+    assert (judged.error(), judged.error(later=True)) == (-0.25, 0.0)
+    assert (judged.holds(), judged.holds(later=True)) == (True, True)
+    assert judged.parts == pytest.approx((0.0, 0.0, -0.25))
+    assert not benchmark.Judged.of(measured, epoch).holds()
+
+
+def test_cases_come_in_the_order_of_their_patterns(benchmark):
+    found = [
+        case.name
+        for case in benchmark._asked("own_plain_*_1x512_amp,vgg_*_pytorch_1x50_tf32,own_plain_*_1x512_*")
+    ]
+    assert found == [
+        "own_plain_pytorch_1x512_amp", "vgg_cifar_pytorch_1x50_tf32", "own_plain_pytorch_1x512_tf32"
+    ]  # fmt: skip
 
 
 def test_pictures_are_copied_until_there_are_enough(benchmark, tmp_path, monkeypatch, capsys):

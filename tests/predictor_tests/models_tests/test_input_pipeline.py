@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from predictor.models.input_pipeline import Feed
+from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
 
 ONE_MS = np.array([100.0]), np.array([90.0]), np.array([110.0])
 
@@ -57,3 +57,25 @@ def test_the_workers_needed_remove_the_bottleneck_and_one_fewer_does_not(vcpus):
     needed = known.workers_needed(64, 50.0)
     assert needed == math.ceil(64 / 0.050 / 100.0)
     assert loading_ms(feed(workers=needed)) <= 50.0 < loading_ms(feed(workers=needed - 1))
+
+
+def test_beside_workers_the_host_takes_longer_and_a_busy_gpu_hides_it():
+    bound, hidden, unknown = (
+        beside_workers(np.array([100.0]), *ONE_MS),
+        beside_workers(np.array([50.0]), *ONE_MS),
+        (beside_workers(np.array([np.nan]), *ONE_MS)),
+    )
+    assert float(bound[0][0]) == pytest.approx(100 * HOST_BESIDE_WORKERS)
+    assert 90 < float(bound[1][0]) < float(bound[0][0]) < float(bound[2][0])
+    for free in (hidden, unknown):
+        assert [float(ms[0]) for ms in free] == [100.0, 90.0, 110.0]
+
+
+def test_one_worker_loads_the_first_mini_batch():
+    def first_s(**changed):
+        return float(feed(**changed).first_mini_batch_s(np.array([64]), 1)[0])
+
+    assert first_s() == first_s(workers=8) == pytest.approx(0.64)
+    assert first_s(workers=8, vcpus=4.0) == pytest.approx(64 / 30)
+    assert first_s(workers=None, vcpus=4.0) == pytest.approx(64 / 60)
+    assert first_s(workers=0) == 0
