@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,6 @@ __all__ = [
     "inside_interval",
     "registered_predictors",
     "relative_spread",
-    "run_folds",
     "run_to_run_noise",
 ]
 
@@ -153,7 +153,7 @@ def evaluate(
     published = holds_published_rows(features)
     usual = [name for name, scenario in SCENARIOS.items() if published or scenario.for_any_table]
     chosen = [find_scenario(name) for name in (usual if scenarios is None else scenarios)]
-    jobs: list[tuple[Scenario, str, Any, list[Fold]]] = []
+    tasks: list[_Task] = []
     refused: list[Refusal] = []
     noise: dict[str, float] = {}
     for scenario in chosen:
@@ -164,9 +164,15 @@ def evaluate(
             continue
         noise[scenario.name] = run_to_run_noise(features.iloc[_tested(folds)])
         for name, estimator in _applicable(scenario, predictors).items():
-            jobs += [(scenario, name, estimator, alike) for alike in _by_training_rows(folds)]
-    done = Parallel(n_jobs=n_jobs)(delayed(run_folds)(features, *job, seed) for job in jobs)
-    return EvaluationResult(*_collected(done, refused), noise, seed, published)
+            tasks += [_Task(scenario, name, estimator, fold) for fold in folds]
+    groups = _by_training_rows(tasks)
+    done = Parallel(n_jobs=n_jobs)(
+        delayed(_run)(features, [tasks[place] for place in places], seed) for places in groups
+    )
+    places = [place for group in groups for place in group]
+    answers = dict(zip(places, chain.from_iterable(done), strict=True))
+    in_order = [answers[place] for place in range(len(tasks))]
+    return EvaluationResult(*_collected(in_order, refused), noise, seed, published)
 
 
 def registered_predictors(names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -208,11 +214,21 @@ def _answering(estimator: Any, answer: str) -> Any:
     return clone(estimator).set_params(answers=answer) if "answers" in estimator.get_params() else estimator
 
 
-def _by_training_rows(folds: list[Fold]) -> list[list[Fold]]:
-    """Folds that train on the same rows, together: they need one fit."""
-    alike: dict[bytes, list[Fold]] = {}
-    for fold in folds:
-        alike.setdefault(fold.train.tobytes(), []).append(fold)
+class _Task(NamedTuple):
+    """One fold to be predicted by one estimator."""
+
+    scenario: Scenario
+    name: str
+    estimator: Any
+    fold: Fold
+
+
+def _by_training_rows(tasks: Sequence[_Task]) -> list[list[int]]:
+    """Positions of the tasks whose fits are shown the same rows and columns, together."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for place, (scenario, _, _, fold) in enumerate(tasks):
+        shown = (scenario.answer, scenario.known, scenario.proxies_known)
+        alike.setdefault((fold.train.tobytes(), *shown), []).append(place)
     return list(alike.values())
 
 
@@ -228,30 +244,60 @@ def _collected(done: Iterable[Answers], refused: list[Refusal]) -> tuple[pd.Data
     return predictions, pd.DataFrame(refused, columns=list(Refusal._fields))
 
 
-def run_folds(
-    features: pd.DataFrame, scenario: Scenario, name: str, estimator: Any, folds: list[Fold], seed: int
-) -> Answers:
-    """Fit once and predict every fold; one BLAS thread, since the order of sums changes digits."""
-    from sklearn.base import clone
+def _run(features: pd.DataFrame, tasks: Sequence[_Task], seed: int) -> list[Answers]:
+    """Answers of tasks that train on the same rows; one BLAS thread, since the order of sums changes digits."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    answered: list[pd.DataFrame] = []
-    refused: list[Refusal] = []
+    fits: list[tuple[Any, Any]] = []
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # The summary counts predicted times that are not above zero.
         warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
-        model = clone(estimator)
-        if "random_state" in model.get_params():
-            model.set_params(random_state=seed)
-        try:
-            _fit(model, features, scenario, folds[0])
-        except EpochcastError as error:
-            return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error)) for fold in folds]
-        for fold in folds:
-            answers, refusals = _whole_or_by_cell(model, features, scenario, name, fold)
-            answered += answers
-            refused += refusals
-    return answered, refused
+        return [_answered(features, task, fits, seed) for task in tasks]
+
+
+def _answered(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], seed: int) -> Answers:
+    scenario, name, _, fold = task
+    try:
+        model = _fitted(features, task, fits, seed)
+    except EpochcastError as error:
+        return [], [Refusal(scenario.name, fold.name, name, fold.test.size, str(error))]
+    return _whole_or_by_cell(model, features, scenario, name, fold)
+
+
+def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], seed: int) -> Any:
+    """The task's estimator with what one that learns the same has learned of these rows, else fitted on them.
+
+    `fits` holds the estimators so far, each with itself fitted or the error of its fit.
+    """
+    from sklearn.base import clone
+
+    model = clone(task.estimator)
+    _check_applies(model, task.scenario, task.fold)
+    for estimator, learned in fits:
+        if _learn_the_same(estimator, task.estimator):
+            if isinstance(learned, EpochcastError):
+                raise learned
+            vars(model).update(vars(learned))
+            return model
+    if "random_state" in model.get_params():
+        model.set_params(random_state=seed)
+    try:
+        _fit(model, features, task.scenario, task.fold)
+    except EpochcastError as error:
+        fits.append((task.estimator, error))
+        raise
+    fits.append((task.estimator, model))
+    return model
+
+
+def _learn_the_same(one: Any, other: Any) -> bool:
+    """Whether two estimators learn the same from the same rows: `roofline` and `anchored` do."""
+    from predictor.models.base import FeatureTablePredictor
+
+    if one is other:
+        return True
+    ours = isinstance(one, FeatureTablePredictor) and type(one).fit is type(other).fit
+    return ours and one.get_params() == other.get_params()
 
 
 def _whole_or_by_cell(
@@ -271,14 +317,17 @@ def _whole_or_by_cell(
     ]
 
 
-def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
-    uses_operators = getattr(model, "uses_operators", False)
-    if scenario.needs_operators and not uses_operators:
+def _check_applies(model: Any, scenario: Scenario, fold: Fold) -> None:
+    """Refuse an estimator that a fold gives nothing of what it needs."""
+    if scenario.needs_operators and not getattr(model, "uses_operators", False):
         raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
     if getattr(model, "needs_anchors", False) and not fold.anchors.size:
         raise DataError("it needs a measurement of the CNN, of which this scenario knows none")
+
+
+def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
     train = features.iloc[fold.train]
-    if not uses_operators and "kind" in train:
+    if not getattr(model, "uses_operators", False) and "kind" in train:
         train = train[train["kind"].fillna("target") == "target"]
     model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
 

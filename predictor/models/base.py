@@ -31,7 +31,7 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
 
     `answer` is the quantity in y and of `predict`; with `uses_operators` the training rows may contain single layers,
     with `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
-    answer of its own.
+    answer of its own. A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
     """
 
     answer: ClassVar[str] = "iteration_time_ms"

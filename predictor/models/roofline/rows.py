@@ -34,6 +34,10 @@ Array = NDArray[np.float64]
 _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
 _NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
+_READ = {
+    *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
+    *("source", "host", "framework", "memory_format", *_SHAPE_COLUMNS),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +81,7 @@ def rows_of(X: pd.DataFrame) -> Rows:
     OutOfRangeError
         If a CNN has no layer table; the message names it.
     """
-    records = X.to_dict("records")
+    records = _records(X)
     kernels = [_kernels_of(row) for row in records]
     contexts = [_context(row, bool(xla)) for row, xla in zip(records, is_set(X, "xla"), strict=True)]
     return _rows(records, kernels, contexts, is_set(X, "copies_input"), is_set(X, "waits_for_loader"))
@@ -85,7 +89,7 @@ def rows_of(X: pd.DataFrame) -> Rows:
 
 def pass_rows_of(X: pd.DataFrame) -> Rows:
     """Single passes of single layers, whose framework is unknown, and forward passes of whole CNNs."""
-    records, alone = X.to_dict("records"), _of_layers(X)
+    records, alone = _records(X), _of_layers(X)
     kernels = [
         kernels_of_operator(_layer(row), str(row["pass"])) if single else _kernels_of(row)
         for row, single in zip(records, alone, strict=True)
@@ -114,6 +118,12 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
 def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
     """Which rows are single layers."""
     return (X["kind"] == "operator").to_numpy() if "kind" in X else np.zeros(len(X), dtype=bool)
+
+
+def _records(X: pd.DataFrame) -> list[dict[Any, Any]]:
+    """The rows, of the columns that are read here."""
+    found: list[dict[Any, Any]] = X[[name for name in X if name in _READ]].to_dict("records")
+    return found
 
 
 def _rows(

@@ -11,6 +11,7 @@ from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import fit_measurements
+from predictor.models.roofline.model import Roofline
 
 MS_PER_IMAGE = {"T4": 3.6, "V100-SXM2-16GB": 1.2}
 CNNS = {"resnet18": 1.0, "resnet50": 2.3, "vgg11": 2.0, "alexnet": 0.4}
@@ -72,6 +73,16 @@ def test_a_question_with_anchors_is_answered_with_what_was_judged(name, measured
             expected = judged.loc[fold.name, place][["predicted", "low", "high"]].astype(float)
             served = [getattr(found, name) for name in TIMES]
             assert served == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def test_predictors_that_learn_the_same_are_fitted_once_and_answer_as_alone(measured, monkeypatch):
+    features, fits, fit = feature_table(measured), [], Roofline.fit
+    alone = evaluate(features, ["problem-scaling"], ["anchored"]).predictions
+    monkeypatch.setattr(Roofline, "fit", lambda self, X, y: fits.append(len(X)) or fit(self, X, y))
+    beside = evaluate(features, ["problem-scaling"], ["roofline", "anchored"]).predictions
+    assert len(fits) == features["batch_size"].nunique() - 2
+    beside = beside[beside["predictor"] == "anchored"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(beside, alone, check_exact=True)
 
 
 def test_an_epoch_is_answered_with_what_was_judged(measured):

@@ -201,6 +201,12 @@ def test_folds_that_train_on_the_same_rows_share_one_fit(features, spy):
     assert sum(step == "predict" for step, _, _ in spy.shown) == 24
 
 
+def test_scenarios_that_train_on_the_same_rows_share_one_fit(features, spy):
+    evaluate(features, ["unseen-cnn", "unseen-cnn-one-run"], {"spy": spy})
+    assert sum(step == "fit" for step, _, _ in spy.shown) == 6
+    assert sum(step == "predict" for step, _, _ in spy.shown) == 30
+
+
 def test_times_per_image_are_reported_where_batch_sizes_differ(features, world):
     table = features.assign(source="lambda-tf")
     rows = evaluate(table, ["unseen-gpu-specs-lambda"], {"law": world.lawful()}).predictions
