@@ -56,8 +56,8 @@ def predict_rows(
     device : str
         What computes the times of GPUs whose operators were not measured: ``cpu``, or ``cuda``, a GPU through CuPy.
     **defaults
-        Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`. A row's
-        data set replaces the default samples, too; its samples are of its data set, or of the default one.
+        Options of a `Question` for every row: defaults of empty cells, and `model`, `measurements`, `anchors`.
+        Samples, a row's or the default, are a part of its data set or of the default one, if there is one.
 
     Returns
     -------

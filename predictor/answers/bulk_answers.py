@@ -278,7 +278,7 @@ class BulkAnswers:
         dict of int to str
             The error of each refused question.
         """
-        numbers = np.where(group.numbers == _BLANK, self._usual(group.cells)[:, None], group.numbers)
+        numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
         errors: dict[int, str] = {}
         for place in np.flatnonzero(~self._plain(group, numbers)).tolist():
             texts = [each.words[each.codes[place]] for each in group.own]
@@ -288,10 +288,9 @@ class BulkAnswers:
                 errors[place], numbers[0, place] = str(error), 0
         return numbers, errors
 
-    def _usual(self, cells: _Cells) -> _Indices:
-        """What empty cells of `_OWN` mean in a group."""
-        samples = 0 if cells.get("data_set", "").strip() else self.defaults.get("samples") or 0
-        return np.array([_BAD, samples, self.defaults.get("validation_samples") or 0])
+    def _usual(self) -> _Indices:
+        """What empty cells of `_OWN` mean."""
+        return np.array([_BAD, *(self.defaults.get(name) or 0 for name in ("samples", "validation_samples"))])
 
     def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
@@ -318,7 +317,7 @@ class BulkAnswers:
         options, data_set = options_of(Question), cells.get("data_set", "").strip()
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         check_share(batch_size, self._n_gpus(cells))
-        usual = self.defaults | ({"samples": None, "data_set": data_set} if data_set else {})
+        usual = self.defaults | ({"data_set": data_set} if data_set else {})
         own = {"samples": samples, "validation_samples": validation}
         n, more = (
             options[name].checked(text if text.strip() else usual.get(name)) for name, text in own.items()

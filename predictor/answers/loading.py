@@ -11,6 +11,7 @@ import numpy as np
 
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
+from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import START_SPREAD, first_calls_s, has_known_start
 from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from predictor.answers.question import Question
-    from predictor.catalogue.modes import Mode
     from predictor.catalogue.offers import Offer
     from predictor.cnns.layer_table import LayerTable
     from predictor.measurements.inputs import InputMeasurement
@@ -150,10 +150,20 @@ def loading_left_out(
 
 
 def loading_in_words(question: Question, image_size: int, by_offer: bool) -> str:
-    """Whether an answer counts loading, and by which rate."""
+    """Whether an answer counts loading, by which rate, and where the start of a training is."""
     counted = loading_asked(question) or (by_offer and is_bound_by_default(question))
     if not counted:
         return "data loading is excluded"
+    mode = Mode(question.framework, autotune=question.autotune, capture=question.capture)
+    start = (
+        "the first epoch takes start_s longer"
+        if has_known_start(mode)
+        else "the start of a training is not counted"
+    )
+    return f"{_rate_in_words(question, image_size, by_offer)}; {start}"
+
+
+def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     measured = None if by_offer else _measured_together(question)
     if measured is not None:
         return _measured_in_words(question, image_size, measured)

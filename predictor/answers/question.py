@@ -438,7 +438,8 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
     return list(chosen.values())
 
 
-def _check_names(given: Iterable[str], known: Mapping[str, Option]) -> None:
+def _check_names(given: Iterable[str], options: Mapping[str, Option]) -> None:
+    known = ("cnn", "gpu", "batch_size", *options)
     for name in given:
         if name not in known:
             raise SchemaError(

@@ -16,6 +16,7 @@ from predictor.models.compiled import MEASURED_WHERE
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
 _WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
+_WORTH_IT = 0.95  # of the time, what a change leaves at most to be worth a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +220,11 @@ class _Told:
         return f"{head}; {self._others()}."
 
     def _work(self) -> str:
-        epochs = f"{self.plan.epochs:,} epochs" if self.plan.epochs > 1 else "an epoch"
+        one = "an epoch" if self.best.start_s is None else "an epoch with its start"
+        epochs = f"{self.plan.epochs:,} epochs" if self.plan.epochs > 1 else one
         if self.plan.trials == 1:
             return f"{epochs} take" if self.plan.epochs > 1 else f"{epochs} takes"
-        each = f" of {epochs}" if self.plan.epochs > 1 else " of an epoch"
-        return f"{self.plan.trials:,} trainings{each} take"
+        return f"{self.plan.trials:,} trainings of {epochs} take"
 
     def _others(self) -> str:
         same = [role for role, row in self.roles.items() if row is self.best]
@@ -256,6 +257,8 @@ class _Told:
         if self.changed is None or self.if_fast is None:
             return ""
         ratio = self.changed.total_time_h / self.best.total_time_h
+        if ratio > _WORTH_IT:
+            return ""
         bound = ", bound by loading" if _waits_for_images(self.changed) else ""
         said = (
             f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)}{bound})"
@@ -275,7 +278,7 @@ class _Told:
             if eager is None or row is None or not _saves(eager, row, seconds):
                 continue
             mode = "" if eager is self.best else f" in {_mode(row)}"
-            ratio = row.total_time_h / self.best.total_time_h
+            ratio = row.epoch_time_s / self.best.epoch_time_s  # of totals, eager ones hold a start
             bound = ", bound by loading" if _waits_for_images(row) else ""
             told.append(f"torch.compile{mode} takes {number(ratio, 2)} x the time there, {_span(row)}{bound}")
         if not told:
@@ -336,10 +339,13 @@ class _Told:
             )
         if best.fastest_batch_size == best.batch_size:
             return ""
-        saved = 1.0 - best.fastest_epoch_time_s / best.epoch_time_s
-        if saved < 0.01:
+        left = best.fastest_epoch_time_s / best.epoch_time_s
+        saved_s = best.epochs * (best.epoch_time_s - best.fastest_epoch_time_s)
+        # a first mini-batch of so many more images takes so much longer at most
+        later_s = (best.start_s or 0.0) * max(0.0, best.fastest_batch_size / best.batch_size - 1.0)
+        if left > _WORTH_IT or saved_s < later_s:
             return ""
-        return f"Batch {best.fastest_batch_size:,} is {_share(saved)} faster there than {best.batch_size:,}."
+        return f"Batch {best.fastest_batch_size:,} is {_share(1.0 - left)} faster there than {best.batch_size:,}."
 
     def _sharpen(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from predictor.answers.quantities import duration
 from predictor.answers.question import Plan
 
 __all__ = ["chance_within", "misses_by", "wishes_in_words", "within"]
@@ -63,5 +64,7 @@ def misses_by(plan: Plan, total_time_h: float, total_cost_usd: float | None) -> 
 def wishes_in_words(plan: Plan) -> str:
     """Budget and deadline: ``US$ 60 and 24 h``; empty without wishes."""
     budget = [] if plan.budget_usd is None else [f"US$ {plan.budget_usd:,.4g}"]
-    deadline = [] if plan.deadline_h is None else [f"{plan.deadline_h:,.4g} h"]
-    return " and ".join([*budget, *deadline])
+    hours = plan.deadline_h
+    if hours is None:
+        return " and ".join(budget)
+    return " and ".join([*budget, f"{hours:,.4g} h" if hours >= 1 else duration(3600 * hours)])

@@ -61,8 +61,8 @@ class TrainingSet:
         """
         if not 1 <= samples <= self.samples:
             raise OutOfRangeError(
-                f"samples {samples} lies outside 1..{self.samples}, the training images of {self.name}. Pass fewer, or "
-                "leave the data set out."
+                f"samples {samples:,} lies outside 1..{self.samples:,}, the training images of {self.name}. Pass "
+                "fewer, or leave the data set out."
             )
         share = samples / self.samples
         return replace(

@@ -60,7 +60,7 @@ def test_the_field_at_fault_is_named(client, changes, field, said):
         (404, {"gpus": ["V100"]}, "fits several GPUs"),
         (404, {"cnn": "resnet51"}, "no CNN is called 'resnet51'. Nearest: 'resnet50'"),
         (422, {"data_set": "imagnet"}, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
-        (422, {"samples": 2_000_000}, "samples 2000000 lies outside 1..1281167, the training images of imagenet"),
+        (422, {"samples": 2_000_000}, "samples 2,000,000 lies outside 1..1,281,167, the training images of imagenet"),
         (422, {"cnn": None}, "Give one CNN"),
         (422, {"onnx": "AAAA"}, "onnx: Extra inputs are not permitted"),
         (422, {"layer_table": {"layers": [{"type": "add"}]}}, "cnn and layer_table are given"),

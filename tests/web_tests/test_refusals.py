@@ -19,7 +19,7 @@ from playwright.sync_api import expect
         ("data_set=imagenit", "data_set", "Nearest: 'imagenet'"),
         ("data_set=&samples=-3", "samples", "greater than or equal to 1"),
         ("data_set=", "samples", "needs the samples of an epoch"),
-        ("samples=2000000", "samples", "lies outside 1..1281167, the training images of imagenet"),
+        ("samples=2000000", "samples", "lies outside 1..1,281,167, the training images of imagenet"),
         ("precision=tf32&gpu=T4", "precision", "has no tf32"),
         ("budget_usd=-1", "budget_usd", "greater than 0"),
         ("deadline_h=soon", "deadline_h", "given: 'soon'"),

@@ -295,3 +295,12 @@ def test_a_training_is_its_epochs_and_one_start():
     for row in (nine, one_epoch):
         assert 3600 * row.total_time_h == pytest.approx(row.epochs * row.epoch_time_s + row.start_s)
         assert 3600 * row.total_high_h == pytest.approx(row.epochs * row.epoch_high_s + row.start_high_s)
+
+
+def test_a_validation_pass_waits_for_loading_where_training_does_not():
+    asked = {"precision": "tf32", "samples": 10_000, "validation_samples": 50_000}
+    row, told = best(offers=(offer(26.0),), **asked), one(workers=26, **asked)
+    assert row.bottleneck != "loading"
+    for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"):
+        assert getattr(row, name) == pytest.approx(getattr(told, name))
+    assert row.epoch_high_s > best(offers=(offer(200.0),), **asked).epoch_high_s

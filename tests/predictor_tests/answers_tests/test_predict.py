@@ -168,7 +168,11 @@ def test_a_bad_batch_size_is_refused(batch_size, message, fake_model, prices):
         ({"samples": 0}, OutOfRangeError, "samples 0 lies outside"),
         ({"samples": "few"}, SchemaError, "samples 'few' is not a whole number"),
         ({"samples": "1.281.167"}, SchemaError, "samples '1.281.167' may mean two things: .* Write 1281167"),
-        ({"samples": 60_001, "data_set": "mnist"}, OutOfRangeError, r"samples 60001 lies outside 1\.\.60000"),
+        (
+            {"samples": 60_001, "data_set": "mnist"},
+            OutOfRangeError,
+            r"samples 60,001 lies outside 1\.\.60,000",
+        ),
         ({"data_set": "imagnet"}, SchemaError, "no known data set is called 'imagnet'. Nearest: 'imagenet'"),
         ({"validation_samples": 10}, SchemaError, "validation_samples 10 needs an epoch"),
         ({"precision": "fp64"}, SchemaError, "precision 'fp64' is not known"),

@@ -102,7 +102,14 @@ def test_mixed_precision_is_told_as_a_ratio_with_what_it_takes(compared):
     found = compared()
     assert (found.rows[0].fast_precision, found.rows[0].fast_memory_format) == ("amp_fp16", "nchw")
     assert found.verdict.fast_ratio == pytest.approx(found.rows[0].fast_ratio)
-    assert any("AMP in fp16 takes" in hint for hint in found.verdict.hints)
+    assert any("AMP in bf16 with channels-last takes" in hint for hint in shipped_verdict(epochs=90).hints)
+
+
+def test_a_change_that_saves_nothing_is_no_hint():
+    verdict = shipped_verdict(cnn="mobilenet_v2", data_set="imagenet", samples=10_000)
+    assert verdict.fast_ratio > 1  # its start compiles kernels of grouped convolutions
+    assert not any("A few lines of code" in hint for hint in verdict.hints)
+    assert "an epoch with its start takes" in verdict.sentence
 
 
 def test_a_question_with_a_precision_is_compared_in_it_alone(compared):
@@ -116,10 +123,10 @@ def test_the_anchor_of_a_mode_scales_the_other_mode_too(compared):
     assert compared(anchors=[anchor]).rows[0].fast_ratio == pytest.approx(compared().rows[0].fast_ratio)
 
 
-def shipped_verdict(gpu="H100 SXM", batch_sizes=None, **options):
-    """The verdict of the shipped model on ResNet-50 on one GPU."""
+def shipped_verdict(gpu="H100 SXM", batch_sizes=None, cnn="resnet50", **options):
+    """The verdict of the shipped model on one GPU."""
     plan, others = Plan.of({"samples": 10**6, **options})
-    return compare(Question.of("resnet50", gpu, batch_sizes, others), plan).verdict
+    return compare(Question.of(cnn, gpu, batch_sizes, others), plan).verdict
 
 
 def compile_hint(verdict):
@@ -149,6 +156,19 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     assert f"({asked.total_low_h:.3g}-{asked.total_high_h:.3g} h)" in hint
     assert f"about {verdict.compile_s:.0f} s of compiling" in hint
     assert f"measured {MEASURED_WHERE} alone" in hint
+
+
+def test_a_compiled_training_has_no_eager_start():
+    asked = {
+        "data_set": "imagenet",
+        "samples": 10_000,
+        "precision": "amp_bf16",
+        "memory_format": "channels_last",
+    }
+    told = shipped_verdict(cnn="mobilenet_v2", batch_sizes=256, epochs=60, **asked).compiled
+    question = Question.of("mobilenet_v2", "H100 SXM", 256, {**asked, "capture": "compile"})
+    rows = compare(question, Plan(epochs=60, all_offers=True)).rows
+    assert same_time(told, next(row for row in rows if row.offer == told.offer))
 
 
 def test_torch_compile_that_saves_less_than_compiling_takes_is_data_alone():

@@ -73,4 +73,5 @@ def test_a_deadline_that_is_none_is_refused(given_as):
 
 def test_wishes_are_said_in_words():
     assert wishes_in_words(Plan(budget_usd=60.0, deadline_h="2d")) == "US$ 60 and 48 h"
+    assert wishes_in_words(Plan(deadline_h="90s")) == "90.0 s"
     assert wishes_in_words(Plan()) == ""

@@ -54,6 +54,6 @@ def test_a_part_has_images_of_the_same_mean_size() -> None:
 @pytest.mark.parametrize("samples", [0, 60_001])
 def test_a_part_is_no_larger_than_the_data_set(samples: int) -> None:
     with pytest.raises(
-        OutOfRangeError, match=rf"samples {samples} lies outside 1\.\.60000.*mnist\. Pass fewer"
+        OutOfRangeError, match=rf"samples {samples:,} lies outside 1\.\.60,000.*mnist\. Pass fewer"
     ):
         find_training_set("mnist").part(samples)
