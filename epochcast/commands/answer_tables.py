@@ -228,7 +228,9 @@ def start_note(
     """
     known = [record for record in records if record["start_s"] is not None]
     if not known:
-        told = verbose or question.capture == "compile" or any(record["loading_time_ms"] for record in records)
+        told = (
+            verbose or question.capture == "compile" or any(record["loading_time_ms"] for record in records)
+        )
         epochs = any(record["epoch_time_s"] for record in records)
         return [f"The start of the first epoch is not counted: {_no_start(question)}."] * (told and epochs)
     few, many = (duration(pick(record["start_s"] for record in known)) for pick in (min, max))
