@@ -12,13 +12,13 @@ export function predictionColumns() {
     { key: "gpu", title: t("gpu"), text: true, head: true, value: (row) => row.gpu, cell: (row) => shortGpu(row.gpu) },
     precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
-    { key: "epoch_time_s", title: t("epoch_time"), value: (row) => row.epoch_time_s, cell: (row) => duration(row.epoch_time_s) },
+    epochColumn(),
     { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s, row.epoch_time_s) },
     { key: "cost_usd", title: t("cost_epoch"), value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
     memoryColumn(),
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },
     { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
-    { key: "start_s", title: t("start"), value: (row) => row.start_s, cell: (row) => (row.start_s === null ? "–" : duration(row.start_s)) },
+    startColumn(),
     { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
     energyColumn("watt_hours", "energy_epoch"),
@@ -37,6 +37,8 @@ export function offerColumns() {
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: offerMarks },
     precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
+    epochColumn(),
+    startColumn(),
     { key: "usd_per_hour", title: t("usd_per_hour"), value: (row) => row.usd_per_hour, cell: (row) => dollars(row.usd_per_hour) },
     memoryColumn(),
     energyColumn("total_watt_hours", "energy_total"),
@@ -47,6 +49,16 @@ export function offerColumns() {
 
 function precisionColumn() {
   return { key: "precision", title: t("precision"), text: true, value: (row) => row.precision, cell: (row) => t(`precision_${row.precision}`) };
+}
+
+function epochColumn() {
+  return { key: "epoch_time_s", title: t("epoch_time"), value: (row) => row.epoch_time_s, cell: (row) => duration(row.epoch_time_s) };
+}
+
+/** What the first epoch takes longer; pointing at the heading or at a missing one says what it is and where it is known. */
+function startColumn() {
+  const cell = (row) => (row.start_s === null ? make("span", { text: "–", title: t("start_hint") }) : duration(row.start_s));
+  return { key: "start_s", title: t("start"), hint: t("start_hint"), value: (row) => row.start_s, cell };
 }
 
 function memoryColumn() {

@@ -4,7 +4,7 @@
  */
 import { decimalTicks, draw, drawNothing, timeAxis, timeTicks, tone } from "./charts.js";
 import { byId } from "./dom.js";
-import { count, dollars, duration, durations, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, epochCount, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 const HOUR = 3600;
@@ -58,7 +58,7 @@ function spec(points, limits, epochs) {
   if (limits.budget) costs.push(limits.budget);
   placeLabels(front, points, range(times), range(costs));
   const x = { field: "time", type: "quantitative", scale: { type: "log", nice: false, domain: range(times) },
-    axis: timeAxis(timeTicks(times), t("time_total_axis", { epochs: count(epochs) }), { labelOverlap: true, grid: true }) };
+    axis: timeAxis(timeTicks(times), t("time_total_axis", { epochs: epochCount(epochs) }), { labelOverlap: true, grid: true }) };
   const y = { field: "cost", type: "quantitative", scale: { type: "log", nice: false, domain: range(costs) },
     axis: { title: t("cost_total_axis"), values: decimalTicks(costs), format: ",~r" } };
   const front_color = tone("accent");

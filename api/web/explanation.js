@@ -102,7 +102,7 @@ function facts(found) {
   }
   for (const each of found.switches.slice(0, MOST_SWITCHES)) {
     const values = { low: each.from_batch_size, high: each.to_batch_size, factor: number(each.factor) };
-    told.push(t("fact_switch", { layer: `${each.layer} ${each.part ?? ""}`.trim(), before: each.before, after: each.after, ...values }));
+    told.push(t(each.before === null ? "fact_switch_alone" : "fact_switch", { layer: `${each.layer} ${each.part ?? ""}`.trim(), before: each.before, after: each.after, ...values }));
   }
   return told;
 }

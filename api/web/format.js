@@ -29,6 +29,11 @@ export function count(value) {
   return value === null || value === undefined ? "–" : new Intl.NumberFormat(currentLanguage()).format(value);
 }
 
+/** Epochs in words. @param {number} n */
+export function epochCount(n) {
+  return n === 1 ? t("one_epoch") : t("n_epochs", { n: count(n) });
+}
+
 /** Seconds in the unit that suits their size, such as "12.5 min". @param {?number} seconds */
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";

@@ -185,7 +185,7 @@ function drawAnswer() {
   drawTiles(comparisons.rows, limits(), form.measured);
   drawCost();
   drawRequest();
-  drawCovers(predictions);
+  drawCovers();
 }
 
 /** Say what was asked, and whether the form has changed since. */
@@ -209,9 +209,14 @@ function limits() {
   return { budget: budget_usd, deadline: deadline_h };
 }
 
-function drawCovers({ covers, left_out }) {
-  const left = left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
-  byId("covers").replaceChildren(...covers.map((text) => make("p", { text })), ...(left.length ? [make("ul", {}, ...left)] : []));
+/** What the numbers of each table hold: offers may count what predictions leave out, such as loading. */
+function drawCovers() {
+  const { predictions, comparisons } = shown.answers;
+  const told = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
+    make("h3", { text: t(title), lang: currentLanguage() }), ...[covers].flat().map((text) => make("p", { text })),
+  ]);
+  const left = predictions.left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
+  byId("covers").replaceChildren(...told, ...(left.length ? [make("ul", {}, ...left)] : []));
 }
 
 function chosenQuestion() {

@@ -11,6 +11,7 @@ import { t } from "./i18n.js";
  * @property {string} title
  * @property {(row: object) => (string|Node|Node[])} cell
  * @property {(row: object) => (number|string|boolean|null)} value what rows are sorted by
+ * @property {string} [hint] what the heading says where it is pointed at
  * @property {boolean} [text] left-aligned
  * @property {boolean} [head] the row's own heading
  *
@@ -47,7 +48,7 @@ export class Table {
   }
 
   #heading(column) {
-    const button = make("button", { type: "button", text: column.title });
+    const button = make("button", { type: "button", text: column.title, title: column.hint });
     button.addEventListener("click", () => this.#by(column));
     return make("th", { scope: "col", role: "columnheader", class: column.text ? "text" : null, "aria-sort": this.#sign(column), "data-key": column.key }, button);
   }

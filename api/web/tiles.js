@@ -4,7 +4,7 @@
  * Called by main.js; calls dom, format and i18n.
  */
 import { byId, make } from "./dom.js";
-import { count, dollars, duration, durations, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, epochCount, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** Titles: of what is best however one looks, of the best that was measured, of the best if an extrapolation holds. */
@@ -54,7 +54,7 @@ function noneWithin() {
 }
 
 function tile(title, row) {
-  const values = { cost: dollars(row.total_cost_usd), time: duration(row.total_time_h * 3600), epochs: count(row.epochs), batch: count(row.batch_size), precision: t(`precision_${row.precision}`) };
+  const values = { cost: dollars(row.total_cost_usd), time: duration(row.total_time_h * 3600), epochs: epochCount(row.epochs), batch: count(row.batch_size), precision: t(`precision_${row.precision}`) };
   return make(
     "div",
     { class: "tile" },

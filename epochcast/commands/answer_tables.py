@@ -4,13 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from epochcast.tables import Column, Format, Record, duration, number, print_records, span, write_records
 from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
+
+if TYPE_CHECKING:
+    from predictor.answers.question import Question
 
 __all__ = [
     "columns_of",
@@ -155,7 +158,10 @@ def energy_note(records: Sequence[Record]) -> list[str]:
     }
     named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
     parts = [words[kind].format(gpus) for kind, gpus in named.items()]
-    return [f"Energy: that of the GPUs alone, without host and cooling; {'; '.join(parts)}."]
+    return [
+        "Energy: that of the GPUs alone, without host, cooling and the start of the first epoch; "
+        f"{'; '.join(parts)}."
+    ]
 
 
 def method_note(records: Iterable[Record]) -> list[str]:
@@ -178,16 +184,30 @@ def host_bound_note(records: Iterable[Record]) -> list[str]:
         return []
     graph = "" if bound[0].get("framework") == "chainer" else " or --capture graph"  # Chainer captures none
     return [
-        f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them. A larger "
-        f"batch{graph} helps; a faster GPU does not."
+        f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them"
+        f"{_beside_workers(bound)}. A larger batch{graph} helps; a faster GPU does not."
     ]
 
 
-def loading_bound_note(records: Iterable[Record]) -> list[str]:
+def _beside_workers(bound: Iterable[Record]) -> str:
+    """How much longer the host takes beside workers, where that makes an iteration longer."""
+    from predictor.models.input_pipeline import HOST_BESIDE_WORKERS
+
+    if all(record["iteration_time_ms"] == record["training_time_ms"] for record in bound):
+        return ""
+    return f", {HOST_BESIDE_WORKERS:g} times as long beside workers as without"
+
+
+def loading_bound_note(records: Iterable[Record], question: "Question") -> list[str]:
     """Explain `L` where a row has it."""
     bound = [record for record in records if is_loading_bound(record)]
     if not bound:
         return []
+    if question.workers == 0:
+        return [
+            f"{_LOADING_BOUND} loading-bound: with 0 workers the GPUs wait while the training process loads each "
+            "mini-batch. --workers helps most, a faster loader too; a faster GPU does not."
+        ]
     if all(record["bottleneck"] == "reading" for record in bound):
         return [
             f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
@@ -199,21 +219,52 @@ def loading_bound_note(records: Iterable[Record]) -> list[str]:
     ]
 
 
-def start_note(records: Iterable[Record], where: str) -> list[str]:
-    """What a training pays once, if it is known: seconds, the least and the most of the rows, with their interval."""
+def start_note(
+    records: Sequence[Record], question: "Question", where: str, verbose: bool = False
+) -> list[str]:
+    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known.
+
+    Of other trainings than compiled ones the reason is told only where loading is counted, or if `verbose`.
+    """
     known = [record for record in records if record["start_s"] is not None]
     if not known:
-        return []
+        told = (
+            verbose or question.capture == "compile" or any(record["loading_time_ms"] for record in records)
+        )
+        epochs = any(record["epoch_time_s"] for record in records)
+        return [f"The start of the first epoch is not counted: {_no_start(question)}."] * (told and epochs)
     few, many = (duration(pick(record["start_s"] for record in known)) for pick in (min, max))
     seconds = few if few == many else f"{few} to {many}"
     low, high = (
         min(record["start_low_s"] for record in known),
         max(record["start_high_s"] for record in known),
     )
+    waits = "" if question.workers == 0 else "the GPU waits for the first mini-batch, and "
     return [
-        f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: one worker loads the first "
-        "mini-batch, cuDNN meets every shape for the first time."
+        f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: {waits}PyTorch chooses a kernel "
+        "for each layer, or compiles it (grouped convolutions in channels-last or fp16)."
     ]
+
+
+def _no_start(question: "Question") -> str:
+    """Why no start is known."""
+    if question.framework != "pytorch":
+        return f"not measured with --framework {question.framework}"
+    if question.capture == "compile":
+        return f"not measured with --capture compile; compiling alone takes {_compiling(question)}"
+    if question.capture != "eager":
+        return f"not measured with --capture {question.capture}"
+    if question.autotune:
+        return "not measured with --autotune"
+    return "it is known only where loading is counted (--workers)"
+
+
+def _compiling(question: "Question") -> str:
+    """Seconds of compiling the CNNs."""
+    from predictor.models.compiled import compile_seconds
+
+    seconds = [compile_seconds(table) for table in question.layer_tables()]
+    return f"about {' to '.join(dict.fromkeys(f'{each:.0f}' for each in (min(seconds), max(seconds))))} s"
 
 
 def is_loading_bound(record: Record) -> bool:

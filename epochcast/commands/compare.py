@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["compare_command"]
 
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
+_NOTEWORTHY = 0.02
+"""Share of a training from which on its start is said."""
+_HELD = "which each time holds once"
 
 
 @o.with_options(Question, Plan)
@@ -108,7 +111,7 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
     print()
     if letters is not None:
-        print_notes(_every_note(records, letters, found.scope, plan))
+        print_notes(_every_note(records, letters, found.scope, plan, question))
     else:
         print_notes(_notes(shown, plan, question))
     print()
@@ -130,7 +133,8 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
 
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
-    by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if plan.epochs > 1 or plan.trials > 1 else []
+    several = plan.epochs > 1 or plan.trials > 1 or any(map(_start_matters, records))
+    by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if several else []
     details = [
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
@@ -207,7 +211,8 @@ def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]
         *method_note(found),
         *guessed_note(found, remedy=False),
         *host_bound_note(found),
-        *loading_bound_note(found),
+        *loading_bound_note(found, question),
+        *_start_note(found, question),
         *_loading_note(found, question),
         scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
     ]
@@ -248,8 +253,19 @@ def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
         / row["nodes"]
     )
     return [
-        f"Loading: a vCPU decodes about {rate:.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
+        f"Loading: a vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
     ]
+
+
+def _start_note(found: Sequence[Record], question: Question) -> list[str]:
+    """The start where it matters, or is not known."""
+    known = any(row["start_s"] is not None for row in found)
+    return [] if known and not any(map(_start_matters, found)) else start_note(found, question, _HELD)
+
+
+def _start_matters(row: Record) -> bool:
+    """Whether epochs alone do not add up to the time of a training."""
+    return bool((row["start_s"] or 0.0) > _NOTEWORTHY * row["epochs"] * row["epoch_time_s"])
 
 
 def _relative_note(plan: Plan) -> list[str]:
@@ -258,7 +274,9 @@ def _relative_note(plan: Plan) -> list[str]:
     return [f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."]
 
 
-def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan) -> list[str]:
+def _every_note(
+    found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan, question: Question
+) -> list[str]:
     dates = price_dates(row["priced_on"] for row in found)
     return [
         "Bold: on the Pareto front, where no other row is both as fast and as cheap, and better in one of the two.",
@@ -269,8 +287,8 @@ def _every_note(found: Sequence[Record], letters: dict[str, str], scope: str, pl
         f"{methods(found)}.",
         *legend(letters),
         *host_bound_note(found),
-        *loading_bound_note(found),
-        *start_note(found, "which each time holds once"),
+        *loading_bound_note(found, question),
+        *start_note(found, question, _HELD, verbose=True),
         *energy_note(found),
         scope,
     ]

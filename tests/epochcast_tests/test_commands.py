@@ -336,6 +336,75 @@ def test_nothing_is_said_of_loading_that_keeps_up(epochcast):
     assert "loading would take" not in " ".join(out.split())
 
 
+CIFAR = ("mobilenet_v2", "--data-set", "cifar10", "-g", "H200", "-b", 128)
+SLOW_START = ("--workers", 8, "--precision", "amp_fp16", "--memory-format", "channels_last")
+FIRST_EPOCH = "The first epoch takes"
+
+
+@pytest.mark.parametrize("more", [("--epochs", 1), ("--epochs", 3), ("--epochs", 3, "--verbose")])
+def test_where_the_start_matters_compare_shows_epoch_and_start(more, epochcast):
+    out = epochcast("compare", *CIFAR, *SLOW_START, *more).out
+    assert "epoch" in out.splitlines()[1].split()
+    assert FIRST_EPOCH in out
+    assert "which each time holds once: the GPU waits for the first mini-batch" in " ".join(out.split())
+
+
+def test_where_the_start_does_not_matter_compare_says_nothing_of_it(epochcast):
+    out = epochcast("compare", *CIFAR, *SLOW_START, "--epochs", 10_000).out
+    assert "first epoch" not in out
+
+
+def test_with_0_workers_no_worker_is_told_of_and_workers_are_what_helps(epochcast):
+    out = " ".join(epochcast("predict", *CIFAR, "--workers", 0).out.split())
+    assert "once in a training: PyTorch chooses a kernel" in out
+    assert "with 0 workers the GPUs wait" in out
+    assert "More vCPUs" not in out
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        (("--framework", "chainer"), "not measured with --framework chainer."),
+        (("--capture", "graph"), "not measured with --capture graph."),
+        (("--autotune",), "not measured with --autotune."),
+    ],
+)
+def test_a_start_that_is_not_known_is_said_where_loading_is_counted(command, mode, said, epochcast):
+    why = f"The start of the first epoch is not counted: {said}"
+    without, verbose, counted = (
+        " ".join(epochcast(command, *CIFAR, *mode, *more).out.split())
+        for more in ((), ("--verbose",), ("--workers", 8))
+    )
+    assert why in counted
+    assert why in verbose
+    assert "first epoch" not in without
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_the_seconds_of_compiling_are_said_without_being_asked(command, epochcast):
+    out = " ".join(epochcast(command, *CIFAR, "--capture", "compile").out.split())
+    assert "not measured with --capture compile; compiling alone takes about" in out
+
+
+def test_without_loading_the_start_is_said_not_to_be_counted_where_epochs_are_told(epochcast):
+    told, iterations = (
+        epochcast("predict", "resnet50", "-g", "H200", "-b", 32, "--verbose", *more).out
+        for more in (("--data-set", "imagenet"), ())
+    )
+    assert "known only where loading is counted (--workers)" in " ".join(told.split())
+    assert "start of the first epoch is not" not in " ".join(iterations.split())
+
+
+def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):
+    beside, alone = (
+        " ".join(epochcast("predict", *CIFAR, *more).out.split()) for more in (("--workers", 8), ())
+    )
+    assert "1.3 times as long beside workers as without" in beside
+    assert "H host-bound" in alone
+    assert "beside workers" not in alone
+
+
 def test_an_anchor_far_from_the_model_is_remarked_on_without_being_asked(epochcast):
     anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 32, "--anchor-iteration-time-ms", 5000)
     out = " ".join(epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor).out.split())

@@ -458,3 +458,42 @@ def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
 def test_a_method_outside_its_range_is_refused_beside_its_field(open_page):
     page = open_page(_BY_PROXIES.replace("NVIDIA+H200", "Tesla+T4"), wait="#method-error:not(:empty)")
     expect(page.locator("#method-error")).to_contain_text("was not fitted in pytorch, fp32")
+
+
+_ONE_EPOCH = (
+    "#cnn=mobilenet_v2&data_set=cifar10&epochs=1&precision=amp_fp16&memory_format=channels_last"
+    "&gpu=NVIDIA+H200&batch_sizes=64&chosen_only=1"
+)
+
+
+def test_an_offer_s_time_is_its_epochs_and_a_start(open_page):
+    page = open_page(f"{_ONE_EPOCH}&workers=8")
+    epoch, start, total = (
+        float(column(page, "#offers-table", key)[0].removesuffix(" s"))
+        for key in ("epoch_time_s", "start_s", "total_time_h")
+    )
+    assert epoch + start == pytest.approx(total, rel=5e-3)
+    assert "for 1 epoch," in page.inner_text("#tiles .tile")
+    expect(page.locator("#cost-chart svg")).to_contain_text("Time of 1 epoch")
+
+
+def test_a_start_that_is_not_known_and_its_heading_say_why(open_page):
+    page = open_page(_ONE_EPOCH)
+    why = re.compile("where loading is not counted")
+    for table in ("#rows-table", "#offers-table"):
+        assert column(page, table, "start_s") == ["–"]
+        expect(page.locator(f"{table} th[data-key=start_s] button")).to_have_attribute("title", why)
+        expect(page.locator(f"{table} td span", has_text="–").first).to_have_attribute("title", why)
+
+
+def test_what_numbers_hold_is_said_of_each_table(first_visit, ask):
+    (covers,) = ask("predictions", _FIRST)["covers"]
+    assert first_visit.locator("#covers h3").all_inner_texts() == ["Predictions", "Offers"]
+    told = [covers, ask("comparisons", _OFFERS)["covers"]]
+    assert first_visit.locator("#covers p").all_inner_texts() == told
+
+
+def test_a_jump_whose_algorithms_are_not_known_leaves_them_out(open_page):
+    page = open_page("#gpu=NVIDIA+H200&batch_sizes=8+10+12&chosen_only=1")
+    expect(page.locator("#why-facts")).to_contain_text("the time per image changes by a factor of 2.45.")
+    assert "{" not in page.inner_text("#why-facts")
