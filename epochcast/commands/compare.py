@@ -31,7 +31,6 @@ from predictor.answers.loading import loading_asked
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
-from predictor.answers.scope import part_in_words
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
@@ -126,7 +125,7 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
         records,
         trials,
         training,
-        part_in_words(question),
+        question.part_in_words(),
         f"batch {sizes.pop()}" if len(sizes) == 1 else None,
     )
 

@@ -29,7 +29,6 @@ from epochcast.commands.answer_tables import (
 )
 from epochcast.tables import Column, Format, Record, counted, number, print_notes, print_table, span
 from predictor.answers.question import Question
-from predictor.answers.scope import part_in_words
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -147,7 +146,7 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
         return
     letters = reason_letters(found.columns["extrapolates"]) if verbose else None
     samples = counted(question.samples, "sample") if question.samples else None
-    data = part_in_words(question) or question.data_set or samples
+    data = question.part_in_words() or question.data_set or samples
     columns = _columns(records, letters, question)
     for _, group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
         some = list(group)

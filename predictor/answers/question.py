@@ -328,6 +328,13 @@ class Question:
         found = self.training_set()
         return self.samples if found is None else found.samples
 
+    def part_in_words(self) -> str | None:
+        """How much of a data set an epoch is: ``10,000 of the 1,281,167 images of imagenet``; None unless a part."""
+        if self.samples is None or self.data_set is None:
+            return None
+        whole = find_training_set(self.data_set)
+        return f"{self.samples:,} of the {whole.samples:,} images of {whole.name}"
+
     def layer_tables(self) -> list[LayerTable]:
         """Layer table of each CNN at the image size given, else the data set's, else its own."""
         return [resolve_cnn(each, self.image_size_of(each)) for each in as_list(self.cnn)]

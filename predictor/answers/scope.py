@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predictor.catalogue.data_sets import find_training_set
 from predictor.models.compiled import compile_seconds
 from predictor.models.registry import WHOLE_METHODS
 from predictor.operators.memory import memory_estimate_validated
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.served import Model
 
-__all__ = ["SCOPE_COLUMNS", "part_in_words", "scope_of"]
+__all__ = ["SCOPE_COLUMNS", "scope_of"]
 
 SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 """Columns of an answer that its scope names."""
@@ -82,7 +81,7 @@ def _gpus(question: Question) -> str:
 def _epoch(question: Question) -> list[str]:
     if question.epoch_samples() is None:
         return []
-    part = part_in_words(question)
+    part = question.part_in_words()
     told = [] if part is None else [f"An epoch is {part}."]
     if question.validation_samples:
         return [
@@ -90,14 +89,6 @@ def _epoch(question: Question) -> list[str]:
             f"Epochs include an approximate forward pass over {question.validation_samples:,} validation samples.",
         ]
     return [*told, "Epochs include no validation pass."]
-
-
-def part_in_words(question: Question) -> str | None:
-    """How much of which data set an epoch is: ``10,000 of the 1,281,167 images of imagenet``; None unless a part."""
-    if question.samples is None or question.data_set is None:
-        return None
-    whole = find_training_set(question.data_set)
-    return f"{question.samples:,} of the {whole.samples:,} images of {whole.name}"
 
 
 def _compiling(question: Question) -> list[str]:
