@@ -124,6 +124,7 @@ def test_no_point_of_the_front_is_beaten_and_every_other_is(points):
         ({"epochs": 0}, OutOfRangeError, "epochs 0 lies outside"),
         ({"budget_usd": -1}, SchemaError, "budget_usd -1 is not a positive number"),
         ({"deadline_h": "soon"}, SchemaError, "deadline_h 'soon' is not a number"),
+        ({"deadline_h": "1m"}, SchemaError, "nor one with a unit: 90min"),
         ({"setup_minutes": -5}, SchemaError, "setup_minutes -5 is not a positive number"),
     ],
 )
