@@ -181,7 +181,7 @@ function drawAnswer() {
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
   drawStale();
-  drawVerdict(comparisons.verdict?.sentence, shown.lacking, shown.state.precision);
+  drawVerdict(comparisons.verdict, shown.lacking, shown.state.precision);
   drawTiles(comparisons.rows, limits(), form.measured);
   drawCost();
   drawRequest();

@@ -192,6 +192,7 @@ export default {
   deadline_line: "deadline",
   provider: "Provider",
   offers_title: "Offers",
+  hints_title: "What would change it",
   why_title: "What the time is made of",
   all_of: "all {samples}",
   why_hint: "Time per image on the GPU by class of operators. The marks are the host's time, which overlaps.",

@@ -192,6 +192,7 @@ export default {
   deadline_line: "期限",
   provider: "事業者",
   offers_title: "プラン",
+  hints_title: "結果を変えるもの",
   why_title: "時間の内訳",
   all_of: "全 {samples} 枚",
   why_hint: "画像 1 枚あたりの GPU 時間を演算の種類ごとに示します。印はホストの時間で、GPU と並行します。",

@@ -140,6 +140,13 @@ def test_a_tile_says_how_many_gpus_are_rented_and_how_many_train(open_page):
     assert page.locator("#tiles strong").first.inner_text() == "H200"
 
 
+def test_what_would_change_the_verdict_unfolds(open_page):
+    page = open_page("#chosen_only=1&gpu=NVIDIA+H200")
+    page.locator("#verdict summary").click()
+    hints = page.locator("#verdict li").all_inner_texts()
+    assert any(text.startswith("One line of code: torch.compile takes") for text in hints)
+
+
 def test_gpus_that_lack_the_precision_are_left_out_and_named(open_page):
     page = open_page("#precision=amp_bf16&gpu=Tesla+T4&gpu=NVIDIA+H200&batch_sizes=64")
     assert column(page, "#rows-table", "gpu") == ["H200"]
