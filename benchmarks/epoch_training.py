@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,10 @@ from predictor.errors import BackendUnavailableError
 from proxy_cnns.pictures import pillow
 from proxy_cnns.pipelines import DEVIATION, MEAN, PIPELINES, Pipeline, usual_pipeline
 
-__all__ = ["Job", "train"]
+__all__ = ["OWN", "Job", "train"]
+
+OWN = {"own": "own_cnn", "own_plain": "own_plain_cnn"}
+"""Modules of CNNs of our own."""
 
 _DISTINCT_ARRAYS = 5000
 _CLASSES = {"pictures": 1000, "arrays": 10}
@@ -286,14 +290,8 @@ def _validation(model: Any, batches: Any, on_device: Any, context: Any, wait: An
 
 
 def _pytorch_model(job: Job) -> Any:
-    if job.cnn == "own":
-        from own_cnn import make_model
-
-        return make_model()
-    if job.cnn == "own_plain":
-        from own_plain_cnn import make_model as make_plain_model
-
-        return make_plain_model()
+    if job.cnn in OWN:
+        return import_module(OWN[job.cnn]).make_model()
     if job.cnn == "resnet50":
         try:
             from torchvision.models import resnet50

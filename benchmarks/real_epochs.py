@@ -29,7 +29,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple
 
-from epoch_training import Job, train
+from epoch_training import OWN, Job, train
 
 from predictor.answers.loading import STARTS
 from predictor.catalogue.modes import Mode
@@ -38,7 +38,6 @@ from predictor.cnns.zoo import zoo_cnn
 from proxy_cnns.pictures import write_images
 
 _HERE = Path(__file__).parent
-_OWN = {"own": "own_cnn", "own_plain": "own_plain_cnn"}  # modules of CNNs of our own
 _SAMPLES = 50_000
 _VALIDATED = 10_000
 _DISTINCT_PICTURES = 2000
@@ -231,8 +230,8 @@ def table_of(cnn: str) -> LayerTable:
 
     image_size = TASKS[cnn].image_size
     return (
-        named_table(f"{_HERE / _OWN[cnn]}.py:make_model", image_size)
-        if cnn in _OWN
+        named_table(f"{_HERE / OWN[cnn]}.py:make_model", image_size)
+        if cnn in OWN
         else zoo_cnn(cnn, image_size)
     )
 

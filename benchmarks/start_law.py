@@ -33,7 +33,7 @@ def main() -> int:
     rows = epochs()
     print(f"{len(rows)} epochs; fitted on all: {_words(fitted(rows))}\n")
     print("left out: mean error of a later epoch, of the first")
-    _show("before", lambda _: (rows["before_s"], rows["before_s"]), rows)
+    _show("before", lambda _: (rows["epoch_time_s"], rows["epoch_time_s"]), rows)
     for group in ("cnn", "gpu"):
         numbers = {name: fitted(rows[rows[group] != name]) for name in rows[group].unique()}
         print(
@@ -58,7 +58,6 @@ def epochs() -> pd.DataFrame:
     rows["cnn"] = [case.cnn for case in found]
     rows["n_gpus"] = [case.n_gpus for case in found]
     rows["workers"] = [case.task.workers for case in found]
-    rows["before_s"] = rows["epoch_time_s"]
     rows["one_worker_s"] = [case.local_batch_size * _image_s(case.task) for case in found]
     tables = {cnn: table_of(cnn) for cnn in rows["cnn"].unique()}
     rows["shapes"] = [len(shapes(tables[case.cnn])) for case in found]

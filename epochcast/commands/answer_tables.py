@@ -251,20 +251,14 @@ def _no_start(question: "Question") -> str:
     if question.framework != "pytorch":
         return f"not measured with --framework {question.framework}"
     if question.capture == "compile":
-        return f"not measured with --capture compile; compiling alone takes {_compiling(question)}"
+        from predictor.answers.scope import compiling_in_words
+
+        return f"not measured with --capture compile; compiling alone takes {compiling_in_words(question)}"
     if question.capture != "eager":
         return f"not measured with --capture {question.capture}"
     if question.autotune:
         return "not measured with --autotune"
     return "it is known only where loading is counted (--workers)"
-
-
-def _compiling(question: "Question") -> str:
-    """Seconds of compiling the CNNs."""
-    from predictor.models.compiled import compile_seconds
-
-    seconds = [compile_seconds(table) for table in question.layer_tables()]
-    return f"about {' to '.join(dict.fromkeys(f'{each:.0f}' for each in (min(seconds), max(seconds))))} s"
 
 
 def is_loading_bound(record: Record) -> bool:

@@ -294,7 +294,7 @@ class BulkAnswers:
 
     def _plain(self, group: _Group, numbers: _Indices) -> NDArray[np.bool_]:
         """Questions with which nothing is wrong; the others are checked one by one, which takes microseconds each."""
-        data_set = group.cells.get("data_set", "").strip() or self.defaults.get("data_set")
+        data_set = self._data_set(group.cells)
         try:
             n_gpus = self._n_gpus(group.cells)
             most = find_training_set(data_set).samples if data_set else MAX_SAMPLES
@@ -312,20 +312,22 @@ class BulkAnswers:
         given = cells.get("n_gpus", "").strip() or self.defaults.get("n_gpus")
         return int(options_of(Question)["n_gpus"].checked(given))
 
+    def _data_set(self, cells: _Cells) -> Any:
+        return cells.get("data_set", "").strip() or self.defaults.get("data_set")
+
     def _checked(self, cells: _Cells, size: str, samples: str, validation: str) -> tuple[int, int, int]:
         """Check a question's own cells; 0 samples where a data set or nothing gives them."""
-        options, data_set = options_of(Question), cells.get("data_set", "").strip()
+        options, data_set = options_of(Question), self._data_set(cells)
         batch_size = whole_number("batch_size", size, high=MAX_BATCH_SIZE)
         check_share(batch_size, self._n_gpus(cells))
-        usual = self.defaults | ({"data_set": data_set} if data_set else {})
         own = {"samples": samples, "validation_samples": validation}
         n, more = (
-            options[name].checked(text if text.strip() else usual.get(name)) for name, text in own.items()
+            options[name].checked(text if text.strip() else self.defaults.get(name))
+            for name, text in own.items()
         )
-        whole = usual.get("data_set")
-        if n is not None and whole is not None:
-            find_training_set(whole).part(n)  # refuses more than it has
-        if more and n is None and whole is None:
+        if n is not None and data_set is not None:
+            find_training_set(data_set).part(n)  # refuses more than it has
+        if more and n is None and data_set is None:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 

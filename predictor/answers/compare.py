@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -299,8 +298,7 @@ class _Asked:
                 fast = self._compiled(best, in_fast, found)
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
-        [table] = question.layer_tables()
-        return Compiled(row, fast, compile_seconds(table))
+        return Compiled(row, fast, compile_seconds(self.table))
 
     def _compiled(
         self, best: ComparisonRow, question: Question, found: Mapping[str, _Found]
@@ -405,16 +403,13 @@ class _Asked:
         times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
         anchored = bool(self.question.anchors)
         columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=anchored)
-        question = self.question
-        mode = _mode(
-            question.framework, row["precision"], row["memory_format"], question.autotune, question.capture
-        )
+        mode = self.question.mode_in(row["precision"], row["memory_format"])
         columns |= starts(feed, sizes, n_gpus, self.table, mode)
         changed = {
             name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed", *STARTS)
         }
         # a validation pass, which is shorter, may wait where training does not
-        hidden_ms = row["low_ms"] * (FORWARD_SHARE if question.validation_samples else 1.0)
+        hidden_ms = row["low_ms"] * (FORWARD_SHARE if self.question.validation_samples else 1.0)
         if all(joined[name][0] == row[name] for name in ENDS) and columns["loading_high_ms"][0] <= hidden_ms:
             return changed
         for name, epoch, load in zip(ENDS, _OF_EPOCH, LOADING_TIMES, strict=True):
@@ -438,7 +433,6 @@ _OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
 _PREDICTED = [
     each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
 ]
-_mode = lru_cache(maxsize=256)(Mode)
 _STARTS = {"low": "start_low_s", "time": "start_s", "high": "start_high_s"}
 _OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 _SCALED = (*ENDS, *_OF_EPOCH, *ENERGIES)

@@ -61,14 +61,15 @@ def _number(known: Option, value: Any) -> float:
 
 def _hours(known: Option, value: Any) -> float:
     """Hours, or a text of a number with a unit: ``90min``, ``36h``, ``2d``."""
-    match = _WITH_UNIT.fullmatch(str(value).strip())
-    if match is None and isinstance(value, str) and not _PLAIN.fullmatch(value.strip()):
+    text = str(value).strip()
+    match = _WITH_UNIT.fullmatch(text)
+    if match is not None:
+        return positive_number(known.name, match["number"]) * _HOURS[match["unit"][0].casefold()]
+    if isinstance(value, str) and not _PLAIN.fullmatch(text):
         raise SchemaError(
             f"{known.name} {value!r} is not a number of hours, nor one with a unit: 90min, 36h, 2d."
         )
-    if match is None:
-        return positive_number(known.name, value)
-    return positive_number(known.name, match["number"]) * _HOURS[match["unit"][0].casefold()]
+    return positive_number(known.name, value)
 
 
 _WITH_UNIT = re.compile(r"(?P<number>[0-9.]+)\s*(?P<unit>s|min|minutes|h|hours|d|days)", re.IGNORECASE)

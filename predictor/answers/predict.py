@@ -357,8 +357,8 @@ def _load(
     training = {"training_time_ms": times["iteration_time_ms"].ravel().tolist()}
     if not loading_asked(question):
         flat = {name: ms.ravel() for name, ms in times.items()}
-        nothing = with_loading(None, sizes, question.gpus_per_node, flat)[0]
-        return training | nothing | dict.fromkeys(STARTS, nothing["workers_needed"])
+        unknown = dict.fromkeys(STARTS, [None] * flat["iteration_time_ms"].size)
+        return training | with_loading(None, sizes, question.gpus_per_node, flat)[0] | unknown
     columns: dict[str, list[Any]] = {}
     for i, (mode, offer) in enumerate(zip(modes, rented, strict=True)):
         feed = feed_of_rental(question, table.image_size, offer)

@@ -290,10 +290,11 @@ class Question:
 
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
-        precision = self.precision or default_precision(gpu, self.framework)
-        return _mode(
-            self.framework, precision, self.memory_format, self.autotune, self.capture, self.optimizer
-        )
+        return self.mode_in(self.precision or default_precision(gpu, self.framework), self.memory_format)
+
+    def mode_in(self, precision: str, memory_format: str) -> Mode:
+        """Training mode in a precision and memory format, all else as asked."""
+        return _mode(self.framework, precision, memory_format, self.autotune, self.capture, self.optimizer)
 
     def machine(self) -> str | HostMeasurement | None:
         """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from predictor.answers.question import Question
     from predictor.models.served import Model
 
-__all__ = ["SCOPE_COLUMNS", "scope_of"]
+__all__ = ["SCOPE_COLUMNS", "compiling_in_words", "scope_of"]
 
 SCOPE_COLUMNS = ("precision", "host", "method", "trained_on")
 """Columns of an answer that its scope names."""
@@ -95,11 +95,16 @@ def _compiling(question: Question) -> list[str]:
     """The first iteration of compiled CNNs, which no epoch includes."""
     if question.capture != "compile":
         return []
+    return [
+        f"Compiling, once, is in no time: {compiling_in_words(question)} on the hosts where it was measured."
+    ]
+
+
+def compiling_in_words(question: Question) -> str:
+    """Seconds in which the CNNs compile, the least and the most: ``about 14 to 36 s``."""
     seconds = [compile_seconds(table) for table in question.layer_tables()]
     ends = dict.fromkeys(f"{each:.0f}" for each in (min(seconds), max(seconds)))
-    return [
-        f"Compiling, once, is in no time: about {' to '.join(ends)} s on the hosts where it was measured."
-    ]
+    return f"about {' to '.join(ends)} s"
 
 
 def _sources(card: Mapping[str, Any], methods: Sequence[str], trained_on: Sequence[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,10 +15,20 @@ from predictor.models.roofline.terms import join_host
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from predictor.catalogue.devices import Gpu
+
     Array = NDArray[np.float64]
     Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
-__all__ = ["carried"]
+__all__ = ["MEASURED_ON", "carried", "spread_on"]
+
+MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
+"""GPUs whose iterations were measured both ways."""
+
+
+def spread_on(gpu: Gpu, spread: float, elsewhere: float) -> float:
+    """Half width of the interval of ln of a ratio on a GPU, which other GPUs than the measured ones widen."""
+    return spread if gpu.name in MEASURED_ON else math.hypot(spread, elsewhere)
 
 
 def carried(

@@ -17,7 +17,7 @@ from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.carried import carried
+from predictor.models.carried import MEASURED_ON, carried, spread_on
 from predictor.models.forecast import IterationForecast, Reason
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 
@@ -44,7 +44,6 @@ PRODUCTS = ("linear", "matmul")
 """Classes that cuBLAS computes for Chainer and PyTorch alike."""
 
 _SAME_KERNELS_BELOW = 8.0  # compute capability: PyTorch, too, was measured on the old interface there
-_MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _ELSEWHERE = math.log(3.0)
 """Half width of the 90 % interval of ln GPU time that other GPUs add: PyTorch's fp32 iterations take about 3 times its
 TF32 ones on an H200 (VGG 3.1, ResNet-50 2.4); so far off lies a GPU whose tensor cores the old interface uses."""
@@ -144,14 +143,12 @@ def chainer_iteration(
     share = windowed_share(table)
     convolutions = 1.0 if old else law.windowed * share + 1.0 - share
     spread = math.hypot(law.spread, _HALF_SPREAD if half != 1.0 else 0.0)
-    if gpu.name not in _MEASURED_ON:
-        spread = math.hypot(spread, _ELSEWHERE)
     return carried(
         known,
         half * law.rest,
         dict.fromkeys(CONVOLUTIONS, half * convolutions) | dict.fromkeys(PRODUCTS, half),
         law.host * host_share,
-        spread,
+        spread_on(gpu, spread, _ELSEWHERE),
         law.host_spread,
         (_reasons(table, gpu),) * len(known.extrapolates),
     )
@@ -165,7 +162,7 @@ def _old_interface(gpu: Gpu) -> bool:
 def _reasons(table: LayerTable, gpu: Gpu) -> tuple[Reason, ...]:
     """Reasons for caution; the interval holds what the first two say."""
     found = [Reason("framework", "Chainer is carried over from PyTorch by ratios measured on an H200", 1.0)]
-    if gpu.name not in _MEASURED_ON:
+    if gpu.name not in MEASURED_ON:
         found.append(Reason("gpu", f"Chainer's ratios to PyTorch were not measured on {gpu.name}", 1.0))
     if any((layer.groups or 1) > 1 for layer in table):
         found.append(Reason("operator", "no convolution with groups was measured with Chainer"))

@@ -7,7 +7,6 @@ whatever the memory format of the model, which is more than half of what it gain
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from predictor.catalogue.devices import COMPILES_FROM, ELEMENT_BYTES, Gpu, compi
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.carried import carried
+from predictor.models.carried import MEASURED_ON, carried, spread_on
 from predictor.models.forecast import IterationForecast, Reason
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""
 
 _SMALL = 64  # channels
-_MEASURED_ON = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _MEASURED_IN = ("tf32", "amp_bf16")
 _MEASURED_AT = (16, 256)  # images, from and to
 MEASURED_WHERE = f"at batch {_MEASURED_AT[0]} to {_MEASURED_AT[1]} on an H100 and an H200"
@@ -172,7 +170,7 @@ def compiled(
         law.ratio(mode.precision),
         dict.fromkeys(UNCHANGED, 1.0),
         law.host * host_share,
-        law.spread if gpu.name in _MEASURED_ON else math.hypot(law.spread, _ELSEWHERE),
+        spread_on(gpu, law.spread, _ELSEWHERE),
         law.host_spread,
         _reasons(gpu, mode, np.asarray(batch_sizes, dtype=float)),
     )
@@ -181,7 +179,7 @@ def compiled(
 def _reasons(gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:
     """Reasons for caution at each batch size: what of torch.compile was not measured."""
     common = []
-    if gpu.name not in _MEASURED_ON:  # the width of another GPU is in the interval
+    if gpu.name not in MEASURED_ON:  # the width of another GPU is in the interval
         common.append(Reason("capture", "compile was measured on an H100 and an H200 alone", 1.0))
     if mode.precision not in _MEASURED_IN:
         common.append(Reason("capture", f"compile was measured in {' and '.join(_MEASURED_IN)} alone"))

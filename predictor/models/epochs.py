@@ -45,7 +45,7 @@ class Epochs:
         """Seconds of one epoch: iterations x (iteration time + overhead between iterations, where measured)."""
         between = self.epoch_ms_per_iteration.get(mode.framework, 0.0)
         each_ms = np.asarray(iteration_time_ms, dtype=float) + between
-        seconds: _Floats = np.asarray(iterations, dtype=float) * each_ms / 1e3
+        seconds: _Floats = np.asarray(iterations, dtype=float) * each_ms / _MS_PER_S
         return seconds
 
 
@@ -68,11 +68,11 @@ def epoch_times_s(
     model.epoch_time_s(ceil(samples / batch), t) + ceil(validation_samples / batch) t / 3; the last term is an
     approximation, see `FORWARD_SHARE`. A validation image takes as long to load as a training image.
     """
-    training = model.epoch_time_s(-(-samples // batch_sizes), iteration_time_ms, mode)
+    training = model.epoch_time_s(iterations_per_epoch(samples, batch_sizes), iteration_time_ms, mode)
     loaded = np.nan_to_num(loading_ms)
     forward = FORWARD_SHARE * (iteration_time_ms - between * loaded)
     forward = forward + loaded if between else np.maximum(forward, loaded)
-    validation = -(-validation_samples // batch_sizes) * forward / 1000.0
+    validation = iterations_per_epoch(validation_samples, batch_sizes) * forward / _MS_PER_S
     return np.asarray(training + validation, dtype=np.float64)
 
 

@@ -241,13 +241,13 @@ def kriged(
         n = len(gpus)
         return Locations(gpus, [_ITSELF] * n, [table.image_size] * n, sizes, [""] * n)
 
-    runs: dict[tuple[str, int], list[int]] = {}
-    for place, each in enumerate(anchors):
-        name = gpu.name if each.gpu == gpu.name else find_gpu(each.gpu).name
-        runs.setdefault((name, each.batch_size), []).append(place)
-    residual = np.array([residual[places].mean() for places in runs.values()])
-    anchors = [anchors[places[0]] for places in runs.values()]
     gpus = [gpu if each.gpu == gpu.name else find_gpu(each.gpu) for each in anchors]
+    runs: dict[tuple[str, int], list[int]] = {}
+    for place, (one, each) in enumerate(zip(gpus, anchors, strict=True)):
+        runs.setdefault((one.name, each.batch_size), []).append(place)
+    residual = np.array([residual[places].mean() for places in runs.values()])
+    first = [places[0] for places in runs.values()]
+    gpus, anchors = [gpus[place] for place in first], [anchors[place] for place in first]
     known = sites(gpus, [float(each.batch_size) for each in anchors])
     asked = sites([gpu] * batches.size, [float(size) for size in batches])
     local = _SHORT_OF_MEMORY * _short_of_memory(table, gpus, anchors)
