@@ -19,7 +19,7 @@ from predictor.evaluation.served import held_out_tables, judge_served, summary_o
 from predictor.files import data_root
 from predictor.measurements.table import read_measurements
 from predictor.models.fit import fit_layer_models
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.transfer import CarriedOver
 from predictor.models.served import Model
@@ -52,8 +52,7 @@ def judged_on(gpu: str, model: Model, tables: list[Path]) -> pd.DataFrame:
 
 def of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
     """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
-    models = [LayerModel.load(path) for path in layers._files()]
-    known = {each.library.mode: each for each in models if gpu not in measured_on(each.library)}
+    known = {each.library.mode: each for each in layers.in_files() if gpu not in measured_on(each.library)}
     return LayerModels(given=known)
 
 

@@ -51,7 +51,7 @@ __all__ = ["Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 class _Way(NamedTuple):
@@ -88,14 +88,14 @@ class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
     `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
-    ones that a question may name, or the model file beside which they lie: they are read when one is named.
+    ones that a question may name, or what unpacks them when one is named.
     """
 
     roofline: RooflineLaw
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
-    methods: Methods | Path = field(default_factory=Methods)
+    methods: Methods | Callable[[], Methods] = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -120,18 +120,17 @@ class Model(Epochs):
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
+        """Write the model as JSON, last, with the digests of the files beside it: a reader gets them all or none."""
+        operators, methods = self.layers.save(Path(path)), self.named_methods()
+        digest = methods.save(Path(path)) if methods.fitted or methods.errors else None
         written = {
             "format_version": FORMAT_VERSION,
+            "files": {"methods": digest, "operators": operators},
             "card": self.card,
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
             "ranges": self.ranges.as_json(),
             "roofline": self.roofline.to_json(),
         }
-        self.layers.save(Path(path))
-        methods = self.named_methods()
-        if methods.fitted or methods.errors:
-            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -268,7 +267,7 @@ class Model(Epochs):
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
-        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
+        return self.methods if isinstance(self.methods, Methods) else self.methods()
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -473,10 +472,10 @@ def _read(path: str, _modified_ns: int) -> Model:
 
 def _from_json(found: dict[str, Any], path: Path) -> Model:
     return Model(
-        layers=LayerModels.beside(path),
+        layers=LayerModels.beside(path, found["files"]["operators"]),
         roofline=RooflineLaw.from_json(found["roofline"]),
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
-        methods=path,
+        methods=Methods.beside(path, found["files"]["methods"]),
     )
