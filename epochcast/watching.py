@@ -252,9 +252,9 @@ class Watch:
             left_usd=None if left_s is None or price is None else left_s * price / 3600,
         )
         self.tell(str(self.watched))
-        if self.out is not None and row is not None and waiting <= _WAITS and row.nodes == 1:
-            if (team_of(self.model) or Team(1)).rank == 0:  # others would write the same row at the same time
-                self._keeps(row, Path(self.out))
+        writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
+        if self.out is not None and writes and row is not None and waiting <= _WAITS and row.nodes == 1:
+            self._keeps(row, Path(self.out))
         self._ended_at = None  # reporting is no part of an iteration
 
     def _sees(self, seen: Seen) -> None:
