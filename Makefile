@@ -7,6 +7,12 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
+# Prints what PyTorch with CUDA takes, where pip would install that: on Linux, if its indexes have no CPU build of this version.
+SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
+  $(BIN)/python -m pip show --quiet torch 2>/dev/null || \
+  $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
+  echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
+
 .PHONY: predict setup test lint bench bench-accuracy model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
@@ -26,12 +32,12 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # Chainer's setup.py needs pkg_resources, gone from setuptools 82, so it is installed in two steps.
-# torchvision is compared with, not run on: --no-deps keeps it from replacing a CPU build of PyTorch.
+# PyTorch and torchvision are installed together, so that pip refuses versions that are no pair.
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 ifeq ($(HAS_TORCH),1)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCHVISION) 'pillow>=10'
+	@$(SAY_SIZE_OF_CUDA)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) $(TORCHVISION)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[callbacks]'
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel

@@ -54,6 +54,12 @@ Array = NDArray[np.float64]
 FORMAT_VERSION = 3
 
 
+_UNTUNED = Reason(
+    "autotune",
+    "no convolution was measured autotuned on this chip in this mode; the time is that without autotuning",
+)
+
+
 class _Way(NamedTuple):
     """A way to run an iteration that is known by its ratios to another one, which was fitted on measurements.
 
@@ -161,8 +167,8 @@ class Model(Epochs):
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, autotuned
-            convolutions are asked for where none was measured, or a named method leaves its range.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or a named
+            method leaves its range.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
@@ -181,6 +187,7 @@ class Model(Epochs):
             )
         if devices[0][1].capture == "compile":
             return self._carried(_COMPILED, table, devices, batches, anchors, method, host)
+        asked, devices = devices, self._measured_or_plain(devices)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for place, layers in enumerate(self._layers(devices, method, anchors)):
@@ -191,11 +198,11 @@ class Model(Epochs):
                     found[place] = answer
                     continue
                 doubts[place] = answer
-            if mode.autotune:
-                raise self._not_autotuned(gpu)
+        tuned = {place for place in found if devices[place][1].autotune}
         left = [place for place in range(len(devices)) if place not in found]
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
-        unmeasured, why = [devices[place] for place in left], [doubts.get(place) for place in left]
+        unmeasured = [_plain(*devices[place]) for place in left]
+        why = [doubts.get(place) for place in left]
         given = on_gpus if method != "roofline" else []
         if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
             by_pytorch = self._carried(
@@ -206,7 +213,10 @@ class Model(Epochs):
             knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
             specified = knowing._by_specifications(table, unmeasured, batches, given, name, why)
         found |= dict(zip(left, specified, strict=True))
-        return [found[place] for place in range(len(devices))]
+        return [
+            _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
+            for place, (_, mode) in enumerate(asked)
+        ]
 
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
@@ -276,14 +286,15 @@ class Model(Epochs):
             return self, host
         return replace(self, roofline=self.roofline.with_host(host, mode)), host.host
 
-    def _not_autotuned(self, gpu: Gpu) -> OutOfRangeError:
-        """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
-        measured = [name for name in self.layers.modes() if name.endswith("-autotune")]
-        return OutOfRangeError(
-            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so its "
-            f"effect is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
-            "with `epochcast profile --preset quick --autotune` and pass the table as measurements."
-        )
+    def _measured_or_plain(self, devices: Sequence[tuple[Gpu, Mode]]) -> Sequence[tuple[Gpu, Mode]]:
+        """These modes, without autotuning where no autotuned operator was measured on the chip."""
+        if not any(mode.autotune for _, mode in devices):
+            return devices
+        tuned = self.layers.find_each(library_mode(gpu, mode) for gpu, mode in devices)
+        return [
+            _plain(*device) if layers is None else device
+            for device, layers in zip(devices, tuned, strict=True)
+        ]
 
     def _by_layers(
         self,
@@ -307,7 +318,7 @@ class Model(Epochs):
             own_ms = layers.law.host_ms(sums) * host.slowness(mode, partial(small_host_ms, layers))
             return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
-        is_known = host is not None or layers.library.mode in self.layers.given
+        is_known = host is not None or layers.library.host_mode in self.layers.given
         spread = HOST_DRIFT if is_known else self.roofline.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other, spread)
 
@@ -440,6 +451,27 @@ class Model(Epochs):
         batch = np.array([float(anchor.batch_size)])
         predicted = self._times(kernels_of(table), [(gpu, mode)], batch, machine).iteration_ms
         return math.log(anchor.iteration_time_ms / float(predicted[0, 0]))
+
+
+def _plain(gpu: Gpu, mode: Mode) -> tuple[Gpu, Mode]:
+    return gpu, replace(mode, autotune=False)
+
+
+def _untuned(forecast: IterationForecast) -> IterationForecast:
+    """The forecast of the plain mode as that of the autotuned one, whose effect was not measured there."""
+
+    def wider(end_ms: Array, middle_ms: Array) -> Array:
+        widened: Array = middle_ms * (end_ms / middle_ms) ** _UNTUNED.widens
+        return widened
+
+    middle, busy = forecast.iteration_time_ms, forecast.gpu_time_ms
+    return replace(
+        _doubted(forecast, _UNTUNED),
+        low_ms=wider(forecast.low_ms, middle),
+        high_ms=wider(forecast.high_ms, middle),
+        gpu_low_ms=wider(forecast.gpu_low_ms, busy),
+        gpu_high_ms=wider(forecast.gpu_high_ms, busy),
+    )
 
 
 def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationForecast:

@@ -26,7 +26,8 @@ def model():
 
 
 def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer", **more):
-    mode = Mode(framework, precision, more.pop("memory_format", "nchw"), capture=more.pop("capture", "eager"))
+    words = {name: more.pop(name) for name in ("memory_format", "capture", "autotune") if name in more}
+    mode = Mode(framework, precision, **words)
     return model.forecast(zoo_cnn(cnn), gpu, mode, SIZES, **more)
 
 
@@ -128,13 +129,12 @@ def test_a_static_graph_waits_for_no_host(model):
     assert (asked(model, capture="static_graph").host_time_ms == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"autotune": True}, "no convolution was measured autotuned"),
-        ({"method": "layer-times"}, "no operator was measured on NVIDIA H200 .* with chainer"),
-    ],
-)
-def test_what_was_not_measured_of_chainer_is_refused(options, message):
-    with pytest.raises(OutOfRangeError, match=message):
-        predict("resnet50", "NVIDIA H200", [64], framework="chainer", **options)
+def test_operators_that_were_not_measured_with_chainer_are_refused():
+    with pytest.raises(OutOfRangeError, match=r"no operator was measured on NVIDIA H200 .* with chainer"):
+        predict("resnet50", "NVIDIA H200", [64], framework="chainer", method="layer-times")
+
+
+def test_chainer_autotuned_is_answered_as_without(model):
+    plain, tuned = asked(model), asked(model, autotune=True)
+    assert tuned.iteration_time_ms == pytest.approx(plain.iteration_time_ms)
+    assert "autotune" in {each.kind for each in tuned.extrapolates[0]}
