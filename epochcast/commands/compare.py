@@ -222,7 +222,9 @@ def _notes(records: Sequence[Record], plan: Plan, question: Question) -> list[No
         *method_note(records),
         *guessed_notes(records, remedy=False),
         *host_bound_note(records),
-        *loading_bound_note(records, question, Priority.VERBOSE),  # the verdict says how many workers would do
+        *loading_bound_note(
+            records, question, Priority.VERBOSE
+        ),  # the verdict says how many workers would do
         *start_note(records, question, _HELD, start),
         *_idle_note(records),
         *_loading_note(records, question),

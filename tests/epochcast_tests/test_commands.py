@@ -153,10 +153,14 @@ def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
-def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(command, epochcast, monkeypatch):
+def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
+    command, epochcast, monkeypatch
+):
     monkeypatch.delenv("COLUMNS")
     asked = (command, *CIFAR, "--loader", "torchvision", "-g", "L4", "-g", "T4", "--capture", "compile")
-    few, every = (epochcast(*asked, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",)))
+    few, every = (
+        epochcast(*asked, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",))
+    )
     first, notes = ([line for line in lines if not line.startswith("  ")] for lines in (few, every))
     assert len(first) == 3
     assert len(notes) > 6

@@ -17,6 +17,7 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.models.compiled import MEASURED_WHERE, compile_seconds
 from predictor.models.forecast import Reason
 
+
 def texts(verdict):
     return [note.text for note in verdict.hints]
 
