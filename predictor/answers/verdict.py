@@ -11,7 +11,7 @@ from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
 from predictor.answers.wishes import wishes_in_words
-from predictor.models.compiled import MEASURED_WHERE
+from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
@@ -285,7 +285,7 @@ class _Told:
             return ""
         return (
             f"One line of code: {'; '.join(told)}, after about {seconds:.0f} s of compiling; measured "
-            f"{MEASURED_WHERE} alone."
+            f"{measured_where()} alone."
         )
 
     def _loading(self) -> str:

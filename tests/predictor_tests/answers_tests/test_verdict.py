@@ -13,7 +13,7 @@ from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.compiled import MEASURED_WHERE, compile_seconds
+from predictor.models.compiled import compile_seconds, measured_where
 from predictor.models.forecast import Reason
 
 GPUS = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB"]
@@ -155,7 +155,7 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     assert hint.startswith(f"One line of code: torch.compile takes {ratio:.2f} x the time there")
     assert f"({asked.total_low_h:.3g}-{asked.total_high_h:.3g} h)" in hint
     assert f"about {verdict.compile_s:.0f} s of compiling" in hint
-    assert f"measured {MEASURED_WHERE} alone" in hint
+    assert f"measured {measured_where()} alone" in hint
 
 
 def test_a_compiled_training_has_no_eager_start():
