@@ -88,7 +88,9 @@ class Ratios:
             raise ArtifactError(
                 f"{FILE}: the entry {name!r} must have numbers, and may have {sorted(known)}."
             )
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+        }
         ratios = cls(**values)
         widths = (ratios.spread, ratios.host_spread, ratios.elsewhere)
         if not all(math.isfinite(value) and value >= 0 for value in (*ratios.numbers.values(), *widths)):

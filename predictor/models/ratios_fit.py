@@ -70,13 +70,13 @@ class RatioFit(Generic[Pair]):
     numbers : callable
         pairs -> the numbers that fit them best.
     spreads : callable
-        (pairs, ratios by the group left out) -> `spread` and, if it has one, `host_spread`.
+        (pairs, ratios by the group left out) -> `spread` and `host_spread`.
     """
 
     entry: str
     group: Callable[[Pair], str]
     numbers: Callable[[Sequence[Pair]], dict[str, float]]
-    spreads: Callable[[Sequence[Pair], Mapping[str, Ratios]], dict[str, float]]
+    spreads: Callable[[Sequence[Pair], Mapping[str, Ratios]], tuple[float, float]]
 
     def fitted(self, pairs: Sequence[Pair]) -> Ratios:
         """Ratios of these pairs; spreads, and where it was measured, as shipped."""
@@ -95,7 +95,8 @@ class RatioFit(Generic[Pair]):
 
     def shipped(self, pairs: Sequence[Pair]) -> Ratios:
         """Ratios of all pairs, with the spreads of groups held out."""
-        return replace(self.fitted(pairs), **self.spreads(pairs, self.held_out(pairs)))
+        spread, host_spread = self.spreads(pairs, self.held_out(pairs))
+        return replace(self.fitted(pairs), spread=spread, host_spread=host_spread)
 
 
 def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
@@ -213,7 +214,7 @@ def _log_host_ratios(pairs: Sequence[CompiledPair]) -> Array:
     return logs
 
 
-def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratios]) -> dict[str, float]:
+def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
     """What intervals need beside those of eager iterations.
 
     Notes
@@ -227,10 +228,8 @@ def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratio
         known = math.log(float(pair.eager.gpu_high_ms[0] / pair.eager.gpu_time_ms[0]))
         beyond.append(math.sqrt(max(0.0, wrong**2 - known**2)))
     hosts = _log_host_ratios(pairs)
-    return {
-        "spread": round(interval_factor(beyond, 1.0, COVERAGE), 3),
-        "host_spread": round(interval_factor(hosts - np.median(hosts), 1.0, COVERAGE), 3),
-    }
+    of_hosts = interval_factor(hosts - np.median(hosts), 1.0, COVERAGE)
+    return round(interval_factor(beyond, 1.0, COVERAGE), 3), round(of_hosts, 3)
 
 
 COMPILE = RatioFit[CompiledPair]("compile", lambda pair: pair.cnn, _compiled_numbers, _compiled_spreads)
@@ -379,15 +378,12 @@ def _chainer_numbers(pairs: Sequence[ChainerPair]) -> dict[str, float]:
     }
 
 
-def _chainer_spreads(pairs: Sequence[ChainerPair], without: Mapping[str, Ratios]) -> dict[str, float]:
+def _chainer_spreads(pairs: Sequence[ChainerPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
     """The largest 0.9 quantile of |ln(predicted / measured)| of a group held out; of a host's median, the largest."""
     groups = _by_group(pairs)
     errors = [[abs(pair.log_error(without[name])) for pair in own] for name, own in groups.items()]
     hosts = [abs(_log_host(own) - math.log(without[name]["host"])) for name, own in groups.items()]
-    return {
-        "spread": round(max(float(np.quantile(group, 0.9)) for group in errors), 2),
-        "host_spread": round(max(hosts), 2),
-    }
+    return round(max(float(np.quantile(group, 0.9)) for group in errors), 2), round(max(hosts), 2)
 
 
 CHAINER = RatioFit[ChainerPair](
@@ -513,13 +509,13 @@ def _team_residuals(ratios: Ratios, pairs: Sequence[TeamPair]) -> Array:
     return np.array(residuals)
 
 
-def _team_spreads(pairs: Sequence[TeamPair], without: Mapping[str, Ratios]) -> dict[str, float]:
-    """The share of what is added that 90 % of CNNs held out lie within."""
+def _team_spreads(pairs: Sequence[TeamPair], without: Mapping[str, Ratios]) -> tuple[float, float]:
+    """The share of what is added that 90 % of CNNs held out lie within; none of the host."""
     wrong = []
     for pair in pairs:
         time_ms = pair.predicted_ms(without[pair.cnn])
         wrong.append(abs(pair.team_ms - time_ms) / (time_ms - pair.one_ms))
-    return {"spread": round(float(np.quantile(wrong, 0.9)), 2)}
+    return round(float(np.quantile(wrong, 0.9)), 2), 0.0
 
 
 DATA_PARALLEL = RatioFit[TeamPair]("data_parallel", lambda pair: pair.cnn, _team_numbers, _team_spreads)
