@@ -151,15 +151,16 @@ def energy_note(records: Sequence[Record]) -> list[Note]:
     """What the energy of an epoch rests on; nothing without epochs."""
     if all(record["watt_hours"] is None for record in records):
         return []
-    from predictor.models.power import LAW
+    from predictor.models.ratios import ratios_of
 
-    bases: dict[str, dict[str, None]] = {}
+    power, bases = ratios_of("power"), dict[str, dict[str, None]]()
     for record in records:
         kind = record["energy_basis"].partition(" ")[0].rstrip(":")
         bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
+    factor = math.exp(math.hypot(power.spread, power.elsewhere))
     words = {
         "power": "from power measured on {}",
-        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {factor:.1f}",
         "unknown": "unknown for {}",
     }
     named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
@@ -203,11 +204,11 @@ def host_bound_note(records: Iterable[Record]) -> list[Note]:
 
 def _beside_workers(bound: Iterable[Record]) -> str:
     """How much longer the host takes beside workers, where that makes an iteration longer."""
-    from predictor.models.input_pipeline import HOST_BESIDE_WORKERS
+    from predictor.models.input_pipeline import host_beside_workers
 
     if all(record["iteration_time_ms"] == record["training_time_ms"] for record in bound):
         return ""
-    return f", {HOST_BESIDE_WORKERS:g} times as long beside workers as without"
+    return f", {host_beside_workers():g} times as long beside workers as without"
 
 
 def loading_bound_note(

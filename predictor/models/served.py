@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +25,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.chainer import chainer_iteration, check_chainer, pytorch_host, pytorch_mode
-from predictor.models.compiled import check_compiles, compiled, eager_mode
+from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
+from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges, reasons
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
@@ -40,6 +40,7 @@ from predictor.models.layer_times.served import (
 )
 from predictor.models.methods.files import Methods
 from predictor.models.methods.served import forecast_by_method
+from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
@@ -57,35 +58,6 @@ FORMAT_VERSION = 3
 _UNTUNED = Reason(
     "autotune",
     "no convolution was measured autotuned on this chip in this mode; the time is that without autotuning",
-)
-
-
-class _Way(NamedTuple):
-    """A way to run an iteration that is known by its ratios to another one, which was fitted on measurements.
-
-    `known_mode(table, gpu, mode)` is the mode to start from, `carry(forecast, table, gpu, mode, batch_sizes,
-    host_share)` makes the answer of it, and `own_mode(mode)` is the known one that is most like `mode`, for the host.
-    """
-
-    known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
-    carry: Callable[[IterationForecast, LayerTable, Gpu, Mode, Array, float], IterationForecast]
-    own_mode: Callable[[Mode], Mode]
-
-
-def _eager_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
-    check_compiles(gpu, mode)
-    return eager_mode(table, mode)
-
-
-_COMPILED = _Way(
-    _eager_mode,
-    lambda eager, _, gpu, mode, batches, share: compiled(eager, gpu, mode, batches, share),
-    lambda mode: replace(mode, capture="eager"),
-)
-_CHAINER = _Way(
-    lambda _, gpu, mode: pytorch_mode(gpu, mode),
-    lambda known, table, gpu, mode, _, share: chainer_iteration(known, table, gpu, mode, share),
-    lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),
 )
 
 
@@ -186,7 +158,7 @@ class Model(Epochs):
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         if devices[0][1].capture == "compile":
-            return self._carried(_COMPILED, table, devices, batches, anchors, method, host)
+            return self._by_ratios(COMPILED, table, devices, batches, anchors, method, host)
         asked, devices = devices, self._measured_or_plain(devices)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
@@ -205,8 +177,8 @@ class Model(Epochs):
         why = [doubts.get(place) for place in left]
         given = on_gpus if method != "roofline" else []
         if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
-            by_pytorch = self._carried(
-                _CHAINER, table, unmeasured, batches, given, method, pytorch_host(host)
+            by_pytorch = self._by_ratios(
+                CHAINER_BY_PYTORCH, table, unmeasured, batches, given, method, pytorch_host(host)
             )
             specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
@@ -222,9 +194,9 @@ class Model(Epochs):
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
         return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
 
-    def _carried(
+    def _by_ratios(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         batches: Array,
@@ -238,13 +210,13 @@ class Model(Epochs):
         found = self.forecasts(table, known, batches, alike, method, host)
         shares = self._host_shares(way, table, devices, host)
         return [
-            way.carry(each, table, gpu, mode, batches, share)
+            way.forecast(each, table, gpu, mode, batches, share)
             for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
         ]
 
     def _host_shares(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         host: str | HostMeasurement | None,
@@ -258,7 +230,7 @@ class Model(Epochs):
         return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
 
     def _as_known(
-        self, way: _Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
+        self, way: Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
     ) -> Anchor:
         """The known run beside which the anchor would be the measured one."""
         gpu = find_gpu(anchor.gpu)
@@ -267,7 +239,7 @@ class Model(Epochs):
         batch = np.array([float(anchor.batch_size)])
         known = self.forecast(table, gpu, start, batch, (), "auto", host)
         (share,) = self._host_shares(way, table, [(gpu, mode)], host)
-        there = way.carry(known, table, gpu, mode, batch, share)
+        there = way.forecast(known, table, gpu, mode, batch, share)
         ratio = float(there.iteration_time_ms[0] / known.iteration_time_ms[0])
         precision = anchor.precision and start.precision
         return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio, precision=precision)

@@ -15,7 +15,7 @@ from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.compiled import MEASURED_WHERE, compile_seconds
+from predictor.models.compiled import compile_seconds, measured_where
 from predictor.models.forecast import Reason
 
 
@@ -163,7 +163,7 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     assert compile_hint(verdict).startswith(start)
     [where] = [note.text for note in verdict.hints if "Compiling takes" in note.text]
     assert f"about {verdict.compile_s:.0f} s once" in where
-    assert f"only {MEASURED_WHERE}" in where
+    assert f"only {measured_where()}" in where
 
 
 def test_a_compiled_training_has_no_eager_start():
