@@ -53,7 +53,7 @@ class UNet(nn.Module):
         self.up = nn.ModuleList(Twice(2 * width, width) for _, width in upwards)
         self.classify = nn.Conv2d(_WIDTHS[0], _CLASSES, 1)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:  # noqa: D102 - PyTorch's
         import torch
 
         kept = []
