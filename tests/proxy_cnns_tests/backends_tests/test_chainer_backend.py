@@ -28,7 +28,7 @@ from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
 from proxy_cnns.backends.chainer.training import Program
 from proxy_cnns.configuration import Builder, Configuration, Subject
-from proxy_cnns.operator_shapes import same_shape
+from proxy_cnns.designs import same_shape
 
 FP32 = Mode(framework="chainer")
 

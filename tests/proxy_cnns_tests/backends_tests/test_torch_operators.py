@@ -14,7 +14,7 @@ from predictor.operators.operators import Operator
 from proxy_cnns.backends.common import copies_of
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
-from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape
+from proxy_cnns.designs import adaptive_pool, conv, linear, optimizer, same_shape
 
 _CPU_MODES = [
     Mode(),
