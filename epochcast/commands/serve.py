@@ -12,9 +12,7 @@ import typer
 __all__ = ["serve_command", "server_options"]
 
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
-_KEEP_ALIVE_S = (
-    75  # longer than proxies keep connections (60 s), so that nothing is similard as a request arrives
-)
+_KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
 
 def serve_command(
