@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -129,10 +130,11 @@ class ServingState:
         self.offers = load_offers(settings.offers)
         self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
         self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
-        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=0.9 * settings.max_lag_s)
-        self.onnx_queue = Queue(at_once=2, running_each=1, most_wait_s=20 * settings.max_lag_s)
-        self.upload_queue = Queue(most_wait_s=1.5 * settings.max_lag_s)
-        self.download_queue = Queue(most_wait_s=4 * settings.max_lag_s)
+        queue = partial(Queue, most_wait_s=settings.queue_wait_s)
+        self.model_queue = queue(waiting=64)
+        self.onnx_queue = queue(at_once=2, per_client_running=1)
+        self.upload_queue = queue()
+        self.download_queue = queue()
 
     def key_of(self, path: str, question: bytes) -> bytes:
         """Key of the answer that the model served now gives to a question, as it was sent to a path."""

@@ -13,7 +13,7 @@ __all__ = ["serve_command", "server_options"]
 
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
 _KEEP_ALIVE_S = (
-    75  # longer than proxies keep connections (60 s), so that nothing is similard as a request arrives
+    75  # longer than proxies keep connections (60 s), so that no connection closes as a request arrives
 )
 
 

@@ -108,7 +108,7 @@ class LayerModel:
         mode = DeviceMode(**found["mode"])
         library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
         if found["base"] is not None:
-            library = replace(library, base=CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
+            library = library.on_base(CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
         return cls(library, SummingLaw.from_json(found["law"]))
 
     def save(self, folder: Path) -> Path:
