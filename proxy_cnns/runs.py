@@ -106,10 +106,12 @@ def measure_here(request: Request, deadline: float | None, report: Report) -> di
     results = _collect(processes, messages, report)
     for process in processes:
         process.join()
-    done = [result for _, result in sorted(results.items()) if not isinstance(result, EpochcastError)]
-    if len(done) < len(jobs):
-        raise next(result for _, result in sorted(results.items()) if isinstance(result, EpochcastError))
-    return done[0] | {"gpus": len(jobs)}
+    environments = []
+    for _, result in sorted(results.items()):
+        if isinstance(result, EpochcastError):
+            raise result
+        environments.append(result)
+    return environments[0] | {"gpus": len(jobs)}
 
 
 def _collect(
