@@ -106,10 +106,12 @@ def measure_here(request: Request, deadline: float | None, report: Report) -> di
     results = _collect(processes, messages, report)
     for process in processes:
         process.join()
+    environments = []
     for _, result in sorted(results.items()):
         if isinstance(result, EpochcastError):
             raise result
-    return dict(results[0]) | {"gpus": len(jobs)}
+        environments.append(result)
+    return environments[0] | {"gpus": len(jobs)}
 
 
 def _collect(

@@ -28,7 +28,7 @@ from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
-from predictor.models.extrapolation import Ranges, reasons
+from predictor.models.extrapolation import Ranges, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
@@ -166,7 +166,7 @@ class Model(Epochs):
             if layers is not None:
                 answer = self._by_layers(layers, table, gpu, mode, batches, anchors, method, host)
                 if isinstance(answer, IterationForecast):
-                    found[place] = answer
+                    found[place] = with_frozen_parts(answer, table)
                     continue
                 doubts[place] = answer
         tuned = {place for place in found if devices[place][1].autotune}
@@ -182,7 +182,10 @@ class Model(Epochs):
             specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
             knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
-            specified = knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            specified = [
+                with_frozen_parts(each, table)
+                for each in knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            ]
         found |= dict(zip(left, specified, strict=True))
         return [
             _untuned(found[place]) if mode.autotune and place not in tuned else found[place]

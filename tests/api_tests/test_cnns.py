@@ -106,8 +106,8 @@ def test_a_table_read_stays_a_table_of_the_core():
 
 def test_layers_that_cannot_follow_one_another_are_refused_by_their_field(client):
     layers = [
-        {"type": "conv2d", "in_channels": 3, "out_channels": 128, "parameters": 0},
-        {"type": "conv2d", "in_channels": 64, "out_channels": 64, "parameters": 0},
+        {"type": "conv2d", "inputs": [-1], "in_channels": 3, "out_channels": 128, "parameters": 0},
+        {"type": "conv2d", "inputs": [0], "in_channels": 64, "out_channels": 64, "parameters": 0},
     ]
     question = {"gpus": ["T4"], "batch_sizes": [32], "layer_table": {"image_size": 8, "layers": layers}}
     answer = client.post("/v1/predictions", json=question)
