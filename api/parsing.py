@@ -144,8 +144,8 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
     try:
         return kind.model_validate(parsed_json(body, "the question"))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
+        errors = error.errors(include_url=False, include_context=False)
+        raise InvalidFieldsError.of(errors[:_MOST_ERRORS], len(errors), kind) from None
 
 
 def _table(question: _Asked) -> LayerTable:

@@ -149,10 +149,10 @@ class ServedModel:
     def _file_stamp(self) -> _Stamp | None:
         """What changes when the file is replaced, even within one tick of the clock."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 class ServingState:
