@@ -89,7 +89,8 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     if file is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
-        file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
+        with snapshot.awaited(key):
+            file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
     return file_response(request, file)
 
 
