@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
-from predictor.answers.predict import PredictionRow
+from predictor.answers.answer import PredictionRow
 
 __all__ = [
     "TEXT_COLUMNS",

@@ -13,7 +13,7 @@ import pandas as pd
 from machine import machine
 from published_runs import efficiency_of_eight, published_runs
 
-from predictor.answers.predict import PredictionRow, predict
+from predictor.answers.answer import PredictionRow, predict
 from predictor.cnns.zoo import zoo_names
 from predictor.models.data_parallel_fit import Pair, held_out_ms, measured_pairs, own_tables
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from machine import machine
 
-from predictor.answers.batch_sizes import largest_batch_size
+from predictor.answers.sizes import largest_batch_size
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn

@@ -89,7 +89,7 @@ def predict(
     Returns
     -------
     DataFrame
-        A row per CNN, GPU and batch size with the columns of `predictor.answers.predict.PredictionRow`; times in
+        A row per CNN, GPU and batch size with the columns of `predictor.answers.answer.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -110,7 +110,7 @@ def predict(
     >>> bool(v100 < t4)
     True
     """
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
@@ -186,8 +186,8 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
-    from predictor.answers.batch_sizes import NOT_ONE_IMAGE
-    from predictor.answers.batch_sizes import largest_batch_size as largest_of
+    from predictor.answers.sizes import NOT_ONE_IMAGE
+    from predictor.answers.sizes import largest_batch_size as largest_of
 
     question = Question.of(cnn, gpu, None, options)
     tables, devices = question.layer_tables(), question.devices()

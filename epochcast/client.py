@@ -15,7 +15,7 @@ from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, TIMES, Answer
+from predictor.answers.answer import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -125,7 +125,7 @@ class Client:
         return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
 
     def answer(self, question: Question) -> Answer:
-        """As `predictor.answers.predict.answer`.
+        """As `predictor.answers.answer.answer`.
 
         Parameters
         ----------

@@ -123,7 +123,7 @@ class Question:
     gpus : str, Gpu, or a list of them
         Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
     batch_sizes : int, str, or a list of them, optional
-        If None, the answer searches for them (`predictor.answers.batch_sizes`).
+        If None, the answer searches for them (`predictor.answers.sizes`).
     image_size, data_set, ... :
         See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
         of the data set's images.

@@ -13,7 +13,7 @@ from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.data_parallel import DataParallelLaw, Gradients, Team
+from predictor.models.data_parallel import DataParallelLaw, Exchange, Gradients, Team
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +142,7 @@ def fit_law(pairs: list[Pair]) -> DataParallelLaw:
 def predicted_ms(law: DataParallelLaw, pair: Pair) -> float:
     """Iteration of a team by the law, from that of one GPU as measured."""
     one, host = np.array([pair.one_ms]), np.array([pair.host_ms])
-    return float(law.iteration_ms(one, host, pair.gradients, pair.gpu, pair.team)[0])
+    return float(law.iteration_ms(one, host, Exchange.of(pair.gradients, pair.gpu, pair.team))[0])
 
 
 def held_out_ms(pairs: list[Pair]) -> tuple[Array, float]:

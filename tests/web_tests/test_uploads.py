@@ -10,7 +10,7 @@ import pytest
 from page_parts import downloaded, predict
 from playwright.sync_api import expect
 
-from predictor.answers.predict import predict as predict_locally
+from predictor.answers.answer import predict as predict_locally
 from predictor.cnns.layer_table import write_layer_table_csv
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.zoo import zoo_cnn

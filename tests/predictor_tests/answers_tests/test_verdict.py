@@ -9,9 +9,8 @@ import pytest
 import predictor
 from predictor.answers.advice import REMEDIES, sharpened_by
 from predictor.answers.compare import compare
-from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.question import Plan, Question
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import fast_mode_of, find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.compiled import MEASURED_WHERE, compile_seconds

@@ -9,7 +9,7 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import find_link
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.data_parallel import LAW, DataParallelLaw, Gradients, Team
+from predictor.models.data_parallel import LAW, DataParallelLaw, Exchange, Gradients, Team
 from predictor.models.data_parallel_fit import (
     held_out_ms,
     measured_pairs,
@@ -34,7 +34,7 @@ def held_out(pairs):
 
 def added_ms(link="nvlink4", n_gpus=4, nodes=1, one_ms=60.0, cnn="resnet50"):
     team = Team(n_gpus, nodes, find_link(link))
-    return float(LAW.added_gpu_ms(np.array([one_ms]), Gradients.of(zoo_cnn(cnn)), H200, team)[0])
+    return float(LAW.added_gpu_ms(np.array([one_ms]), Exchange.of(Gradients.of(zoo_cnn(cnn)), H200, team))[0])
 
 
 def test_the_shipped_law_is_what_the_fit_gives(pairs):
@@ -79,7 +79,7 @@ def test_the_host_counts_where_it_becomes_the_slower_one():
     law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.0, host_share=0.5)
     team, gradients = Team(2, 1, find_link("nvlink4")), Gradients(1, 4.0)
     one = np.array([10.0, 10.0])
-    slow, fast = law.iteration_ms(one, np.array([10.0, 1.0]), gradients, H200, team)
+    slow, fast = law.iteration_ms(one, np.array([10.0, 1.0]), Exchange.of(gradients, H200, team))
     assert slow == pytest.approx(15.0, rel=0.01)
     assert fast == pytest.approx(10.0, rel=0.01)
 
@@ -92,5 +92,7 @@ def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
 def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
     law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.01, host_share=0.0)
     link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
-    waits = [float(law.added_gpu_ms(one, no_gradients, H200, Team(n, 1, link))[0]) for n in (2, 8, 64, 512)]
+    teams = [(H200, Team(n, 1, link)) for n in (2, 8, 64, 512)]
+    waits = law.added_gpu_ms(one, Exchange.of_rows(no_gradients, teams)).tolist()
+    assert waits == [float(law.added_gpu_ms(one, Exchange.of(no_gradients, *team))[0]) for team in teams]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
 from predictor.answers.explain import explain
-from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
