@@ -46,7 +46,8 @@ from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.data_parallel import Gradients, Team, team_reasons, team_times
 from predictor.models.epochs import epoch_times_s
 from predictor.models.forecast import Reason
-from predictor.models.power import LAW, MEASURED_GPUS, power_limit_w, product_times_ms
+from predictor.models.power import power_limit_w, power_w, product_times_ms
+from predictor.models.ratios import ratios_of
 from predictor.operators.memory import memory_estimate_validated, peak_memories_gib
 
 if TYPE_CHECKING:
@@ -532,10 +533,10 @@ class OfferRows:
             "fits_in_memory": iterations.fits,
             "usd_per_hour": offers.usd_per_hour[offer],
             "power_limit_w": limit_w,
-            "power_spread": np.array([LAW.spread_on(gpu) for gpu in gpus])[device],
+            "power_spread": np.array([ratios_of("power").spread_on(gpu) for gpu in gpus])[device],
         }
         time_ms, products_ms = numbers["iteration_time_ms"], products_ms[device, 0] * sizes
-        numbers["power_w"] = LAW.power_w(limit_w, time_ms, times["gpu_time_ms"], products_ms)
+        numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], products_ms)
         numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
         return cls(iterations, offers, offer, numbers)
 
@@ -701,7 +702,7 @@ def energy_basis(gpu: Gpu) -> str:
     limit_w = power_limit_w(gpu)
     if limit_w is None:
         return f"unknown: gpus.csv has no power limit of {gpu.name}"
-    if gpu.name in MEASURED_GPUS:
+    if ratios_of("power").measured_on(gpu):
         return "power measured on this GPU"
     return f"estimated from the power limit of {limit_w:g} W"
 

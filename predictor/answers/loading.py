@@ -13,8 +13,8 @@ from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import START_SPREAD, first_calls_s, has_known_start
-from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
+from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
+from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -221,7 +221,7 @@ def with_loading(
         counted = ~np.isnan(loading.time_ms)
         slowed = beside_workers(host_ms, *ends)
         ends = tuple(np.where(counted, *both) for both in zip(slowed, ends, strict=True))
-        host_ms = np.where(counted, HOST_BESIDE_WORKERS * host_ms, host_ms)
+        host_ms = np.where(counted, host_beside_workers() * host_ms, host_ms)
     # a method may predict whole iterations alone
     bounds = np.where(np.isnan(gpu_ms), "unknown", np.where(host_ms >= gpu_ms, "host", "gpu"))
     if feed is None or loading is None:
@@ -272,7 +272,7 @@ def starts(
     first_calls = np.array([first_calls_s(table, mode) for mode in modes])[device]
     start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls
     start_s = np.where(np.isnan(feed.vcpus), math.nan, start_s)
-    return dict(zip(STARTS, (start_s, start_s / START_SPREAD, start_s * START_SPREAD), strict=True))
+    return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
 
 def _measured_together(question: Question) -> InputMeasurement | None:

@@ -20,6 +20,7 @@ from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.ratios import Ratios, ratios_of
 from predictor.operators.operators import parameter_tensors
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKWARD_SHARE",
     "BUCKET_BYTES",
-    "LAW",
-    "DataParallelLaw",
     "Exchange",
     "Gradients",
     "Team",
     "add_data_parallelism",
+    "added_gpu_ms",
+    "team_iteration_ms",
     "team_reasons",
     "team_times",
 ]
@@ -131,54 +132,45 @@ class Exchange:
         return cls(*columns, gradients.n_tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class DataParallelLaw:
-    """Numbers fitted on iterations of 2 and 4 GPUs beside one GPU (`predictor.models.data_parallel_fit`).
+def added_gpu_ms(iteration_ms: Array, exchange: Exchange, ratios: Ratios | None = None) -> Array:
+    """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`.
 
-    Added GPU time = `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait_share` x iteration x
-    sqrt(2 ln n) + max(`ring_share` x ring, ring - 2/3 iteration), ring the time of the sums alone. The wait is for the
-    slowest of n GPUs, n normal variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation. The
-    host's time grows by `host_share`. `spread` is the half width of the 90 % interval of what is added, as a fraction
-    of it.
+    Notes
+    -----
+    `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait` x iteration x sqrt(2 ln n) +
+    max(`ring` x r, r - 2/3 iteration), r the time of the sums alone. The wait is for the slowest of n GPUs, n normal
+    variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation.
     """
+    ratios, ring_ms = ratios or ratios_of("data_parallel"), exchange.ring_ms
+    exposed = np.maximum(ratios["ring"] * ring_ms, ring_ms - BACKWARD_SHARE * iteration_ms)
+    wait = ratios["wait"] * exchange.slowest * iteration_ms
+    tensors = ratios["tensor_ms"] * exchange.tensors
+    return tensors + exchange.copies_ms + wait + exposed + exchange.synchronising_ms
 
-    tensor_ms: float
-    ring_share: float
-    wait_share: float
-    host_share: float
-    spread: float = 0.0
 
-    def added_gpu_ms(self, iteration_ms: Array, exchange: Exchange) -> Array:
-        """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`."""
-        ring_ms = exchange.ring_ms
-        exposed = np.maximum(self.ring_share * ring_ms, ring_ms - BACKWARD_SHARE * iteration_ms)
-        wait = self.wait_share * exchange.slowest * iteration_ms
-        tensors_ms = self.tensor_ms * exchange.tensors
-        return tensors_ms + exchange.copies_ms + wait + exposed + exchange.synchronising_ms
+def team_iteration_ms(
+    one_ms: Array, host_ms: Array, exchange: Exchange, ratios: Ratios | None = None
+) -> Array:
+    """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
 
-    def iteration_ms(self, one_ms: Array, host_ms: Array, exchange: Exchange) -> Array:
-        """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
-
-        Notes
-        -----
-        ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host counts where it becomes the slower one.
-        """
-        busy = one_ms + self.added_gpu_ms(one_ms, exchange)
-        before = np.minimum(host_ms, one_ms)
-        after = before * (1 + self.host_share)
-        scale = np.maximum(busy, after)  # keeps the eighth powers finite
-        powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
-        joined: Array = scale * powers ** (1 / _SHARPNESS)
-        return joined
+    Notes
+    -----
+    ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host, whose time grows by `host`, counts where it becomes
+    the slower one.
+    """
+    ratios = ratios or ratios_of("data_parallel")
+    busy = one_ms + added_gpu_ms(one_ms, exchange, ratios)
+    before = np.minimum(host_ms, one_ms)
+    after = before * ratios["host"]
+    scale = np.maximum(busy, after)  # keeps the eighth powers finite
+    powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
+    joined: Array = scale * powers ** (1 / _SHARPNESS)
+    return joined
 
 
 def _synchronising_ms(gradients: Gradients, team: Team) -> float:
     """Time of the statistics of synchronised batch norms: two sums of some KB for each, which nothing hides."""
     return _SUMS_OF_A_NORM * gradients.n_batch_norms * team.link.latency_us / 1000 * team.sync_batch_norm
-
-
-LAW = DataParallelLaw(tensor_ms=0.0047, ring_share=0.1942, wait_share=0.0135, host_share=0.3517, spread=0.67)
-"""As fitted on the tables `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit."""
 
 
 def add_data_parallelism(
@@ -187,7 +179,6 @@ def add_data_parallelism(
     gpu: Gpu,
     mode: Mode,
     team: Team,
-    law: DataParallelLaw = LAW,
 ) -> IterationForecast:
     """Forecast of a team's iteration from that of one of its GPUs at the same local batch sizes.
 
@@ -212,7 +203,7 @@ def add_data_parallelism(
     reasons = team_reasons(team, mode)
     return replace(
         one,
-        **team_times(times, table, [(gpu, team)] * len(one.extrapolates), mode, law),
+        **team_times(times, table, [(gpu, team)] * len(one.extrapolates), mode),
         extrapolates=tuple((*some, *reasons) for some in one.extrapolates),
     )
 
@@ -222,7 +213,6 @@ def team_times(
     table: LayerTable,
     rows: Sequence[tuple[Gpu, Team]],
     mode: Mode,
-    law: DataParallelLaw = LAW,
 ) -> dict[str, Array]:
     """Times of teams' iterations from those of one of their GPUs at the same local batch sizes.
 
@@ -239,16 +229,16 @@ def team_times(
     -----
     The interval is as of `add_data_parallelism`.
     """
-    exchange = Exchange.of_rows(Gradients.of(table), rows)
+    exchange, ratios = Exchange.of_rows(Gradients.of(table), rows), ratios_of("data_parallel")
     widening = {team: _widens(team, mode) for team in {team for _, team in rows}}
     widens = np.array([widening[team] for _, team in rows])
     one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
     eager = not mode.replays
-    time_ms = law.iteration_ms(one_ms, one_host_ms if eager else np.zeros_like(one_ms), exchange)
-    low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, law.spread, widens)
-    gpu_ms = one_gpu_ms + law.added_gpu_ms(one_gpu_ms, exchange)
+    time_ms = team_iteration_ms(one_ms, one_host_ms if eager else np.zeros_like(one_ms), exchange)
+    low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
+    gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
     gpu_low, gpu_high = _interval(
-        one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, law.spread, widens
+        one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens
     )
     return {
         "iteration_time_ms": time_ms,
@@ -257,7 +247,7 @@ def team_times(
         "gpu_time_ms": gpu_ms,
         "gpu_low_ms": gpu_low,
         "gpu_high_ms": gpu_high,
-        "host_time_ms": one_host_ms * (1 + law.host_share) if eager else one_host_ms,
+        "host_time_ms": one_host_ms * ratios["host"] if eager else one_host_ms,
     }
 
 

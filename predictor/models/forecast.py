@@ -28,8 +28,8 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, cnn, method), `text` explains it, and `widens` is the factor on the half width of the
-    roofline model's interval.
+    batch, anchor, layers, edges, frozen, cnn, method), `text` explains it, and `widens` is the factor on the half width
+    of the roofline model's interval.
     """
 
     kind: str
