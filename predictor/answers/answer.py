@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from predictor.answers.sizes import (
     largest_batch_sizes,
     largest_local_batch_sizes,
 )
-from predictor.answers.unknown_operators import with_shares
+from predictor.answers.unknown_operators import has_others, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.links import Link, all_links, find_link, usual_link
 from predictor.catalogue.modes import Mode
@@ -398,19 +399,19 @@ class Iterations:
 
     def reasons(self) -> list[tuple[Reason, ...]]:
         """Reasons for caution of each row, with the shares of unknown operators, and what of one's own is not used."""
-        places: dict[int, list[int]] = {}
-        for place, device in enumerate(self.device.tolist()):
-            places.setdefault(device, []).append(place)
-        found: list[tuple[Reason, ...]] = [()] * len(self.extrapolates)
-        sizes = self.local_batch_size.tolist()
-        for device, some in places.items():
-            gpu, mode = self.devices[device]
-            unused = self.known.unused_on(gpu, mode)
-            own = [self.extrapolates[place] for place in some]
-            of_rows = with_shares(own, self.table, gpu, mode, [sizes[place] for place in some])
-            for place, reasons in zip(some, of_rows, strict=True):
-                found[place] = reasons + unused if unused else reasons
-        return found
+        if self.known.own is None and not has_others(self.table):
+            return self.extrapolates
+        reasons, sizes = list(self.extrapolates), self.local_batch_size
+        for device, (gpu, mode) in enumerate(self.devices):
+            places = np.flatnonzero(self.device == device)
+            unused, own = (
+                self.known.unused_on(gpu, mode),
+                [self.extrapolates[place] for place in places.tolist()],
+            )
+            with_own = with_shares(own, self.table, gpu, mode, sizes[places].tolist())
+            for place, some in zip(places.tolist(), with_own, strict=True):
+                reasons[place] = some + unused
+        return reasons
 
 
 def iterations_of(
@@ -516,8 +517,8 @@ class OfferRows:
         products_ms = product_times_ms(
             table, gpus, [mode.precision for _, mode in iterations.devices], np.ones(1)
         )
-        limits = [power_limit_w(gpu) for gpu in gpus]
-        limit_w = np.array([math.nan if limit is None else limit for limit in limits])[device]
+        limits_w, spreads, _ = zip(*map(_energy_of, gpus), strict=True)
+        limit_w = np.array(limits_w)[device]
         one_ms = iterations.one_ms
         numbers = {
             **times,
@@ -533,7 +534,7 @@ class OfferRows:
             "fits_in_memory": iterations.fits,
             "usd_per_hour": offers.usd_per_hour[offer],
             "power_limit_w": limit_w,
-            "power_spread": np.array([ratios_of("power").spread_on(gpu) for gpu in gpus])[device],
+            "power_spread": np.array(spreads)[device],
         }
         time_ms, products_ms = numbers["iteration_time_ms"], products_ms[device, 0] * sizes
         numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], products_ms)
@@ -566,7 +567,7 @@ class OfferRows:
         keys = list(map(id, reasons))  # batch sizes share their tuples
         of_keys = dict(zip(keys, reasons, strict=True))
         texts = {key: tuple(map(str, some)) for key, some in of_keys.items()}
-        remedies = {key: sharpened_by(some) for key, some in of_keys.items()}
+        remedies = {key: _remedy(some) for key, some in of_keys.items()}
 
         def of_devices(values: Sequence[Any]) -> list[Any]:
             return _listed(values, iterations.device)
@@ -595,7 +596,7 @@ class OfferRows:
             "nodes": [question.nodes] * n,
             "link": [team.link.name if team else None for team in iterations.teams],
             "memory_estimate_validated": [memory_estimate_validated(question.framework)] * n,
-            "energy_basis": of_devices(list(map(energy_basis, gpus))),
+            "energy_basis": of_devices([energy_basis(gpu) for gpu in gpus]),
             **{name: of_devices(values) for name, values in iterations.words.items()},
             "largest_batch_size": [
                 None if largest is None else largest * n
@@ -606,6 +607,8 @@ class OfferRows:
             "sharpen": [remedies[key] for key in keys],
         }  # fmt: skip
 
+
+_remedy = lru_cache(maxsize=4096)(sharpened_by)  # GPUs and batch sizes share a few reasons
 
 _NUMBERS = (
     *TIMES,
@@ -697,14 +700,21 @@ def epochs(
 
 def energy_basis(gpu: Gpu) -> str:
     """What a GPU's energy rests on, or why it is unknown."""
+    return _energy_of(gpu)[2]
+
+
+@lru_cache(maxsize=512)
+def _energy_of(gpu: Gpu) -> tuple[float, float, str]:
+    """A GPU's power limit in W, the 90 % half width of ln of its power, and what they rest on."""
+    limit_w, ratios = power_limit_w(gpu), ratios_of("power")
+    basis = "power measured on this GPU"
     if gpu.is_cpu:
-        return "unknown: the power of CPUs was not measured"
-    limit_w = power_limit_w(gpu)
-    if limit_w is None:
-        return f"unknown: gpus.csv has no power limit of {gpu.name}"
-    if ratios_of("power").measured_on(gpu):
-        return "power measured on this GPU"
-    return f"estimated from the power limit of {limit_w:g} W"
+        basis = "unknown: the power of CPUs was not measured"
+    elif limit_w is None:
+        basis = f"unknown: gpus.csv has no power limit of {gpu.name}"
+    elif not ratios.measured_on(gpu):
+        basis = f"estimated from the power limit of {limit_w:g} W"
+    return math.nan if limit_w is None else limit_w, ratios.spread_on(gpu), basis
 
 
 def answer(question: Question) -> Answer:

@@ -51,9 +51,7 @@ from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
-    import pandas as pd
 
-    from predictor.answers.knowledge import OwnMeasurements
     from predictor.models.served import Model
 
 __all__ = [
@@ -215,7 +213,7 @@ class Question:
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR
     )
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = option(
+    measurements: Any = option(
         None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file", _MODEL,
     )  # fmt: skip

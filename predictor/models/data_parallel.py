@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -84,8 +85,7 @@ class Gradients:
     @classmethod
     def of(cls, table: LayerTable) -> Gradients:
         """Gradients of all trainable parameters."""
-        norms = sum(layer.type == "batch_norm" for layer in table)
-        return cls(sum(map(parameter_tensors, table)), float(_GRADIENT_BYTES * table.parameters), norms)
+        return _gradients(table)
 
     @property
     def n_buckets(self) -> int:
@@ -96,6 +96,13 @@ class Gradients:
     def gib(self) -> float:
         """Memory of the buckets on each GPU."""
         return self.n_bytes / 2**30
+
+
+@lru_cache(maxsize=256)
+def _gradients(table: LayerTable) -> Gradients:
+    norms = sum(layer.type == "batch_norm" for layer in table)
+    n_bytes = float(_GRADIENT_BYTES * table.parameters)
+    return Gradients(sum(map(parameter_tensors, table)), n_bytes, norms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +134,12 @@ class Exchange:
     def of_rows(cls, gradients: Gradients, rows: Sequence[tuple[Gpu, Team]]) -> Exchange:
         """Of many teams, an entry each."""
         own = {row: cls.of(gradients, *row) for row in dict.fromkeys(rows)}
-        names = ("ring_ms", "copies_ms", "synchronising_ms", "slowest")
-        columns = (np.array([getattr(own[row], name) for row in rows]) for name in names)
-        return cls(*columns, gradients.n_tensors)
+
+        def column(name: str) -> Array:
+            return np.array([getattr(own[row], name) for row in rows])
+
+        ends = column("ring_ms"), column("copies_ms"), column("synchronising_ms"), column("slowest")
+        return cls(*ends, gradients.n_tensors)
 
 
 def added_gpu_ms(iteration_ms: Array, exchange: Exchange, ratios: Ratios | None = None) -> Array:
@@ -199,13 +209,10 @@ def add_data_parallelism(
     """
     if team.n_gpus == 1:
         return one
-    times = {name: getattr(one, name) for name in _TIMES}
-    reasons = team_reasons(team, mode)
-    return replace(
-        one,
-        **team_times(times, table, [(gpu, team)] * len(one.extrapolates), mode),
-        extrapolates=tuple((*some, *reasons) for some in one.extrapolates),
-    )
+    times, reasons = {name: getattr(one, name) for name in _TIMES}, team_reasons(team, mode)
+    changed: dict[str, Any] = team_times(times, table, [(gpu, team)] * len(one.extrapolates), mode)
+    changed["extrapolates"] = tuple((*some, *reasons) for some in one.extrapolates)
+    return replace(one, **changed)
 
 
 def team_times(

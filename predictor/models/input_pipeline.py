@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -93,7 +93,7 @@ class Feed:
         shared: Array = np.minimum(own, self.vcpus * self.per_vcpu / np.asarray(n_gpus, dtype=float))
         return shared
 
-    def first_mini_batch_s(self, local_batch_sizes: Array, n_gpus: int | NDArray[np.int64]) -> Array:
+    def first_mini_batch_s(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Array:
         """Seconds in which one of the workers loads the first mini-batch; 0 where no workers do.
 
         Unlike later mini-batches, nothing hides it: all workers begin together, with a mini-batch each.
@@ -105,7 +105,7 @@ class Feed:
             self.per_vcpu if self.workers is None else self.decoding_of_one(n_gpus) / self.workers
         )
 
-    def loading(self, local_batch_sizes: Array, n_gpus: int | NDArray[np.int64]) -> Loading:
+    def loading(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Loading:
         """Time to load each GPU's part of the mini-batches, while `n_gpus` of the machine work.
 
         Notes
@@ -117,7 +117,7 @@ class Feed:
         low_ms = time_ms / self.spread / np.where(reading < decoding, 1.0, self.headroom)
         return Loading(time_ms, low_ms, time_ms * self.spread, reading < decoding, self.between)
 
-    def workers_needed(self, local_batch_sizes: Array, iteration_time_ms: Array) -> Array:
+    def workers_needed(self, local_batch_sizes: NDArray[Any], iteration_time_ms: Array) -> Array:
         """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share.
 
         NaN where no measured number of workers is that fast.

@@ -317,7 +317,7 @@ class Model(Epochs):
         widths, gpu_widths = (
             law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
         )
-        why = reasons(self.ranges, table, kernels, devices, batches)
+        why = reasons(self.ranges, table, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
         more = [[] if doubt is None else [doubt] for doubt in doubts]
