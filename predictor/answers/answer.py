@@ -511,7 +511,7 @@ class OfferRows:
         working = trainings * n_gpus // question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
         loaded = with_loading(feed, sizes, working, times, measured_so=iterations.beside_loader)
-        gpus, modes = ([device[i] for device in iterations.devices] for i in (0, 1))
+        gpus, modes = [gpu for gpu, _ in iterations.devices], [mode for _, mode in iterations.devices]
         products_ms = product_times_ms(table, gpus, [mode.precision for mode in modes], np.ones(1))
         limits_w, spreads, _ = zip(*map(_energy_of, gpus), strict=True)
         training_ms, limit_w = times["iteration_time_ms"], np.array(limits_w)[device]

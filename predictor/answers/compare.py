@@ -294,7 +294,7 @@ class Comparer:
         return scope_of(self.question, self.known.model, columns, loading)
 
     def in_fast_modes(self, usual: GpuAnswers) -> Columns:
-        """Columns in the fastest common mode of each GPU at the compared sizes; none if the question has a precision."""
+        """Columns in the fastest common mode of each GPU at the compared sizes; none if a precision was given."""
         question = self.question
         if question.precision is not None or question.is_whole:
             return {}
@@ -440,7 +440,10 @@ class Comparer:
             "total_high_usd": plain(high_h * per_hour),
             "within_budget": [within(cost, plan.budget_usd) for cost in usd],
             "within_deadline": [within(time, plan.deadline_h) for time in hours],
-            "chance": self.chances(plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
+            "chance": [
+                _chance(plan, *row)
+                for row in zip(plain(per_hour), hours, low_h.tolist(), high_h.tolist(), strict=True)
+            ],
             "misses_by": [misses_by(plan, *both) for both in zip(hours, usd, strict=True)],
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest.numbers["batch_size"].tolist(),
@@ -462,20 +465,6 @@ class Comparer:
         ]
         return [rounds * seconds / 3600.0 + plan.setup_h for seconds in trained_s]
 
-    def chances(self, usd_per_hour: Sequence[float | None], *time_h: Sequence[float]) -> list[float | None]:
-        """Probabilities that budget and deadline both hold: the cost is time x price, so the tighter one decides."""
-        plan, setup_h = self.plan, self.plan.setup_h
-        deadline_h = math.inf if plan.deadline_h is None else plan.deadline_h
-        chances: list[float | None] = []
-        for usd, *hours in zip(usd_per_hour, *time_h, strict=True):
-            paid_h = math.inf if plan.budget_usd is None else None if usd is None else plan.budget_usd / usd
-            limit_h = None if paid_h is None else min(deadline_h, paid_h)
-            known = limit_h is not None and not math.isinf(limit_h)
-            chances.append(
-                chance_within(limit_h - setup_h, *(end - setup_h for end in hours)) if known else None
-            )
-        return chances
-
 
 _FAST = (
     "fast_precision",
@@ -485,6 +474,20 @@ _FAST = (
     "fast_cost_usd",
     "fast_bottleneck",
 )
+
+
+def _chance(
+    plan: Plan, usd_per_hour: float | None, time_h: float, low_h: float, high_h: float
+) -> float | None:
+    """Probability that budget and deadline both hold: the cost is time x price, so the tighter one decides."""
+    limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
+    if plan.budget_usd is not None:
+        if usd_per_hour is None:
+            return None
+        limits_h.append(plan.budget_usd / usd_per_hour)
+    if not limits_h:
+        return None
+    return chance_within(*(hours - plan.setup_h for hours in (min(limits_h), time_h, low_h, high_h)))
 
 
 def _with_fast(columns: Columns, fast: Columns) -> Columns:
@@ -505,9 +508,8 @@ def _with_fast(columns: Columns, fast: Columns) -> Columns:
 
 def _keys(columns: Columns, rank_by: str) -> list[tuple[float, ...]]:
     names = ("fits_in_memory", "misses_by", "total_cost_usd", "total_time_h")
-    return [
-        ranking_key(*row, rank_by=rank_by) for row in zip(*(columns[name] for name in names), strict=True)
-    ]
+    values = zip(*(columns[name] for name in names), strict=True)
+    return [ranking_key(fits, missed, usd, hours, rank_by) for fits, missed, usd, hours in values]
 
 
 def _best_of_each(columns: Columns, rank_by: str) -> list[int]:
