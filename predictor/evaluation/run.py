@@ -5,7 +5,6 @@ Cells that a predictor or a split refuses are kept with their reason.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -193,7 +192,7 @@ def _tested(folds: list[Fold]) -> Positions:
 
 
 def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    from predictor.evaluation.epoch_time import as_epoch_time, as_iteration_time
+    from predictor.evaluation.epoch_time import as_epoch_time
 
     if isinstance(predictors, Mapping):
         found = dict(predictors)
@@ -203,7 +202,6 @@ def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any
         found = registered_predictors(predictors)
     if scenario.answer == "gpu_time_ms":
         found = {name: _answering(each, scenario.answer) for name, each in found.items()}
-    found = as_iteration_time(found)
     return as_epoch_time(found) if scenario.answer == "epoch_time_s" else found
 
 
@@ -249,9 +247,7 @@ def _run(features: pd.DataFrame, tasks: Sequence[_Task], seed: int) -> list[Answ
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     fits: list[tuple[Any, Any]] = []
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # The summary counts predicted times that are not above zero.
-        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
+    with threadpool_limits(limits=1):
         return [_answered(features, task, fits, seed) for task in tasks]
 
 
@@ -328,7 +324,8 @@ def _check_applies(model: Any, scenario: Scenario, fold: Fold) -> None:
 def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
     train = features.iloc[fold.train]
     if not getattr(model, "uses_operators", False) and "kind" in train:
-        train = train[train["kind"].fillna("target") == "target"]
+        kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
+        train = train[train["kind"].fillna("target").isin(kinds)]
     model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
 
 
