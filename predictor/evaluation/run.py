@@ -402,9 +402,7 @@ def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
             "predictor": name,
             **_errors(answers[answers["predictor"] == name], scenario.group),
             **beside,
-            "notes": _notes(
-                name, answers[answers["predictor"] == name], refused[refused["predictor"] == name]
-            ),
+            "notes": _notes(answers[answers["predictor"] == name], refused[refused["predictor"] == name]),
         }
         for name in names
     ]
@@ -436,17 +434,8 @@ def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> t
     return float(means[worst]), worst
 
 
-_WHY_SO_FAR_OFF = {
-    "gpu-specs": "it adds what GPU, CNN and batch size cost in seconds and multiplies nothing, so that quick rows fall "
-    "below zero, and fewer GPUs than its five specifications leave an unseen GPU undetermined (docs/predictors.md)",
-    "proxy-times": "a proxy that jumps where the CNN does not has a large coefficient in a law of few rows "
-    "(docs/predictors.md)",
-}
-"""Why a predictor of the founding study can be off by more than the time itself, or below zero."""
-
-
-def _notes(name: str, answers: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Say in one line what was not answered and why, what was answered that no time can be, and why that happens."""
+def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
+    """Say in one line what was not answered and why, and what was answered that no time can be."""
     parts: list[str] = []
     if len(refused):
         first, n_rows = str(refused["reason"].iloc[0]), int(refused["n_rows"].sum())
@@ -457,9 +446,6 @@ def _notes(name: str, answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     n_impossible = int((answers["predicted"].astype(float) <= 0).sum())
     parts += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)
     parts += [f"{n_impossible} rows: predicted time not above 0 (counted)"] * bool(n_impossible)
-    why = _WHY_SO_FAR_OFF.get(name.removesuffix("-relative"))
-    if why and (n_impossible or absolute_error(answers).mean() > 1):
-        parts.append(why)
     return "; ".join(parts)
 
 

@@ -70,8 +70,6 @@ class FeatureTablePredictor:
     A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
     """
 
-    _estimator_type: ClassVar[str] = "regressor"
-    answer: ClassVar[str] = "iteration_time_ms"
     uses_operators: ClassVar[bool] = False
     uses_proxies: ClassVar[bool] = False
     uses_anchors: ClassVar[bool] = False

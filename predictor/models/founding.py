@@ -216,8 +216,8 @@ _TYPICAL = {
     "memory_bandwidth_gb_per_s": 900.0,
 }
 _USUAL_EXPONENTS = {"peak_fp32_tflop_per_s": -0.5, "memory_bandwidth_gb_per_s": -0.5}
-_OF_EXPONENTS, _OF_PROXIES, _OF_MODES, _OF_ALL = 0.5, 3.0, 0.5, 0.01
-"""Ridges, chosen by leaving out chips and CNNs among rows of other sources than PROFET."""
+_OF_EXPONENTS, _OF_PROXIES, _OF_MODES, _OF_ALL = 1.0, 3.0, 0.5, 0.01
+"""Ridges, chosen by leaving out GPUs of Lambda's rows, and CNNs of the H200's."""
 
 
 class GpuSpecs(WholePredictor):
@@ -268,7 +268,7 @@ class GpuSpecs(WholePredictor):
         design = _Specs(self, [case for case, _ in cases])
         measured = np.concatenate([times[rows] for _, rows in cases])
         weights, start = _balanced([case for case, _ in cases]), design.start(measured)
-        ridge = design.ridge(np.sqrt(len(measured) / 100))
+        ridge = design.ridge()
 
         def residuals(x: Floats) -> Floats:
             return np.concatenate([weights * np.log(design.times(x) / measured), ridge @ (x - start)])
@@ -410,13 +410,17 @@ class _Specs:
         exponents = [_USUAL_EXPONENTS.get(name, 0.0) for name in _SPECIFICATIONS]
         return np.array([*np.repeat(typical, self.n_modes), *np.zeros(len(self.proxies)), *exponents])
 
-    def ridge(self, of_exponents: float) -> Floats:
-        """Rows of the penalties, which hold the coefficients near the start and those of the modes near one another."""
+    def ridge(self) -> Floats:
+        """Rows of the penalties, which hold the coefficients near the start and those of the modes near one another.
+
+        All rows of a GPU share what its specifications miss, so that exponents are held by rows per GPU.
+        """
         n, n_all = self.n_modes, len(self.names)
+        rows_of_gpu = len(self.specs) / len(np.unique(self.specs, axis=0))
         rows = np.eye(n_all)
         rows[: 3 * n] *= _OF_ALL
         rows[3 * n : 3 * n + len(self.proxies)] *= _OF_PROXIES
-        rows[3 * n + len(self.proxies) :] *= _OF_EXPONENTS * of_exponents
+        rows[3 * n + len(self.proxies) :] *= _OF_EXPONENTS * np.sqrt(rows_of_gpu)
         apart = np.zeros((3 * n, n_all))
         for kind in range(3):
             block = slice(kind * n, (kind + 1) * n)
