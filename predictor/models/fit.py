@@ -19,8 +19,7 @@ from predictor.measurements.table import check_measurements, disturbed_rows, noi
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.methods.files import Methods
-from predictor.models.methods.fit import fit_methods
+from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
 from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
