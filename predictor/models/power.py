@@ -62,7 +62,8 @@ class PowerLaw:
 LAW = PowerLaw(idle=0.1539, busy=0.4221, products=0.5667, spread=0.14, other_spread=0.36)
 """As fitted on the readings beside `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit.
 
-`other_spread` adds mean powers of four GPUs from the traces of Zeus (You et al., NSDI 2023): `benchmarks/energy.py`.
+`other_spread` adds mean powers of four GPUs from the traces of Zeus (You et al., NSDI 2023):
+`benchmarks/bench_energy.py`.
 """
 
 
