@@ -35,7 +35,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3
 def patient_services() -> Iterator[None]:
     """No service, in this process or another, refuses a request because the machine is loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("MAX_LAG", "TIMEOUT", "BODY_TIMEOUT", "HEAD_TIMEOUT"):
+        for limit in ("TIMEOUT", "BODY_TIMEOUT", "HEAD_TIMEOUT"):
             patch.setenv(f"EPOCHCAST_{limit}_S", "3600")
         yield
 

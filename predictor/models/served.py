@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,10 +25,10 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.chainer import chainer_iteration, check_chainer, pytorch_host, pytorch_mode
-from predictor.models.compiled import check_compiles, compiled, eager_mode
+from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
+from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
-from predictor.models.extrapolation import Ranges, reasons
+from predictor.models.extrapolation import Ranges, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
@@ -40,6 +40,7 @@ from predictor.models.layer_times.served import (
 )
 from predictor.models.methods.files import Methods
 from predictor.models.methods.served import forecast_by_method
+from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
@@ -51,7 +52,7 @@ __all__ = ["Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 _UNTUNED = Reason(
@@ -60,48 +61,19 @@ _UNTUNED = Reason(
 )
 
 
-class _Way(NamedTuple):
-    """A way to run an iteration that is known by its ratios to another one, which was fitted on measurements.
-
-    `known_mode(table, gpu, mode)` is the mode to start from, `carry(forecast, table, gpu, mode, batch_sizes,
-    host_share)` makes the answer of it, and `own_mode(mode)` is the known one that is most like `mode`, for the host.
-    """
-
-    known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
-    carry: Callable[[IterationForecast, LayerTable, Gpu, Mode, Array, float], IterationForecast]
-    own_mode: Callable[[Mode], Mode]
-
-
-def _eager_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
-    check_compiles(gpu, mode)
-    return eager_mode(table, mode)
-
-
-_COMPILED = _Way(
-    _eager_mode,
-    lambda eager, _, gpu, mode, batches, share: compiled(eager, gpu, mode, batches, share),
-    lambda mode: replace(mode, capture="eager"),
-)
-_CHAINER = _Way(
-    lambda _, gpu, mode: pytorch_mode(gpu, mode),
-    lambda known, table, gpu, mode, _, share: chainer_iteration(known, table, gpu, mode, share),
-    lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),
-)
-
-
 @dataclass(eq=False)
 class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
     `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
-    ones that a question may name, or the model file beside which they lie: they are read when one is named.
+    ones that a question may name, or what unpacks them when one is named.
     """
 
     roofline: RooflineLaw
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
-    methods: Methods | Path = field(default_factory=Methods)
+    methods: Methods | Callable[[], Methods] = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -126,18 +98,17 @@ class Model(Epochs):
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
+        """Write the model as JSON, last, with the digests of the files beside it: a reader gets them all or none."""
+        operators, methods = self.layers.save(Path(path)), self.named_methods()
+        digest = methods.save(Path(path)) if methods.fitted or methods.errors else None
         written = {
             "format_version": FORMAT_VERSION,
+            "files": {"methods": digest, "operators": operators},
             "card": self.card,
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
             "ranges": self.ranges.as_json(),
             "roofline": self.roofline.to_json(),
         }
-        self.layers.save(Path(path))
-        methods = self.named_methods()
-        if methods.fitted or methods.errors:
-            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -186,7 +157,7 @@ class Model(Epochs):
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         if devices[0][1].capture == "compile":
-            return self._carried(_COMPILED, table, devices, batches, anchors, method, host)
+            return self._by_ratios(COMPILED, table, devices, batches, anchors, method, host)
         asked, devices = devices, self._measured_or_plain(devices)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
@@ -195,7 +166,7 @@ class Model(Epochs):
             if layers is not None:
                 answer = self._by_layers(layers, table, gpu, mode, batches, anchors, method, host)
                 if isinstance(answer, IterationForecast):
-                    found[place] = answer
+                    found[place] = with_frozen_parts(answer, table)
                     continue
                 doubts[place] = answer
         tuned = {place for place in found if devices[place][1].autotune}
@@ -205,13 +176,16 @@ class Model(Epochs):
         why = [doubts.get(place) for place in left]
         given = on_gpus if method != "roofline" else []
         if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
-            by_pytorch = self._carried(
-                _CHAINER, table, unmeasured, batches, given, method, pytorch_host(host)
+            by_pytorch = self._by_ratios(
+                CHAINER_BY_PYTORCH, table, unmeasured, batches, given, method, pytorch_host(host)
             )
             specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
             knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
-            specified = knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            specified = [
+                with_frozen_parts(each, table)
+                for each in knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            ]
         found |= dict(zip(left, specified, strict=True))
         return [
             _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
@@ -222,9 +196,9 @@ class Model(Epochs):
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
         return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
 
-    def _carried(
+    def _by_ratios(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         batches: Array,
@@ -238,13 +212,13 @@ class Model(Epochs):
         found = self.forecasts(table, known, batches, alike, method, host)
         shares = self._host_shares(way, table, devices, host)
         return [
-            way.carry(each, table, gpu, mode, batches, share)
+            way.forecast(each, table, gpu, mode, batches, share)
             for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
         ]
 
     def _host_shares(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         host: str | HostMeasurement | None,
@@ -258,7 +232,7 @@ class Model(Epochs):
         return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
 
     def _as_known(
-        self, way: _Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
+        self, way: Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
     ) -> Anchor:
         """The known run beside which the anchor would be the measured one."""
         gpu = find_gpu(anchor.gpu)
@@ -267,7 +241,7 @@ class Model(Epochs):
         batch = np.array([float(anchor.batch_size)])
         known = self.forecast(table, gpu, start, batch, (), "auto", host)
         (share,) = self._host_shares(way, table, [(gpu, mode)], host)
-        there = way.carry(known, table, gpu, mode, batch, share)
+        there = way.forecast(known, table, gpu, mode, batch, share)
         ratio = float(there.iteration_time_ms[0] / known.iteration_time_ms[0])
         precision = anchor.precision and start.precision
         return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio, precision=precision)
@@ -278,7 +252,7 @@ class Model(Epochs):
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
-        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
+        return self.methods if isinstance(self.methods, Methods) else self.methods()
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -505,10 +479,10 @@ def _read(path: str, _modified_ns: int) -> Model:
 
 def _from_json(found: dict[str, Any], path: Path) -> Model:
     return Model(
-        layers=LayerModels.beside(path),
+        layers=LayerModels.beside(path, found["files"]["operators"]),
         roofline=RooflineLaw.from_json(found["roofline"]),
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
-        methods=path,
+        methods=Methods.beside(path, found["files"]["methods"]),
     )
