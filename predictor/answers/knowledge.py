@@ -14,6 +14,7 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.shortest import check_not_too_short, check_rows_not_too_short
 from predictor.models.forecast import Anchor, Reason
 
 if TYPE_CHECKING:
@@ -54,8 +55,26 @@ class Knowledge:
         return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The given anchors, and those from the user's own measurements of this CNN."""
-        return self.given + (self.own.anchors(table, question) if self.own else ())
+        """The given anchors, and those from the user's own measurements of this CNN.
+
+        Raises
+        ------
+        OutOfRangeError
+            If one is shorter than its GPU can compute.
+        """
+        found = self.given + (self.own.anchors(table, question) if self.own else ())
+        for anchor in found:
+            gpu = device_of(anchor.gpu)
+            precision = anchor.precision or question.mode_on(gpu).precision
+            check_not_too_short(
+                anchor.iteration_time_ms,
+                f"the anchor's time on {gpu.name}",
+                table,
+                gpu,
+                precision,
+                anchor.batch_size,
+            )
+        return found
 
     def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
         """Whether the times follow a training whose host worked beside its loader."""
@@ -161,6 +180,7 @@ class OwnMeasurements:
             if isinstance(table, str | PathLike)
             else check_measurements(table, "the measurements given")
         )
+        check_rows_not_too_short(frame, "the measurements given")
         trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
