@@ -403,7 +403,7 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
 
     summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
     if methods_only:
@@ -426,7 +426,7 @@ def _with_methods(
 ) -> "Model":
     """The model in `out` with its named methods fitted again, written beside it."""
     from predictor.models.fit import default_methods, methods_of
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
     from predictor.models.served import Model
 
     if out is None:

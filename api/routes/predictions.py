@@ -14,8 +14,8 @@ from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
 from api.work import SEARCHED, check_work
-from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.answer import COLUMNS, Answer, answer
+from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.question import Question, gpus_of
 from predictor.catalogue.devices import Gpu, precisions_of
 from predictor.catalogue.offers import Offer
