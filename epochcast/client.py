@@ -11,11 +11,12 @@ import predictor.errors
 from epochcast.api import NOT_EXPLAINED
 from epochcast.service import KEY_VARIABLE, Reply, Service
 from epochcast.signatures import takes_options
+from predictor.answers.answer import COLUMNS, TIMES, Answer
 from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
+from predictor.answers.notes import Note, Priority
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -125,7 +126,7 @@ class Client:
         return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
 
     def answer(self, question: Question) -> Answer:
-        """As `predictor.answers.predict.answer`.
+        """As `predictor.answers.answer.answer`.
 
         Parameters
         ----------
@@ -437,12 +438,12 @@ def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
 def _verdict(found: Mapping[str, Any]) -> Verdict:
     """The verdict of a comparison; its choices are objects, too."""
     _check_version({each.name for each in fields(Verdict)}, found)
-    return Verdict(
-        **{
-            name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
-            for name, value in found.items()
-        }
-    )
+    parts = {
+        name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
+        for name, value in found.items()
+    }
+    hints = tuple(Note(Priority(note["priority"]), note["text"]) for note in found["hints"])
+    return Verdict(**parts | {"hints": hints})
 
 
 def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:

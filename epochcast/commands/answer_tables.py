@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from epochcast.tables import Column, Format, Record, duration, number, print_records, span, write_records
+from epochcast.tables import (
+    Column,
+    Format,
+    Record,
+    duration,
+    number,
+    print_notes,
+    print_records,
+    span,
+    write_records,
+)
+from predictor.answers.notes import Note, Priority
 from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
 
@@ -19,7 +30,7 @@ __all__ = [
     "columns_of",
     "energy_note",
     "gpu_name",
-    "guessed_note",
+    "guessed_notes",
     "host_bound_note",
     "is_loading_bound",
     "legend",
@@ -29,14 +40,16 @@ __all__ = [
     "notes_column",
     "price_dates",
     "print_answer",
+    "print_answer_notes",
+    "print_caption",
     "reason_letters",
-    "scope_line",
     "start_note",
     "title",
     "write_answer",
 ]
 
 _HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
+_MOST_NOTES = 3
 _OF_CNN, _OF_ANCHOR, _OF_METHOD = "cnn: ", "anchor: ", "method: "
 
 
@@ -115,61 +128,58 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
     return Column("notes", marks, left=True)
 
 
-def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
-    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
+def guessed_notes(records: Sequence[Record], remedy: bool = True) -> list[Note]:
+    """What would narrow the intervals of rows that extrapolate, and reasons that a user must see in full.
 
-    What is wrong with a CNN's own layers is told whole, since it says what to change;
-    so is an anchor far from the model.
+    Those are what is wrong with a CNN's own layers, since it says what to change, and an anchor far from the model.
     """
     guessed = [record for record in records if _guesses(record)]
-    if not guessed:
-        return []
-    kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in _guesses(record)
-    )
     remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
-    surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
-    whole = dict.fromkeys(
+    in_full = dict.fromkeys(
         reason.removeprefix(_OF_CNN).replace(_OF_ANCHOR, "the anchor is ")
         for record in guessed
         for reason in record["extrapolates"]
         if reason.startswith((_OF_CNN, _OF_ANCHOR))
     )
     return [
-        f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",
-        *(f"Beware: {reason}." for reason in whole),
+        *(Note(Priority.BEWARE, f"Beware: {reason}.") for reason in in_full),
+        *(Note(Priority.REMEDY, f"To narrow the interval: {text}.") for text, _ in remedies.most_common(1)),
     ]
 
 
-def energy_note(records: Sequence[Record]) -> list[str]:
+def energy_note(records: Sequence[Record]) -> list[Note]:
     """What the energy of an epoch rests on; nothing without epochs."""
     if all(record["watt_hours"] is None for record in records):
         return []
-    from predictor.models.power import LAW
+    from predictor.models.ratios import ratios_of
 
-    bases: dict[str, dict[str, None]] = {}
+    power, bases = ratios_of("power"), dict[str, dict[str, None]]()
     for record in records:
         kind = record["energy_basis"].partition(" ")[0].rstrip(":")
         bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
+    factor = math.exp(math.hypot(power.spread, power.elsewhere))
     words = {
         "power": "from power measured on {}",
-        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {factor:.1f}",
         "unknown": "unknown for {}",
     }
     named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
     parts = [words[kind].format(gpus) for kind, gpus in named.items()]
     return [
-        "Energy: that of the GPUs alone, without host, cooling and the start of the first epoch; "
-        f"{'; '.join(parts)}."
+        Note(
+            Priority.VERBOSE,
+            "Energy is that of the GPUs only, without host, cooling and the start of the first epoch; "
+            f"{'; '.join(parts)}.",
+        )
     ]
 
 
-def method_note(records: Iterable[Record]) -> list[str]:
+def method_note(records: Iterable[Record]) -> list[Note]:
     """The errors of the methods that were named, beside the default's."""
-    told = (
+    texts = (
         reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
     )
-    return [f"{reason.removeprefix(_OF_METHOD)}." for reason in dict.fromkeys(told)]
+    return [Note(Priority.BEWARE, f"{text.removeprefix(_OF_METHOD)}.") for text in dict.fromkeys(texts)]
 
 
 def _guesses(record: Record) -> list[str]:
@@ -177,62 +187,63 @@ def _guesses(record: Record) -> list[str]:
     return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
 
 
-def host_bound_note(records: Iterable[Record]) -> list[str]:
-    """Explain `H` where a row has it."""
+def host_bound_note(records: Iterable[Record]) -> list[Note]:
+    """What helps where the host limits a row."""
     bound = [record for record in records if _is_host_bound(record)]
     if not bound:
         return []
     graph = "" if bound[0].get("framework") == "chainer" else " or --capture graph"  # Chainer captures none
     return [
-        f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them"
-        f"{_beside_workers(bound)}. A larger batch{graph} helps; a faster GPU does not."
+        Note(
+            Priority.LIMIT,
+            f"{_HOST_BOUND}: the host takes longer to enqueue the kernels than the GPU to run them"
+            f"{_beside_workers(bound)}. A larger batch{graph} helps; a faster GPU does not.",
+        )
     ]
 
 
 def _beside_workers(bound: Iterable[Record]) -> str:
     """How much longer the host takes beside workers, where that makes an iteration longer."""
-    from predictor.models.input_pipeline import HOST_BESIDE_WORKERS
+    from predictor.models.input_pipeline import host_beside_workers
 
     if all(record["iteration_time_ms"] == record["training_time_ms"] for record in bound):
         return ""
-    return f", {HOST_BESIDE_WORKERS:g} times as long beside workers as without"
+    return f", {host_beside_workers():g} times as long beside workers as without"
 
 
-def loading_bound_note(records: Iterable[Record], question: "Question") -> list[str]:
-    """Explain `L` where a row has it."""
+def loading_bound_note(
+    records: Iterable[Record], question: "Question", priority: Priority = Priority.LIMIT
+) -> list[Note]:
+    """What helps where loading limits a row."""
     bound = [record for record in records if is_loading_bound(record)]
     if not bound:
         return []
     if question.workers == 0:
-        return [
-            f"{_LOADING_BOUND} loading-bound: with 0 workers the GPUs wait while the training process loads each "
-            "mini-batch. --workers helps most, a faster loader too; a faster GPU does not."
-        ]
-    if all(record["bottleneck"] == "reading" for record in bound):
-        return [
-            f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
-        ]
-    return [
-        f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
-        "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
-        "input."
-    ]
+        text = (
+            "with 0 workers the GPUs wait while the training process loads each mini-batch. --workers helps most, a "
+            "faster loader too; a faster GPU does not."
+        )
+    elif all(record["bottleneck"] == "reading" for record in bound):
+        text = "the source gives images slower than the GPUs train on them: copy them nearer."
+    else:
+        text = (
+            "images are decoded slower than the GPUs train on them. More vCPUs and workers, or a faster loader "
+            "(--loader dali) help; a faster GPU does not. Measure yours: epochcast profile input."
+        )
+    return [Note(priority, f"{_LOADING_BOUND}: {text}")]
 
 
 def start_note(
-    records: Sequence[Record], question: "Question", where: str, verbose: bool = False
-) -> list[str]:
-    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known.
-
-    Of other trainings than compiled ones the reason is told only where loading is counted, or if `verbose`.
-    """
+    records: Sequence[Record], question: "Question", where: str, priority: Priority = Priority.DETAIL
+) -> list[Note]:
+    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known."""
     known = [record for record in records if record["start_s"] is not None]
     if not known:
-        told = (
-            verbose or question.capture == "compile" or any(record["loading_time_ms"] for record in records)
-        )
-        epochs = any(record["epoch_time_s"] for record in records)
-        return [f"The start of the first epoch is not counted: {_no_start(question)}."] * (told and epochs)
+        if not any(record["epoch_time_s"] for record in records):
+            return []
+        matters = question.capture == "compile" or any(record["loading_time_ms"] for record in records)
+        text = f"The start of the first epoch is not counted: {_no_start(question)}."
+        return [Note(priority if matters else Priority.VERBOSE, text)]
     few, many = (duration(pick(record["start_s"] for record in known)) for pick in (min, max))
     seconds = few if few == many else f"{few} to {many}"
     low, high = (
@@ -241,8 +252,11 @@ def start_note(
     )
     waits = "" if question.workers == 0 else "the GPU waits for the first mini-batch, and "
     return [
-        f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: {waits}PyTorch chooses a kernel "
-        "for each layer, or compiles it (grouped convolutions in channels-last or fp16)."
+        Note(
+            priority,
+            f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: {waits}PyTorch chooses a "
+            "kernel for each layer, or compiles it (grouped convolutions in channels-last or fp16).",
+        )
     ]
 
 
@@ -253,7 +267,7 @@ def _no_start(question: "Question") -> str:
     if question.capture == "compile":
         from predictor.answers.scope import compiling_in_words
 
-        return f"not measured with --capture compile; compiling alone takes {compiling_in_words(question)}"
+        return f"not measured with --capture compile; compiling takes {compiling_in_words(question)}"
     if question.capture != "eager":
         return f"not measured with --capture {question.capture}"
     if question.autotune:
@@ -266,15 +280,38 @@ def is_loading_bound(record: Record) -> bool:
     return record.get("bottleneck") in ("loading", "reading")
 
 
-def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
-    """What the times hold, in one line."""
+def print_caption(records: Sequence[Record], framework: str, marks: Iterable[str], verbose: bool) -> None:
+    """Print below a table what its times include and what its marks mean, in one line."""
     first = records[0]
     words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
     counted = [record["loading_time_ms"] is not None for record in records]
-    loading = "with loading of images" if any(counted) else "alone, without loading of images"
+    loading = "with" if any(counted) else "without"
     where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
-    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
-    return "; ".join([said, *(each for each in more if each), "--verbose says more."])
+    scope = f"Training {loading} image loading{where} ({', '.join(words)}), 90 % intervals"
+    more = "" if verbose else " More: --verbose"
+    print_notes([f"{'; '.join([scope, *marks, *_marks(records, verbose)])}.{more}"])
+
+
+def _marks(records: Sequence[Record], verbose: bool) -> list[str]:
+    """What the marks of the notes' column mean, but for the letters of `legend`."""
+    kinds = dict.fromkeys(
+        reason.partition(":")[0].replace("_", " ") for record in records for reason in _guesses(record)
+    )
+    return [
+        *([f"{_GUESSED}: extrapolates ({', '.join(kinds)})"] if kinds and not verbose else []),
+        *([f"{_HOST_BOUND}: limited by the host"] if any(map(_is_host_bound, records)) else []),
+        *([f"{_LOADING_BOUND}: limited by image loading"] if any(map(is_loading_bound, records)) else []),
+    ]
+
+
+def print_answer_notes(notes: Iterable[Note], verbose: bool) -> None:
+    """The three most important notes; all where asked for."""
+    ordered = sorted(notes, key=lambda note: note.priority)
+    if not verbose:
+        ordered = [note for note in ordered if note.priority < Priority.VERBOSE][:_MOST_NOTES]
+    if ordered:
+        print()
+    print_notes(note.text for note in ordered)
 
 
 def methods(records: Iterable[Record]) -> str:

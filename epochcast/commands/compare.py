@@ -10,7 +10,7 @@ from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
     columns_of,
     energy_note,
-    guessed_note,
+    guessed_notes,
     host_bound_note,
     is_loading_bound,
     legend,
@@ -20,14 +20,16 @@ from epochcast.commands.answer_tables import (
     notes_column,
     price_dates,
     print_answer,
+    print_answer_notes,
+    print_caption,
     reason_letters,
-    scope_line,
     start_note,
     title,
     write_answer,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.loading import loading_asked
+from predictor.answers.notes import Note, Priority
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
@@ -99,6 +101,9 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     if print_answer(records, output, found.scope, verdict=asdict(found.verdict)):
         return
     letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
+    changes = [note.text for note in found.verdict.hints if note.priority is Priority.CHANGE]
+    print_notes([found.verdict.sentence, *([" ".join(changes)] if changes else [])], style="bold")
+    print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     print_table(
         shown,
@@ -108,13 +113,13 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     )
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    print()
+    marks = price_dates(row["priced_on"] for row in records), *_amp_mark(shown)
+    print_caption(shown, records[0]["framework"], marks, verbose)
+    notes = [note for note in found.verdict.hints if note.priority is not Priority.CHANGE]
+    notes += _notes(shown, plan, question)
     if letters is not None:
-        print_notes(_every_note(records, letters, found.scope, plan, question))
-    else:
-        print_notes(_notes(shown, plan, question))
-    print()
-    print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
+        notes += [Note(Priority.VERBOSE, text) for text in (*legend(letters), found.scope)]
+    print_answer_notes(notes, verbose)
 
 
 def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
@@ -132,8 +137,10 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
 
 def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
     shared = columns_of(records)
-    several = plan.epochs > 1 or plan.trials > 1 or any(map(_start_matters, records))
-    by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if several else []
+    several = letters is not None and (plan.epochs > 1 or plan.trials > 1)
+    by_epoch = (
+        [shared["epoch_time_s"], shared["cost_usd"]] if several or any(map(_start_matters, records)) else []
+    )
     details = [
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
@@ -177,8 +184,12 @@ def _amp(record: Record) -> str:
     """Time in the fastest common mode as a multiple, marked where loading bounds that."""
     if record["fast_ratio"] is None:
         return ""
-    bound = record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
-    return f"x {record['fast_ratio']:.2f}{' L' * bound}"
+    return f"x {record['fast_ratio']:.2f}{' L' * _amp_waits(record)}"
+
+
+def _amp_waits(record: Record) -> bool:
+    """Whether loading limits the fastest common mode, but not the one asked for."""
+    return record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
 
 
 def _time_span(record: Record) -> str:
@@ -201,65 +212,61 @@ def _but(record: Record) -> str:
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]:
-    """Notes that change a decision, and one line of scope."""
+def _notes(records: Sequence[Record], plan: Plan, question: Question) -> list[Note]:
+    """Notes on the table, beside those of the verdict."""
+    known = any(row["start_s"] is not None for row in records)
+    start = Priority.VERBOSE if known and not any(map(_start_matters, records)) else Priority.DETAIL
+    dates = price_dates(row["priced_on"] for row in records)
     return [
-        *_amp_note(found),
-        *_idle_note(found),
         *_relative_note(plan),
-        *method_note(found),
-        *guessed_note(found, remedy=False),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *_start_note(found, question),
-        *_loading_note(found, question),
-        scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
+        *method_note(records),
+        *guessed_notes(records, remedy=False),
+        *host_bound_note(records),
+        *loading_bound_note(
+            records, question, Priority.VERBOSE
+        ),  # the verdict says how many workers would do
+        *start_note(records, question, _HELD, start),
+        *_idle_note(records),
+        *_loading_note(records, question),
+        *energy_note(records),
+        Note(Priority.VERBOSE, f"Cost: the whole instance x time, {dates}."),
+        Note(Priority.VERBOSE, "Bold: on the Pareto front, where no other row is both as fast and as cheap."),
+        Note(Priority.VERBOSE, f"{methods(records)}."),
     ]
 
 
-def _amp_note(found: Sequence[Record]) -> list[str]:
+def _amp_mark(records: Sequence[Record]) -> list[str]:
+    """What the column AMP means."""
     modes = {
         f"{row['fast_precision']}{', channels_last' if row['fast_memory_format'] == 'channels_last' else ''}": None
-        for row in found
+        for row in records
         if row["fast_ratio"] is not None
     }
     if not modes:
         return []
-    waits = any(_amp(row).endswith("L") for row in found)
-    bound = "; L: the offer's vCPUs then bound it" if waits else ""
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}){bound}."]
-
-
-def _idle_note(found: Sequence[Record]) -> list[str]:
-    idle = [row for row in found if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
-    return (
-        ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
-    )
-
-
-def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
-    """By which rate loading is counted where nobody asked for it."""
-    counted = [row for row in found if row["loading_time_ms"] is not None and row["vcpus"]]
-    if loading_asked(question) or not counted:
-        return []
-    row = counted[0]
-    rate = (
-        1000.0
-        * row["local_batch_size"]
-        * row["gpus_used"]
-        / row["loading_time_ms"]
-        / row["vcpus"]
-        / row["nodes"]
-    )
+    waits = any(map(_amp_waits, records)) and not any(map(is_loading_bound, records))
     return [
-        f"Loading: a vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
+        f"AMP: x the time in {' or '.join(modes)}",
+        *(["L: limited by image loading"] if waits else []),
     ]
 
 
-def _start_note(found: Sequence[Record], question: Question) -> list[str]:
-    """The start where it matters, or is not known."""
-    known = any(row["start_s"] is not None for row in found)
-    return [] if known and not any(map(_start_matters, found)) else start_note(found, question, _HELD)
+def _idle_note(records: Sequence[Record]) -> list[Note]:
+    idle = [row for row in records if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
+    text = "An offer of several GPUs is paid for as a whole; those that do not work are idle."
+    return [Note(Priority.DETAIL, text)] if idle else []
+
+
+def _loading_note(records: Sequence[Record], question: Question) -> list[Note]:
+    """By which rate loading is counted where nobody asked for it."""
+    counted = [row for row in records if row["loading_time_ms"] is not None and row["vcpus"]]
+    if loading_asked(question) or not counted:
+        return []
+    row = counted[0]
+    images = row["local_batch_size"] * row["gpus_used"] / row["nodes"]
+    rate = 1000.0 * images / row["loading_time_ms"] / row["vcpus"]
+    text = f"A vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves loading out."
+    return [Note(Priority.VERBOSE, text)]
 
 
 def _start_matters(row: Record) -> bool:
@@ -267,27 +274,8 @@ def _start_matters(row: Record) -> bool:
     return bool((row["start_s"] or 0.0) > _NOTEWORTHY * row["epochs"] * row["epoch_time_s"])
 
 
-def _relative_note(plan: Plan) -> list[str]:
+def _relative_note(plan: Plan) -> list[Note]:
     if not plan.relative_to:
         return []
-    return [f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."]
-
-
-def _every_note(
-    found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan, question: Question
-) -> list[str]:
-    dates = price_dates(row["priced_on"] for row in found)
-    return [
-        "Bold: on the Pareto front, where no other row is both as fast and as cheap, and better in one of the two.",
-        f"Cost: the whole instance x time, {dates}.",
-        *_amp_note(found),
-        *_idle_note(found),
-        *_relative_note(plan),
-        f"{methods(found)}.",
-        *legend(letters),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, _HELD, verbose=True),
-        *energy_note(found),
-        scope,
-    ]
+    text = f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
+    return [Note(Priority.LIMIT, text)]

@@ -12,7 +12,7 @@ from epochcast.commands.answer_tables import (
     columns_of,
     energy_note,
     gpu_name,
-    guessed_note,
+    guessed_notes,
     host_bound_note,
     legend,
     loading_bound_note,
@@ -21,18 +21,20 @@ from epochcast.commands.answer_tables import (
     notes_column,
     price_dates,
     print_answer,
+    print_answer_notes,
+    print_caption,
     reason_letters,
-    scope_line,
     start_note,
     title,
     write_answer,
 )
-from epochcast.tables import Column, Format, Record, counted, number, print_notes, print_table, span
+from epochcast.tables import Column, Format, Record, counted, number, print_table, span
+from predictor.answers.notes import Note, Priority
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
-    from predictor.answers.predict import Answer
+    from predictor.answers.answer import Answer
 
 __all__ = ["predict_command"]
 
@@ -105,7 +107,7 @@ def _answer(server: str | None, question: Question) -> "Answer":
         from epochcast.client import Client
 
         return Client(server).answer(question)
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(question)
 
@@ -148,14 +150,16 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
     samples = counted(question.samples, "sample") if question.samples else None
     data = question.part_in_words() or question.data_set or samples
     columns = _columns(records, letters, question)
-    for _, group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
+    for i, (_, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
+        if i:
+            print()
         some = list(group)
         print_table(some, columns, title(some, data), group="GPU", strong=lambda r: bool(r["best_batch"]))
-        print()
-    if letters is None:
-        print_notes(_notes(records, question))
-    else:
-        print_notes(_every_note(records, letters, question, found.scope))
+    print_caption(records, question.framework, _marks(records), verbose)
+    notes = _notes(records, question)
+    if letters is not None:
+        notes += [Note(Priority.VERBOSE, text) for text in (*legend(letters), found.scope)]
+    print_answer_notes(notes, verbose)
 
 
 def _columns(records: Sequence[Record], letters: dict[str, str] | None, question: Question) -> list[Column]:
@@ -198,67 +202,67 @@ def _marked_batch_size(record: Record) -> str:
     return f"{record['batch_size']}{mark}"
 
 
-def _notes(found: Sequence[Record], question: Question) -> list[str]:
-    """Notes that change a decision, and one line of scope."""
+def _notes(records: Sequence[Record], question: Question) -> list[Note]:
     return [
-        *_mark_notes(found),
-        *method_note(found),
-        *guessed_note(found),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, "once in a training"),
-        *_loading_left_out_note(found, question),
-        *_cost_notes(found),
-        *_default_note(found, question),
-        scope_line(found, question.framework),
+        *method_note(records),
+        *guessed_notes(records),
+        *host_bound_note(records),
+        *loading_bound_note(records, question),
+        *_loading_left_out_note(records, question),
+        *start_note(records, question, "once in a training"),
+        *_default_note(records, question),
+        *_cost_notes(records),
+        *energy_note(records),
+        Note(Priority.VERBOSE, f"{methods(records)}; intervals cover 90 %."),
     ]
 
 
-def _every_note(
-    found: Sequence[Record], letters: dict[str, str], question: Question, scope: str
-) -> list[str]:
+def _marks(records: Sequence[Record]) -> list[str]:
+    """When prices are of, and what the marks of batch sizes mean."""
+    priced = any(row["cost_usd"] is not None for row in records)
     return [
-        f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten.",
-        *legend(letters),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, "once in a training", verbose=True),
-        *_loading_left_out_note(found, question),
-        *_mark_notes(found),
-        *_cost_notes(found),
-        *energy_note(found),
-        *_default_note(found, question),
-        scope,
+        *([price_dates(row["priced_on"] for row in records)] if priced else []),
+        *(
+            ["*: the smallest batch within 5 % of the fastest"]
+            if any(row["best_batch"] for row in records)
+            else []
+        ),
+        *([] if all(row["fits_in_memory"] for row in records) else ["!: does not fit in the GPU's memory"]),
     ]
 
 
-def _loading_left_out_note(found: Sequence[Record], question: Question) -> list[str]:
+def _loading_left_out_note(records: Sequence[Record], question: Question) -> list[Note]:
     """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
-    slow = {gpu: ratio for gpu, ratio in _loading_left_out(found, question).items() if ratio > _NOTEWORTHY}
+    slow = {gpu: ratio for gpu, ratio in _loading_left_out(records, question).items() if ratio > _NOTEWORTHY}
     if not slow:
         return []
-    alone = len({row["gpu"] for row in found}) == 1
-    whose = "the offer's vCPUs" if alone else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
-    most = "up to " if len(found) > 1 else ""
+    one_gpu = len({row["gpu"] for row in records}) == 1
+    whose = "the offer's vCPUs" if one_gpu else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
+    most = "up to " if len(records) > 1 else ""
     return [
-        f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers to "
-        "count it, or --loader torchvision to count it by these vCPUs."
+        Note(
+            Priority.LIMIT,
+            f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers "
+            "to count it, or --loader torchvision to count it by these vCPUs.",
+        )
     ]
 
 
-def _loading_left_out(found: Sequence[Record], question: Question) -> dict[str, float]:
+def _loading_left_out(records: Sequence[Record], question: Question) -> dict[str, float]:
     """Most times as long as training that loading would take, by GPU, where its offer is known and the CNN fits."""
     from predictor.answers.loading import loading_left_out
     from predictor.catalogue.offers import cheapest_offers
 
     offers = cheapest_offers(question.prices(), question.spot, question.gpus_per_node)
     times: dict[str, float] = {}
-    for row in found:
+    for row in records:
         offer = offers.get(row["gpu"])
         if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
             continue  # a service may have other offers
-        asked = row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
-        times[row["gpu"]] = max(times.get(row["gpu"], 0.0), loading_left_out(question, *asked))
+        ratio = loading_left_out(
+            question, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
+        )
+        times[row["gpu"]] = max(times.get(row["gpu"], 0.0), ratio)
     return times
 
 
@@ -266,32 +270,22 @@ _NOTEWORTHY = 1.05
 """Times that loading would take as long as training, from which on it is said."""
 
 
-def _mark_notes(found: Sequence[Record]) -> list[str]:
+def _cost_notes(records: Sequence[Record]) -> list[Note]:
     notes = []
-    if any(row["best_batch"] for row in found):
-        notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
-    if not all(row["fits_in_memory"] for row in found):
-        notes.append("! more memory than the GPU has, by the estimate")
-    return notes
-
-
-def _cost_notes(found: Sequence[Record]) -> list[str]:
-    notes = []
-    if any(row["cost_usd"] is not None for row in found):
-        notes.append(
-            f"Cost: {_rented(found[0])}, "
-            f"{price_dates(row['priced_on'] for row in found)}; `epochcast compare` says which to rent."
-        )
+    if any(row["cost_usd"] is not None for row in records):
+        text = f"Cost: {_rented(records[0])}; `epochcast compare` says which to rent."
+        notes.append(Note(Priority.VERBOSE, text))
     idle = {
         gpu_name(r["gpu"]): r["offer_gpu_count"]
-        for r in found
+        for r in records
         if (r["offer_gpu_count"] or 1) * r["nodes"] > r["gpus_used"]
     }
     if idle:
-        used = found[0]["gpus_used"] // found[0]["nodes"]
+        used = records[0]["gpus_used"] // records[0]["nodes"]
         several = ", ".join(f"{gpu} ({count:g})" for gpu, count in idle.items())
         more = "several GPUs" if used == 1 else f"more than {used} GPUs"
-        notes.append(f"Rented only with {more}, all of which are paid for: {several}.")
+        text = f"Rented only with {more}, all of which are paid for: {several}."
+        notes.append(Note(Priority.DETAIL, text))
     return notes
 
 
@@ -305,11 +299,14 @@ def _rented(record: Record) -> str:
     return f"{nodes} whole instances of the cheapest offer with {used // nodes} of that GPU"
 
 
-def _default_note(found: Sequence[Record], question: Question) -> list[str]:
+def _default_note(records: Sequence[Record], question: Question) -> list[Note]:
     """What the default precision is, where it is not that of every GPU."""
-    if question.precision is not None or all(row["precision"] != "tf32" for row in found):
+    if question.precision is not None or all(row["precision"] != "tf32" for row in records):
         return []
     return [
-        "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 "
-        "--memory-format channels_last is usually faster there."
+        Note(
+            Priority.DETAIL,
+            "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 "
+            "--memory-format channels_last is usually faster there.",
+        )
     ]

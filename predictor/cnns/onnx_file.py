@@ -164,6 +164,10 @@ TRANSLATIONS: dict[str, Callable[[Node], Translation]] = {
     "MatMul": _matmul,
     "Dropout": _dropout,
     "Pad": _pad,
+    **{
+        name: _plain(operator, True)
+        for name, operator in (("LSTM", "lstm"), ("GRU", "gru"), ("RNN", "rnn_tanh"))
+    },
     "Transpose": _transpose,
 }
 
@@ -299,7 +303,7 @@ def from_onnx(
     try:
         _record(graph, recorder, larger.shapes if larger else None)
     except EpochcastError as error:
-        raise type(error)(f"{path}: {error}") from error
+        raise type(error)(f"{path}, {recorder.path[-1][0]!r}: {error}") from error
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise SchemaError(f"{path} is damaged: {error!r} at {recorder.path[-1][0]!r}.") from error
     if not recorder.rows:

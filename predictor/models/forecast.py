@@ -28,8 +28,8 @@ class Reason:
     """A reason why a prediction extrapolates.
 
     `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, cnn, method), `text` explains it, and `widens` is the factor on the half width of the
-    roofline model's interval.
+    batch, anchor, layers, edges, frozen, cnn, method), `text` explains it, and `widens` is the factor on the half width
+    of the roofline model's interval.
     """
 
     kind: str
@@ -45,7 +45,8 @@ class Anchor:
     """A measured iteration of the CNN in question.
 
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
-    table, whose times have their unit; one that was typed may have another.
+    table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
+    loader, as in a usual training.
     """
 
     gpu: str
@@ -54,6 +55,7 @@ class Anchor:
     image_size: int | None = None
     precision: str | None = None
     of_table: bool = False
+    beside_loader: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

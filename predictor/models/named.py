@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from predictor.catalogue.devices import Gpu, is_cpu
 from predictor.catalogue.modes import Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, UnknownCnnError
-from predictor.files import is_written_through, replace_file
+from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import INSTEAD, Case, WholePredictor
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
@@ -65,19 +66,19 @@ class Methods:
     errors: Mapping[str, tuple[MethodError, ...]] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, model_file: Path) -> Methods:
-        """Those of a model file; none where it has none.
+    def beside(cls, model_file: Path, digest: str | None) -> Callable[[], Methods]:
+        """Those of a model file, by the SHA-256 that `save` gave: its content, unpacked when called; none without one.
 
         Raises
         ------
         ArtifactError
-            If their file is damaged or of another version.
+            If their file is missing or of another model; when called, if it is damaged or of another version.
         """
         path = _path_of(model_file)
-        return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else cls()
+        return cls if digest is None else partial(_unpacked, content_of(path, model_file, digest), str(path))
 
-    def save(self, model_file: Path) -> Path:
-        """Write the file beside a model file; SchemaError if that is no file."""
+    def save(self, model_file: Path) -> str:
+        """Write the file beside a model file; its SHA-256. SchemaError if the model file is no file."""
         if is_written_through(model_file):
             raise SchemaError(
                 f"the model has fitted methods, which lie beside its file, and {model_file} is no file. "
@@ -89,9 +90,9 @@ class Methods:
             "fitted": {name: predictor.to_json() for name, predictor in self.fitted.items()},
         }
         text = json.dumps(written, separators=(",", ":"), allow_nan=False)
-        path = _path_of(model_file)
-        replace_file(path, gzip.compress(text.encode(), mtime=0))
-        return path
+        content = gzip.compress(text.encode(), mtime=0)
+        replace_file(_path_of(model_file), content)
+        return sha256(content).hexdigest()
 
     def with_measurements(self, frame: pd.DataFrame) -> Methods:
         """With what the predictors learn of a user's measurement table."""
@@ -167,9 +168,9 @@ def _path_of(model_file: Path) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, _modified_ns: int) -> Methods:
+def _unpacked(content: bytes, path: str) -> Methods:
     try:
-        found = json.loads(gzip.decompress(Path(path).read_bytes()))
+        found = json.loads(gzip.decompress(content))
         if found["format_version"] != FORMAT_VERSION:
             raise ArtifactError(
                 f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "

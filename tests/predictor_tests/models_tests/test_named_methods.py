@@ -2,15 +2,16 @@
 
 import gzip
 import json
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
 from predictor.answers.explain import explain
-from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -203,8 +204,7 @@ def test_methods_can_be_refitted_on_our_own_tables(refitted):
 
 
 def test_methods_lie_beside_their_model_as_json(refitted, tmp_path):
-    refitted.save(tmp_path / "mine.json")
-    read = Methods.beside(tmp_path / "mine.json")
+    read = Methods.beside(tmp_path / "mine.json", refitted.save(tmp_path / "mine.json"))()
     for name in refitted.fitted:
         one, two = (
             each.forecasts(name, RESNET, [(H200, TF32)], np.array([64.0]), [])[0] for each in (refitted, read)
@@ -231,7 +231,7 @@ def test_a_model_without_methods_says_that_none_was_fitted():
 def test_a_damaged_file_of_methods_is_refused(tmp_path, content):
     (tmp_path / "mine_methods.json.gz").write_bytes(content)
     with pytest.raises(ArtifactError, match="holds damaged methods"):
-        Methods.beside(tmp_path / "mine.json")
+        Methods.beside(tmp_path / "mine.json", sha256(content).hexdigest())()
 
 
 def test_errors_are_read_beside_those_of_the_default():
