@@ -19,23 +19,23 @@ from epochcast.tables import (
     span,
     write_records,
 )
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import Note, Priority, Reason, remedy_of
 from predictor.answers.quantities import energy
+from predictor.models.forecast import Kind
 from predictor.table_files import STANDARD
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
 
 __all__ = [
+    "beware_notes",
     "columns_of",
     "energy_note",
     "gpu_name",
-    "guessed_notes",
     "host_bound_note",
     "is_loading_bound",
     "legend",
     "loading_bound_note",
-    "method_note",
     "methods",
     "notes_column",
     "price_dates",
@@ -43,6 +43,7 @@ __all__ = [
     "print_answer_notes",
     "print_caption",
     "reason_letters",
+    "remedy_note",
     "start_note",
     "title",
     "write_answer",
@@ -50,7 +51,7 @@ __all__ = [
 
 _HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
 _MOST_NOTES = 3
-_OF_CNN, _OF_ANCHOR, _OF_METHOD = "cnn: ", "anchor: ", "method: "
+_BEWARE: dict[Kind, str] = {"anchor": "Beware: the anchor is {}.", "cnn": "Beware: {}.", "method": "{}."}
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -102,18 +103,18 @@ def gpu_name(name: str) -> str:
     return name.removeprefix("NVIDIA ")
 
 
-def reason_letters(reasons_by_row: Iterable[tuple[str, ...]]) -> dict[str, str]:
+def reason_letters(reasons_by_row: Iterable[tuple[Reason, ...]]) -> dict[Reason, str]:
     """Give each distinct reason why rows extrapolate a letter, for a narrow column with a legend."""
     distinct = dict.fromkeys(reason for reasons in reasons_by_row for reason in reasons)
     return {reason: _letter(i) for i, reason in enumerate(distinct)}
 
 
-def legend(letters: dict[str, str]) -> list[str]:
+def legend(letters: dict[Reason, str]) -> list[str]:
     """Explain `reason_letters` in notes."""
-    return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
+    return [f"({letter}) {reason}" for reason, letter in letters.items()]
 
 
-def notes_column(letters: dict[str, str] | None = None) -> Column:
+def notes_column(letters: dict[Reason, str] | None = None) -> Column:
     """What marks a row, `~` or the letters of its reasons, `H` and `L`; a narrow terminal keeps this column."""
 
     def marks(record: Record) -> str:
@@ -128,23 +129,20 @@ def notes_column(letters: dict[str, str] | None = None) -> Column:
     return Column("notes", marks, left=True)
 
 
-def guessed_notes(records: Sequence[Record], remedy: bool = True) -> list[Note]:
-    """What would narrow the intervals of rows that extrapolate, and reasons that a user must see in full.
-
-    Those are what is wrong with a CNN's own layers, since it says what to change, and an anchor far from the model.
-    """
-    guessed = [record for record in records if _guesses(record)]
-    remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
-    in_full = dict.fromkeys(
-        reason.removeprefix(_OF_CNN).replace(_OF_ANCHOR, "the anchor is ")
-        for record in guessed
-        for reason in record["extrapolates"]
-        if reason.startswith((_OF_CNN, _OF_ANCHOR))
-    )
+def beware_notes(records: Iterable[Record]) -> list[Note]:
+    """Reasons in full that say what may be wrong: the CNN's own layers, a far anchor, a method that was named."""
+    distinct = dict.fromkeys(reason for record in records for reason in record["extrapolates"])
     return [
-        *(Note(Priority.BEWARE, f"Beware: {reason}.") for reason in in_full),
-        *(Note(Priority.REMEDY, f"To narrow the interval: {text}.") for text, _ in remedies.most_common(1)),
+        Note(Priority.BEWARE, _BEWARE[reason.kind].format(reason.text))
+        for reason in distinct
+        if reason.kind in _BEWARE
     ]
+
+
+def remedy_note(records: Iterable[Record]) -> list[Note]:
+    """What would narrow most of the intervals."""
+    remedies = Counter(filter(None, (remedy_of(record["extrapolates"]) for record in records)))
+    return [Note(Priority.REMEDY, f"To narrow the interval: {text}.") for text, _ in remedies.most_common(1)]
 
 
 def energy_note(records: Sequence[Record]) -> list[Note]:
@@ -153,37 +151,25 @@ def energy_note(records: Sequence[Record]) -> list[Note]:
         return []
     from predictor.models.power import LAW
 
-    bases: dict[str, dict[str, None]] = {}
-    for record in records:
-        kind = record["energy_basis"].partition(" ")[0].rstrip(":")
-        bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
     words = {
-        "power": "from power measured on {}",
+        "measured": "from power measured on {}",
         "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
         "unknown": "unknown for {}",
     }
-    named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
-    parts = [words[kind].format(gpus) for kind, gpus in named.items()]
-    return [
-        Note(
-            Priority.VERBOSE,
-            "Energy is that of the GPUs only, without host, cooling and the start of the first epoch; "
-            f"{'; '.join(parts)}.",
-        )
+    gpus: dict[str, dict[str, None]] = {}
+    for record in records:
+        gpus.setdefault(record["energy_basis"].kind, {})[gpu_name(record["gpu"])] = None
+    parts = [
+        words[kind].format(", ".join(names) if len(names) < 4 else f"{len(names)} GPUs")
+        for kind, names in gpus.items()
     ]
+    text = "Energy is that of the GPUs only, without host, cooling and the start of the first epoch"
+    return [Note(Priority.VERBOSE, f"{'; '.join([text, *parts])}.")]
 
 
-def method_note(records: Iterable[Record]) -> list[Note]:
-    """The errors of the methods that were named, beside the default's."""
-    texts = (
-        reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
-    )
-    return [Note(Priority.BEWARE, f"{text.removeprefix(_OF_METHOD)}.") for text in dict.fromkeys(texts)]
-
-
-def _guesses(record: Record) -> list[str]:
-    """Reasons why a row extrapolates; a named method's error is told apart."""
-    return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
+def _guesses(record: Record) -> list[Reason]:
+    """Reasons why a row extrapolates; the error of a method that was named is none."""
+    return [reason for reason in record["extrapolates"] if reason.kind != "method"]
 
 
 def host_bound_note(records: Iterable[Record]) -> list[Note]:
@@ -293,9 +279,7 @@ def print_caption(records: Sequence[Record], framework: str, marks: Iterable[str
 
 def _marks(records: Sequence[Record], verbose: bool) -> list[str]:
     """What the marks of the notes' column mean, but for the letters of `legend`."""
-    kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in records for reason in _guesses(record)
-    )
+    kinds = dict.fromkeys(reason.kind.replace("_", " ") for record in records for reason in _guesses(record))
     return [
         *([f"{_GUESSED}: extrapolates ({', '.join(kinds)})"] if kinds and not verbose else []),
         *([f"{_HOST_BOUND}: limited by the host"] if any(map(_is_host_bound, records)) else []),

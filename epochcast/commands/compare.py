@@ -1,21 +1,19 @@
 """`epochcast compare`: which GPU to rent."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
+    beware_notes,
     columns_of,
     energy_note,
-    guessed_notes,
     host_bound_note,
     is_loading_bound,
     legend,
     loading_bound_note,
-    method_note,
     methods,
     notes_column,
     price_dates,
@@ -29,7 +27,7 @@ from epochcast.commands.answer_tables import (
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
 from predictor.answers.loading import loading_asked
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import Note, Priority, Reason
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
@@ -80,7 +78,7 @@ def compare_command(
 
         typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
         return
-    if write_answer([asdict(row) for row in found.rows], out):
+    if write_answer(found.records(), out):
         return
     _show(found, output, plan, question, verbose)
 
@@ -97,8 +95,8 @@ def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
 
 
 def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
-    records = [asdict(row) for row in found.rows]
-    if print_answer(records, output, found.scope, verdict=asdict(found.verdict)):
+    records = found.records()
+    if print_answer(records, output, found.scope, verdict=found.verdict):
         return
     letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
     changes = [note.text for note in found.verdict.hints if note.priority is Priority.CHANGE]
@@ -135,7 +133,7 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
     )
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str] | None) -> list[Column]:
     shared = columns_of(records)
     several = letters is not None and (plan.epochs > 1 or plan.trials > 1)
     by_epoch = (
@@ -219,8 +217,7 @@ def _notes(records: Sequence[Record], plan: Plan, question: Question) -> list[No
     dates = price_dates(row["priced_on"] for row in records)
     return [
         *_relative_note(plan),
-        *method_note(records),
-        *guessed_notes(records, remedy=False),
+        *beware_notes(records),
         *host_bound_note(records),
         *loading_bound_note(
             records, question, Priority.VERBOSE

@@ -14,6 +14,7 @@ from epochcast.api import NOT_EXPLAINED, USUAL_BATCH_SIZES
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import gpu_name, legend, reason_letters
 from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
+from predictor.answers.notes import Reason
 from predictor.answers.question import Question
 
 if TYPE_CHECKING:
@@ -163,8 +164,7 @@ def _print(found: "Sequence[Explanation]", output: Format, scope: str) -> None:
     if output is Format.table:
         _show_all(found, scope)
     elif output is Format.json:
-        records: list[dict[str, Any]] = [asdict(each) for each in found]
-        print_records(records, output, records[0], covers=scope)
+        print_records([asdict(each) for each in found], output, (), covers=scope)
     else:
         rows = [row for each in found for row in explanation_rows(each)]
         print_records(rows, output, row_columns(found))
@@ -195,12 +195,8 @@ def _show(explanation: "Explanation") -> None:
         print_table(
             _mode_records(explanation), _mode_columns(explanation, letters), "Another mode, x the time"
         )
-    why = (
-        legend(letters)
-        if explanation.method != "measured"
-        else [f"({letters[each]}) {each}" for each in letters]
-    )
-    print_notes([_method(explanation), *_law(explanation), *_switch_notes(explanation.switches), *why])
+    notes = [*_law(explanation), *_switch_notes(explanation.switches), *legend(letters)]
+    print_notes([_method(explanation), *notes])
 
 
 def _records(explanation: "Explanation") -> list[Record]:
@@ -219,7 +215,7 @@ def _records(explanation: "Explanation") -> list[Record]:
     ]
 
 
-def _columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+def _columns(explanation: "Explanation", letters: dict[Reason, str]) -> list[Column]:
     shares = [
         Column(
             f"{name} %",
@@ -252,7 +248,7 @@ def _mode_records(explanation: "Explanation") -> list[Record]:
     ]
 
 
-def _mode_columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+def _mode_columns(explanation: "Explanation", letters: dict[Reason, str]) -> list[Column]:
     sizes = explanation.batch_sizes
     modes = explanation.other_modes
     known = [i for i in range(len(sizes)) if any(math.isfinite(other.factor[i]) for other in modes)]

@@ -9,14 +9,13 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import (
+    beware_notes,
     columns_of,
     energy_note,
     gpu_name,
-    guessed_notes,
     host_bound_note,
     legend,
     loading_bound_note,
-    method_note,
     methods,
     notes_column,
     price_dates,
@@ -24,12 +23,13 @@ from epochcast.commands.answer_tables import (
     print_answer_notes,
     print_caption,
     reason_letters,
+    remedy_note,
     start_note,
     title,
     write_answer,
 )
 from epochcast.tables import Column, Format, Record, counted, number, print_table, span
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import Note, Priority, Reason
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
@@ -162,7 +162,9 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
     print_answer_notes(notes, verbose)
 
 
-def _columns(records: Sequence[Record], letters: dict[str, str] | None, question: Question) -> list[Column]:
+def _columns(
+    records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
+) -> list[Column]:
     shared = columns_of(records)
     searched = [Column("", _named, left=True)] if question.batch_sizes is None else []
     return [
@@ -204,8 +206,8 @@ def _marked_batch_size(record: Record) -> str:
 
 def _notes(records: Sequence[Record], question: Question) -> list[Note]:
     return [
-        *method_note(records),
-        *guessed_notes(records),
+        *beware_notes(records),
+        *remedy_note(records),
         *host_bound_note(records),
         *loading_bound_note(records, question),
         *_loading_left_out_note(records, question),

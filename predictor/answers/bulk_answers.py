@@ -377,7 +377,8 @@ class BulkAnswers:
         times, loading, started = over(*_TIMES), over(*LOADING_TIMES), over(*STARTS)
         [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
         bottleneck = np.array(columns["bottleneck"], dtype=object).reshape(shape)
-        reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
+        texts = ["; ".join(map(str, reasons)) for reasons in columns["extrapolates"]]
+        reasons = np.array(texts, dtype=object).reshape(shape)
         rentals = rentals_of(question, [gpu for gpu, _ in devices])
         return {
             gpu.name: _Grid(
@@ -390,7 +391,7 @@ class BulkAnswers:
                 fits=fits[i] > 0,
                 bottleneck=bottleneck[i],
                 extrapolates=reasons[i],
-                energy_basis=columns["energy_basis"][i * shape[1]],
+                energy_basis=columns["energy_basis"][i * shape[1]].text,
                 method=columns["method"][i * shape[1]],
                 gpu=gpu,
                 mode=mode,

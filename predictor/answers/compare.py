@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
 
 
+_NAMES = tuple(column.name for column in fields(ComparisonRow))
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent."""
@@ -70,12 +73,15 @@ class Comparison:
     scope: str
     verdict: Verdict
 
+    def records(self) -> list[dict[str, Any]]:
+        """A dict per row."""
+        return [{name: getattr(row, name) for name in _NAMES} for row in self.rows]
+
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
         import pandas as pd
 
-        names = [each.name for each in fields(ComparisonRow)]
-        frame = pd.DataFrame([asdict(row) for row in self.rows], columns=names)
+        frame = pd.DataFrame(self.records(), columns=_NAMES)
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 

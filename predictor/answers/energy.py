@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.power import LAW, MEASURED_GPUS, power_limit_w, product_times_ms
 
-__all__ = ["ENERGIES", "energy_basis", "energy_columns", "energy_while_waiting", "watt_hours"]
+__all__ = ["ENERGIES", "EnergyBasis", "energy_basis", "energy_columns", "energy_while_waiting", "watt_hours"]
 
 ENERGIES = ("watt_hours", "watt_hours_low", "watt_hours_high")
 """Columns of an epoch's energy: the estimate and the ends of its 90 % interval."""
@@ -23,16 +24,27 @@ _EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
 _Floats = NDArray[np.float64]
 
 
-def energy_basis(gpu: Gpu) -> str:
+@dataclass(frozen=True, slots=True)
+class EnergyBasis:
+    """What a GPU's energy rests on, or why it is unknown."""
+
+    kind: Literal["measured", "estimated", "unknown"]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def energy_basis(gpu: Gpu) -> EnergyBasis:
     """What a GPU's energy rests on, or why it is unknown."""
     if gpu.is_cpu:
-        return "unknown: the power of CPUs was not measured"
+        return EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
     limit_w = power_limit_w(gpu)
     if limit_w is None:
-        return f"unknown: gpus.csv has no power limit of {gpu.name}"
+        return EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")
     if gpu.name in MEASURED_GPUS:
-        return "power measured on this GPU"
-    return f"estimated from the power limit of {limit_w:g} W"
+        return EnergyBasis("measured", "power measured on this GPU")
+    return EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
 
 
 def energy_columns(

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.advice import sharpened_by
 from predictor.answers.batch_sizes import batch_sizes_to_try, common_batch_size, largest_batch_sizes
-from predictor.answers.energy import energy_columns
+from predictor.answers.energy import EnergyBasis, energy_columns
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
     ENDS,
@@ -28,6 +27,7 @@ from predictor.answers.loading import (
     starts,
     with_loading,
 )
+from predictor.answers.notes import Reason, as_answered
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -83,8 +83,8 @@ class PredictionRow:
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
     the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
     of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
-    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
-    extrapolates.
+    GPU's power limit, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
+    widen the interval most, with what would narrow it.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
@@ -128,7 +128,7 @@ class PredictionRow:
     watt_hours: float | None
     watt_hours_low: float | None
     watt_hours_high: float | None
-    energy_basis: str
+    energy_basis: EnergyBasis
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -146,8 +146,7 @@ class PredictionRow:
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[str, ...]
-    sharpen: str | None
+    extrapolates: tuple[Reason, ...]
 
 
 COLUMNS = tuple(column.name for column in fields(PredictionRow))
@@ -284,8 +283,7 @@ def _columns(
     n = len(devices) * len(sizes)
     keys = list(map(id, why))  # batch sizes share their tuples
     reasons = dict(zip(keys, why, strict=True))
-    told = {key: tuple(map(str, each)) for key, each in reasons.items()}
-    remedies = {key: sharpened_by(each) for key, each in reasons.items()}
+    answered = {key: as_answered(each) for key, each in reasons.items()}
 
     def of_gpus(values: Sequence[Any]) -> list[Any]:
         return list(chain.from_iterable(map(repeat, values, repeat(len(sizes)))))
@@ -320,8 +318,7 @@ def _columns(
         "method": of_gpus([each.method for each in forecasts]),
         "trained_on": of_gpus([each.trained_on for each in forecasts]),
         "largest_batch_size": of_gpus(largest_batch_sizes(question, table, devices)),
-        "extrapolates": [told[key] for key in keys],
-        "sharpen": [remedies[key] for key in keys],
+        "extrapolates": [answered[key] for key in keys],
     }
 
 

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from predictor.answers.energy import EnergyBasis
+from predictor.answers.notes import Reason
+
 __all__ = ["ComparisonRow", "mark_pareto", "pareto_front", "place_of", "ranked", "ranking_key"]
 
 
@@ -114,15 +117,14 @@ class ComparisonRow:
     total_watt_hours: float | None
     total_watt_hours_low: float | None
     total_watt_hours_high: float | None
-    energy_basis: str
+    energy_basis: EnergyBasis
     peak_memory_gib: float
     fits_in_memory: bool
     memory_estimate_validated: bool
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[str, ...]
-    sharpen: str | None
+    extrapolates: tuple[Reason, ...]
 
     @property
     def holds_wishes(self) -> bool:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from predictor.answers.advice import MEASURE_IT
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import MEASURE_IT, Note, Priority, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
@@ -345,7 +344,7 @@ class _Words:
 
     def _remedy(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-        remedy = self.best.sharpen or (MEASURE_IT if wide else None)
+        remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
         return f"To narrow the interval: {remedy}." if remedy else ""
 
 

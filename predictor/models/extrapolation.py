@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, rates_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import WIDENS, Reason
+from predictor.models.forecast import WIDENS, Kind, Reason
 from predictor.operator_types import VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels
 from predictor.operators.work import unmeasured_share
@@ -38,7 +38,7 @@ predicted time."""
 _REFERENCE = ("NVIDIA H200", "amp_bf16", 32.0)
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
-_DECISIVE = ("precision", "memory_format", "xla", "autotune", "optimizer")
+_DECISIVE: tuple[Kind, ...] = ("precision", "memory_format", "xla", "autotune", "optimizer")
 _TOGETHER = ("precision", "memory_format", "xla")  # these select kernels jointly
 
 

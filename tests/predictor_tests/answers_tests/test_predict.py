@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from predictor.answers.notes import REMEDIES, Reason
 from predictor.answers.predict import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
@@ -97,7 +98,7 @@ def test_a_row_names_its_method_its_training_data_and_why_it_extrapolates(fake_m
     assert (row.method, row.trained_on, row.extrapolates) == (
         "roofline",
         "a formula",
-        ("gpu: not measured",),
+        (Reason("gpu", "not measured", REMEDIES["gpu"]),),
     )
 
 
