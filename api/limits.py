@@ -23,7 +23,7 @@ from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
 
-__all__ = ["Limits", "Rates", "address_of", "watch_lag"]
+__all__ = ["Limits", "Rates", "address_of"]
 
 _WATCHING = ("/healthz", "/readyz", "/metrics")
 """Answered while the service is busy; their rate is counted apart from questions."""
@@ -31,17 +31,7 @@ _WATCHING = ("/healthz", "/readyz", "/metrics")
 _PAGES = ("/web/", "/docs/")
 _PAGE_FILE = 0.1  # tokens: a page has some forty files, kept in memory, and several people share an address
 _SLOWEST_BYTES_PER_S = 64 * 2**10  # of a body after its first seconds
-_WATCH_EVERY_S = 0.1
 _MOST_BUCKETS = 20_000
-
-
-async def watch_lag(metrics: Metrics) -> None:
-    """Measure how late the event loop runs, that is how long requests wait for it, until cancelled."""
-    while True:
-        began = time.perf_counter()
-        await asyncio.sleep(_WATCH_EVERY_S)
-        metrics.lag_s = max(0.0, time.perf_counter() - began - _WATCH_EVERY_S)
-        metrics.note()
 
 
 class Rates:
@@ -112,10 +102,9 @@ class Limits:
             return problem(
                 429, f"{most} requests of your address are in work. Wait for an answer.", {"Retry-After": "1"}
             )
-        crowded = self._metrics.in_work >= self._settings.max_concurrent
-        if not crowded and self._metrics.lag_s <= self._settings.max_lag_s:
-            return None
-        return problem(503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"})
+        if self._metrics.in_work >= self._settings.max_concurrent:
+            return problem(503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"})
+        return None
 
     def _too_often(self, scope: Scope, address: str, watching: bool) -> ASGIApp | None:
         """Count the request against its address and, if it brings one, its key: a key is no way around."""
@@ -164,7 +153,7 @@ class Limits:
                 size = len(message.get("body", b""))
                 self._held[address] += size
                 arrival.add(size, message.get("more_body", False))
-                self._metrics.in_work += arrival.complete
+                self._metrics.add_in_work(arrival.complete)
                 deadline.reschedule(arrival.deadline)
                 self._check_size(arrival.size, address)
             return message
@@ -174,7 +163,7 @@ class Limits:
             begun = True
             await send(message)
 
-        self._metrics.in_work += arrival.complete
+        self._metrics.add_in_work(arrival.complete)
         try:
             async with asyncio.timeout_at(arrival.deadline) as deadline:
                 await self._app(scope, bounded, noting)
@@ -183,7 +172,7 @@ class Limits:
                 raise ClientDisconnect from None  # it does not take its answer
             await self._late(arrival)(scope, receive, send)
         finally:
-            self._metrics.in_work -= arrival.complete
+            self._metrics.add_in_work(-arrival.complete)
             _less(self._held, address, arrival.size)
 
     def _check_size(self, size: int, address: str) -> None:

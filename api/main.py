@@ -10,11 +10,14 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import GZipMiddleware, GZipResponder
+from starlette.types import Receive, Scope, Send
 
 from api import observability, pages
-from api.limits import Limits, watch_lag
+from api.caching import accepts_gzip
+from api.limits import Limits
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
@@ -75,8 +78,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         openapi_tags=TAGS,
         servers=[{"url": "/", "description": "This service."}],
+        openapi_url=None,  # api.pages has it: FastAPI makes and writes it on the event loop
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to the Host that a client sent
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is api.observability
     )
@@ -90,7 +95,21 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS.values():
         app.include_router(router)
     app.openapi = document(app, _examples(app.state.serving))  # type: ignore[method-assign]
+    app.state.document = pages.Document(app.openapi)
     return app
+
+
+class _Gzip(GZipMiddleware):
+    """Starlette's, for clients that take gzip: a quality of 0 refuses it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        takes = scope["type"] == "http" and accepts_gzip(Headers(scope=scope))
+        app = (
+            GZipResponder(self.app, self.minimum_size, compresslevel=self.compresslevel)
+            if takes
+            else self.app
+        )
+        await app(scope, receive, send)
 
 
 def _version() -> str:
@@ -112,7 +131,7 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
-    app.add_middleware(GZipMiddleware, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
+    app.add_middleware(_Gzip, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
     app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     if settings.cors_origins:
         app.add_middleware(
@@ -161,17 +180,14 @@ def _threads_take_short_turns() -> Iterator[None]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Watch the model's file and the event loop while the service runs; close the store at its end."""
+    """Watch the model's file while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level), _threads_take_short_turns():
         await asyncio.to_thread(_warm_up, app.state.serving)
+        app.state.document.begin()
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
-        watches = [
-            asyncio.create_task(app.state.serving.model.watch()),
-            asyncio.create_task(watch_lag(app.state.metrics)),
-        ]
+        watch = asyncio.create_task(app.state.serving.model.watch())
         yield
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
         if app.state.store is not None:
             app.state.store.dispose()

@@ -1,6 +1,7 @@
 """From a request to its answer: the body as a checked question, its CNN as a layer table, its measurements fitted."""
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
@@ -80,12 +81,13 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     """Answer in JSON: a kept answer to the same bytes, else what `answer` computes, in its turn in a thread."""
     serving = serving_of(request)
     body = await json_of(request)
-    key, model = serving.key_of(request.url.path, body), serving.model.current
-    content = serving.answers.get(key)
+    snapshot, key = serving.model.snapshot, sha256(request.url.path.encode() + b" " + body).digest()
+    content = snapshot.answers.get(key)
     if content is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
-        content = await queue.run(client_of(request), _from_body, body, kind, answer, model, serving.offers)
-        serving.keep(key, content)
+        client, model = client_of(request), snapshot.model
+        content = await queue.run(client, _from_body, body, kind, answer, model, serving.offers)
+        snapshot.keep(key, content)
     return Response(content, media_type="application/json")
 
 

@@ -6,7 +6,6 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
@@ -436,7 +435,7 @@ def _with_methods(
     found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
     judged = [_accuracy_of_card(model), *summaries]
     model = replace(model, methods=errors_of(judged, found) if summaries else found)
-    model.named_methods().save(Path(out))
+    model.save(out)
     return model
 
 

@@ -359,7 +359,7 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
             row["inputs"] = [position_of[each] for each in layer.inputs]
         layers.append(row)
     found: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+    return found | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _measurements(table: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":

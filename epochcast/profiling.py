@@ -15,9 +15,9 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy_cnns.campaign import Progress
     from proxy_cnns.configuration import Configuration, Subject
-    from proxy_cnns.runs import Outcome, Request
+    from proxy_cnns.jobs import Progress, Request
+    from proxy_cnns.runs import Outcome
 
 __all__ = [
     "ProfileRequest",
@@ -130,12 +130,11 @@ def run_profile(
     request: "Request", scheduler: str | None = None, report: "Callable[[Progress], None]" = lambda _: None
 ) -> "Outcome":
     """Measure a request on this machine, or on the workers of a Dask scheduler; errors as of `runs.profile`."""
-    from proxy_cnns.runs import profile
+    from proxy_cnns.runs import measured_by, profile
 
     if scheduler is None:
         return profile(request, report)
     from epochcast.fleet import Fleet
-    from proxy_cnns.parts import measured_by
 
     with Fleet(scheduler) as fleet:
         return profile(request, report, measured_by(fleet))
@@ -145,8 +144,8 @@ def measuring_request(
     name: str, configurations: "Sequence[Configuration]", options: ProfileRequest, out: str | PathLike[str]
 ) -> "Request":
     """The request that measures these configurations, at most `options.limit` of them, in this order."""
+    from proxy_cnns.jobs import Request
     from proxy_cnns.modes import refuse_captured_operators
-    from proxy_cnns.runs import Request
 
     chosen = tuple(configurations[: options.limit])
     refuse_captured_operators(chosen)
@@ -166,7 +165,7 @@ def measuring_request(
 def _together(kept: "list[Configuration]", options: ProfileRequest) -> "list[Configuration]":
     """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
     from proxy_cnns.data_parallel import device_count, gpu_counts
-    from proxy_cnns.parallel_plan import parallel_configurations
+    from proxy_cnns.presets import parallel_configurations
 
     if (options.framework, options.capture) != ("pytorch", "eager"):
         raise SchemaError(

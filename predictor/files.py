@@ -8,13 +8,15 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
-from predictor.errors import DataError
+from predictor.errors import ArtifactError, DataError
 
 __all__ = [
+    "content_of",
     "data_file",
     "data_root",
     "is_written_through",
@@ -80,6 +82,23 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
     """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def content_of(path: Path, model_file: Path, digest: str) -> bytes:
+    """Content of a file that belongs to a model file, which holds its SHA-256.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, or of another model.
+    """
+    content = path.read_bytes() if path.is_file() else b""
+    if sha256(content).hexdigest() != digest:
+        raise ArtifactError(
+            f"{path} is missing, or not the file that {model_file} was written with. If `epochcast fit` is writing "
+            "the model now, try again when it has ended; else write the model again with it."
+        )
+    return content
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.data_parallel import ParallelTorch, all_reduces_at_once
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
-from proxy_cnns.shards import end_with
+from proxy_cnns.runs import end_with
 
 __all__ = ["TOGETHER", "DataParallelBackend", "device_count", "gpu_counts"]
 

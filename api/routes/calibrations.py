@@ -19,7 +19,7 @@ from api.openapi import question_body
 from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
 from api.routes.predictions import predicted
-from api.serving import ServingState, client_of, serving_of
+from api.serving import ServingState, Snapshot, client_of, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
 from predictor.answers.knowledge import OwnMeasurements
@@ -66,23 +66,23 @@ async def calibrate(request: Request) -> Response:
 def _answer(body: bytes, state: Any) -> bytes:
     asked, table = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
+    snapshot = serving.model.snapshot
     given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
     gpus = asked.gpus or sorted(set(given.frame["gpu"]))
-    fitted = _fitted(given, serving)
-    question = core_question(asked, table, gpus, fitted, serving.model.current, serving.offers)
+    fitted = _fitted(given, snapshot)
+    question = core_question(asked, table, gpus, fitted, snapshot.model, serving.offers)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
     content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
     return in_json(content)
 
 
-def _fitted(given: _Given, serving: ServingState) -> OwnMeasurements:
+def _fitted(given: _Given, snapshot: Snapshot) -> OwnMeasurements:
     """The measurements fitted on top of the served model, once for all questions about the same rows."""
-    key = (given.name, serving.model.version)
-    found = serving.fits.get(key)
-    if found is None:
-        found = serving.fits[key] = OwnMeasurements.of(given.frame, serving.model.current)
-    return found
+    fitted = snapshot.fits.get(given.name)
+    if fitted is None:
+        fitted = snapshot.fits[given.name] = OwnMeasurements.of(given.frame, snapshot.model)
+    return fitted
 
 
 def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:

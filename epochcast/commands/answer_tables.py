@@ -149,11 +149,13 @@ def energy_note(records: Sequence[Record]) -> list[Note]:
     """What the energy of an epoch rests on; nothing without epochs."""
     if all(record["watt_hours"] is None for record in records):
         return []
-    from predictor.models.power import LAW
+    from predictor.models.ratios import ratios_of
 
+    power = ratios_of("power")
+    factor = math.exp(math.hypot(power.spread, power.elsewhere))
     words = {
         "measured": "from power measured on {}",
-        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {factor:.1f}",
         "unknown": "unknown for {}",
     }
     gpus: dict[str, dict[str, None]] = {}
@@ -189,11 +191,11 @@ def host_bound_note(records: Iterable[Record]) -> list[Note]:
 
 def _beside_workers(bound: Iterable[Record]) -> str:
     """How much longer the host takes beside workers, where that makes an iteration longer."""
-    from predictor.models.input_pipeline import HOST_BESIDE_WORKERS
+    from predictor.models.input_pipeline import host_beside_workers
 
     if all(record["iteration_time_ms"] == record["training_time_ms"] for record in bound):
         return ""
-    return f", {HOST_BESIDE_WORKERS:g} times as long beside workers as without"
+    return f", {host_beside_workers():g} times as long beside workers as without"
 
 
 def loading_bound_note(

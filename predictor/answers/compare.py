@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from predictor.cnns.layer_table import LayerTable
-    from predictor.models.served import Model
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
 
@@ -138,6 +137,8 @@ class _Found:
 
     compared: dict[int, dict[str, Any]]
     fastest: dict[str, Any]
+    beside_loader: bool
+    """Whether the times follow a training whose host worked beside its loader."""
 
     @property
     def gpu(self) -> str:
@@ -161,7 +162,7 @@ class _Asked:
     asked: Question
     question: Question
     table: LayerTable
-    model: Model
+    known: Knowledge
     plan: Plan
     offers: tuple[Offer, ...]
     common: int | None
@@ -189,11 +190,11 @@ class _Asked:
         no_loading: dict[str, Any] = dict.fromkeys(LOADING_OPTIONS)
         question = replace(asked, **no_loading)
         if question.batch_sizes is not None:
-            return cls(asked, question, table, known.model, plan, prices, None, question.batch_sizes)
+            return cls(asked, question, table, known, plan, prices, None, question.batch_sizes)
         largest = largest_batch_sizes(question, table, question.devices())
         tried = batch_sizes_to_try(largest, samples, question.n_gpus)
         common = common_batch_size(largest, samples, question.n_gpus)
-        return cls(asked, question, table, known.model, plan, prices, common, tried)
+        return cls(asked, question, table, known, plan, prices, common, tried)
 
     def found(self, question: Question) -> dict[str, _Found]:
         """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
@@ -205,16 +206,19 @@ class _Asked:
             alone.setdefault(row["gpu"], []).append(row)
         compared = {gpu: self._compared(rows) for gpu, rows in alone.items()}
         together = self._together(question, compared)
+        beside_loader = Knowledge.of(question).measured_beside_loader(self.table, question)
         return {
             gpu: _Found(
-                {question.n_gpus: compared[gpu], **together.get(gpu, {})}, self._fastest(rows, compared[gpu])
+                {question.n_gpus: compared[gpu], **together.get(gpu, {})},
+                self._fastest(rows, compared[gpu]),
+                beside_loader,
             )
             for gpu, rows in alone.items()
         }
 
     def _scope(self, columns: Mapping[str, Sequence[Any]]) -> str:
         loading = loading_in_words(self.asked, columns["image_size"][0], by_offer=True)
-        return scope_of(self.asked, self.model, columns, loading)
+        return scope_of(self.asked, self.known.model, columns, loading)
 
     def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """The row at the GPU's compared batch size; else the best, where none fits the one that needs least memory."""
@@ -268,25 +272,41 @@ class _Asked:
                 gpus.setdefault(mode, []).append(gpu)
         fast: dict[str, _Found] = {}
         for (precision, memory_format), some in gpus.items():
-            fast |= self._unanchored(
-                replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
+            fast |= self._in_another_mode(
+                replace(self.question, gpus=some, precision=precision, memory_format=memory_format), found
             )
-        return self._anchored(fast, found) if fast and self.question.anchors else fast
+        return fast
 
-    def _unanchored(self, question: Question) -> dict[str, _Found]:
-        """Answers at the compared sizes alone, without the given anchors, which are of another mode."""
+    def _in_another_mode(self, question: Question, found: Mapping[str, _Found]) -> dict[str, _Found]:
+        """Answers in another mode: by the CNN's own measurements in it, else as those of the mode asked for say."""
+        question = replace(question, anchors=())  # which are of the mode asked for
+        answered = self._at_compared_sizes(question)
+        own, table = self.known.own, self.table
+        if (own and own.anchors(table, question)) or not self.known.anchors(table, self.question):
+            return answered
+        unanchored = replace(question, measurements=own.without_cnns() if own else None)
+        usual = replace(
+            unanchored,
+            precision=self.question.precision,
+            memory_format=self.question.memory_format,
+            capture=self.question.capture,
+        )
+        return self._anchored(answered, found, self._at_compared_sizes(usual))
+
+    def _at_compared_sizes(self, question: Question) -> dict[str, _Found]:
         tried = self.tried if self.common is None else sorted(set(self.sizes.values()))
-        return replace(self, tried=tried).found(replace(question, anchors=()))
+        return replace(self, tried=tried).found(question)
 
-    def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
+    def _anchored(
+        self, answered: Mapping[str, _Found], found: Mapping[str, _Found], usual: Mapping[str, _Found]
+    ) -> dict[str, _Found]:
         """Another mode's times x what the anchors change in the mode that they were measured in."""
-        usual = self._unanchored(replace(self.question, gpus=list(map(device_of, fast))))
         n = self.question.n_gpus
         scaled = {}
-        for gpu, each in fast.items():
+        for gpu, each in answered.items():
             factor = found[gpu].compared[n]["epoch_time_s"] / usual[gpu].compared[n]["epoch_time_s"]
             rows = {n: _scaled(row, factor) for n, row in each.compared.items()}
-            scaled[gpu] = _Found(rows, _scaled(each.fastest, factor))
+            scaled[gpu] = _Found(rows, _scaled(each.fastest, factor), found[gpu].beside_loader)
         return scaled
 
     def compiled(self, best: ComparisonRow, found: Mapping[str, _Found]) -> Compiled | None:
@@ -309,11 +329,8 @@ class _Asked:
     def _compiled(
         self, best: ComparisonRow, question: Question, found: Mapping[str, _Found]
     ) -> ComparisonRow:
-        answered = self._unanchored(question)
-        if self.question.anchors:
-            answered = self._anchored(answered, found)
-        each, n = answered[best.gpu], question.n_gpus
-        alone = _Found({n: each.compared[n]}, each.fastest)
+        each, n = self._in_another_mode(question, found)[best.gpu], question.n_gpus
+        alone = replace(each, compared={n: each.compared[n]})
         rows = replace(self, question=question).all_rows(alone, None)
         return next(row for row in rows if place_of(row) == place_of(best))
 
@@ -332,25 +349,28 @@ class _Asked:
 
     def _row(self, found: _Found, fast: _Found | None, offer: Offer | None) -> ComparisonRow:
         plan = self.plan
-        at_once = math.floor(offer.gpu_count) if offer and plan.trials > 1 else 1
-        fed = self._fed(offer, min(plan.trials, at_once))
+        at_once = (
+            math.floor(offer.gpu_count) // self.question.gpus_per_node if offer and plan.trials > 1 else 1
+        )
+        trainings = min(plan.trials, at_once)
+        fed = self._fed(offer, trainings, found.beside_loader)
         row = found.on(offer, fed)
         per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
         time_h = {end: _total_h(plan, at_once, row, end) for end in _STARTS}
         usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
-        in_fast = None if fast is None else fast.on(offer, fed)
+        in_fast = None if fast is None else fast.on(offer, self._fed(offer, trainings, fast.beside_loader))
         fast_h = None if in_fast is None else _total_h(plan, at_once, in_fast)
         alone = fed(found.compared[min(found.compared)])
         one_h = None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone)
         fastest = fed(found.fastest)
-        trainings = plan.trials * plan.epochs
+        epochs = plan.trials * plan.epochs
         return ComparisonRow(
             **{name: row[name] for name in _PREDICTED},
             rank=None,
             offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
             region=offer.region if offer else None,
             offer_gpu_count=offer.gpu_count if offer else None,
-            gpus_used=row["gpus_used"] if plan.trials == 1 else min(plan.trials, at_once),
+            gpus_used=row["gpus_used"] * trainings,
             one_gpu_time_h=one_h,
             one_gpu_cost_usd=_times(one_h, per_hour),
             usd_per_hour=per_hour,
@@ -384,12 +404,12 @@ class _Asked:
             fast_bottleneck=None if in_fast is None else in_fast["bottleneck"],
             vcpus=None if offer is None else offer.vcpus,
             data_exceeds=data_exceeds(self.asked, offer),
-            total_watt_hours=_times(trainings, row["watt_hours"]),
-            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
-            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
+            total_watt_hours=_times(epochs, row["watt_hours"]),
+            total_watt_hours_low=_times(epochs, row["watt_hours_low"]),
+            total_watt_hours_high=_times(epochs, row["watt_hours_high"]),
         )
 
-    def _fed(self, offer: Offer | None, trainings: int) -> _Fed:
+    def _fed(self, offer: Offer | None, trainings: int, beside_loader: bool) -> _Fed:
         """What loading on an offer makes of an answer, where so many trainings share its vCPUs."""
         vcpus = None if offer is None else offer.vcpus
         if vcpus not in self.feeds:
@@ -398,17 +418,16 @@ class _Asked:
 
         def fed(row: dict[str, Any]) -> dict[str, Any]:
             sharing = trainings * row["gpus_used"] // row["nodes"]
-            return row if feed is None else row | self._loaded(row, feed, sharing)
+            return row if feed is None else row | self._loaded(row, feed, sharing, beside_loader)
 
         return fed
 
-    def _loaded(self, row: dict[str, Any], feed: Feed, n_gpus: int) -> dict[str, Any]:
+    def _loaded(self, row: dict[str, Any], feed: Feed, n_gpus: int, beside_loader: bool) -> dict[str, Any]:
         """What loading changes in an answer while `n_gpus` of a machine work."""
         sizes = np.array([row["local_batch_size"]], dtype=float)
         # None, of a method that predicts whole iterations, becomes NaN.
         times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
-        anchored = bool(self.question.anchors)
-        columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=anchored)
+        columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=beside_loader)
         mode = self.question.mode_in(row["precision"], row["memory_format"])
         columns |= starts(feed, sizes, n_gpus, self.table, mode)
         changed = {
@@ -430,7 +449,7 @@ class _Asked:
         question = self.question
         seconds = epoch_times_s(
             time_ms, np.array([row["batch_size"]]), question.epoch_samples() or 0, question.validation_samples,
-            self.model, Mode(question.framework), loading_ms, between,
+            self.known.model, Mode(question.framework), loading_ms, between,
         )  # fmt: skip
         return float(seconds[0])
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.power import LAW, MEASURED_GPUS, power_limit_w, product_times_ms
+from predictor.models.power import power_limit_w, power_w, product_times_ms
+from predictor.models.ratios import ratios_of
 
 __all__ = ["ENERGIES", "EnergyBasis", "energy_basis", "energy_columns", "energy_while_waiting", "watt_hours"]
 
@@ -42,7 +43,7 @@ def energy_basis(gpu: Gpu) -> EnergyBasis:
     limit_w = power_limit_w(gpu)
     if limit_w is None:
         return EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")
-    if gpu.name in MEASURED_GPUS:
+    if ratios_of("power").measured_on(gpu):
         return EnergyBasis("measured", "power measured on this GPU")
     return EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
 
@@ -77,11 +78,11 @@ def energy_columns(
     sizes, gpus = np.asarray(local_batch_sizes, dtype=float), [gpu for gpu, _ in devices]
     products = product_times_ms(table, gpus, [mode.precision for _, mode in devices], sizes)
     limit_w = np.array([_limit_w(gpu) for gpu in gpus])[:, None]
-    power_w = LAW.power_w(limit_w, times["iteration_time_ms"], times["gpu_time_ms"], products)
-    time_s, low_s, high_s = (np.array(epochs[name], dtype=float).reshape(power_w.shape) for name in _EPOCH)
-    energy = watt_hours(gpus, power_w, time_s, low_s, high_s, n_gpus)
+    mean_w = power_w(limit_w, times["iteration_time_ms"], times["gpu_time_ms"], products)
+    time_s, low_s, high_s = (np.array(epochs[name], dtype=float).reshape(mean_w.shape) for name in _EPOCH)
+    energy = watt_hours(gpus, mean_w, time_s, low_s, high_s, n_gpus)
     return {
-        "power_w": _plain(power_w),
+        "power_w": _plain(mean_w),
         **{name: _plain(values) for name, values in energy.items()},
         "energy_basis": [basis for gpu in gpus for basis in [energy_basis(gpu)] * sizes.size],
     }
@@ -108,7 +109,8 @@ def watt_hours(
     -----
     The interval joins those of time and power in quadrature; no GPU exceeds its limit for the longest epoch.
     """
-    spread = np.array([LAW.spread_on(gpu) for gpu in gpus])[:, None]
+    law = ratios_of("power")
+    spread = np.array([law.spread_on(gpu) for gpu in gpus])[:, None]
     joules = n_gpus * power_w * time_s
     low = joules * np.exp(-np.hypot(np.log(time_s / low_s), spread))
     high = joules * np.exp(np.hypot(np.log(high_s / time_s), spread))
@@ -137,7 +139,7 @@ def energy_while_waiting(row: Mapping[str, Any], waiting: Mapping[str, Any]) -> 
     if row["power_w"] is None:
         return {}
     gpu = device_of(row["gpu"])
-    idle_w = LAW.idle * _limit_w(gpu)
+    idle_w = ratios_of("power")["idle"] * _limit_w(gpu)
     share = row["iteration_time_ms"] / waiting["iteration_time_ms"]
     power_w = idle_w + (row["power_w"] - idle_w) * share
     time_s, low_s, high_s = (np.array([[waiting[name]]]) for name in _EPOCH)

@@ -58,6 +58,10 @@ class Knowledge:
         """The given anchors, and those from the user's own measurements of this CNN."""
         return self.given + (self.own.anchors(table, question) if self.own else ())
 
+    def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
+        """Whether the times follow a training whose host worked beside its loader."""
+        return any(anchor.beside_loader for anchor in self.anchors(table, question))
+
 
 def load_model(model: Model | str | PathLike[str] | None) -> Model:
     """Return the model itself, the one in a JSON file, or the default that comes with epochcast."""
@@ -172,6 +176,10 @@ class OwnMeasurements:
         alone = not (models or targets)
         return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
 
+    def without_cnns(self) -> OwnMeasurements:
+        """The measured operators and proxies, without the CNNs, which are anchors."""
+        return replace(self, targets=())
+
     def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
         """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
         from predictor.models.layer_times.files import library_mode
@@ -217,7 +225,13 @@ def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     if time_ms is None:
         return None
     return Anchor(
-        name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision, of_table=True
+        name,
+        int(row["batch_size"]),
+        time_ms,
+        int(row["image_size"]),
+        mode.precision,
+        of_table=True,
+        beside_loader=_known(row.get("loader_workers"), None) != 0,
     )
 
 

@@ -13,8 +13,8 @@ from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import START_SPREAD, first_calls_s, has_known_start
-from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
+from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
+from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -218,7 +218,7 @@ def with_loading(
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     if feed is not None and not feed.between and not measured_so:
-        ends, host_ms = beside_workers(host_ms, *ends), HOST_BESIDE_WORKERS * host_ms
+        ends, host_ms = beside_workers(host_ms, *ends), host_beside_workers() * host_ms
     told = np.where(host_ms >= gpu_ms, "host", "gpu")
     bounds = np.where(
         np.isnan(gpu_ms), "unknown", told
@@ -248,7 +248,7 @@ def starts(
     if feed is None or not has_known_start(mode):
         return dict.fromkeys(STARTS, [None] * len(local_batch_sizes))
     start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls_s(table, mode)
-    ends = (start_s, start_s / START_SPREAD, start_s * START_SPREAD)
+    ends = (start_s, start_s / start_factor(), start_s * start_factor())
     return {name: each.tolist() for name, each in zip(STARTS, ends, strict=True)}
 
 

@@ -34,6 +34,8 @@ REMEDIES: dict[Kind, str | None] = {
     "capture": "give one run of the CNN in this mode as an anchor",
     "autotune": "give one run of the CNN in this mode as an anchor",
     "optimizer": "give one run of the CNN with this optimizer as an anchor",
+    "edges": "say in the table's column inputs which rows every layer reads",
+    "frozen": "give one run of the CNN with its parts frozen as an anchor",
     "anchor": "give a run of the CNN nearer to this question as an anchor",
     "host": "name the machine around the GPU (--host), or measure 3 minutes on it (epochcast profile --preset quick)",
     "link": _MEASURE_TOGETHER,

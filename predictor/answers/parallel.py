@@ -21,7 +21,7 @@ from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.models.data_parallel import LAW, Gradients, Team, together
+from predictor.models.data_parallel import Gradients, Team, added_gpu_ms, together
 from predictor.models.forecast import IterationForecast
 from predictor.models.roofline.terms import join_host
 
@@ -186,7 +186,7 @@ class _Shared:
         edges = [self._edge_bytes(layer) for layer in self.table if (layer.kernel_height or 1) > 1]
         norms = sum(layer.type == "batch_norm" for layer in self.table)
         part = np.array([self.one.gpu_time_ms[self._at(self._part)]])
-        gradients_ms = float(LAW.added_gpu_ms(part, Gradients.of(self.table), self.gpu, self.team)[0])
+        gradients_ms = float(added_gpu_ms(part, Gradients.of(self.table), self.gpu, self.team)[0])
         return self._exchanging(
             "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(part[0]) + gradients_ms
         )

@@ -273,7 +273,8 @@ def _columns(
     _check_times(times["iteration_time_ms"], table, devices, question.batch_sizes)
     efficiency = _efficiency(times["iteration_time_ms"], alone)
     rented = [rental.offer for rental in rentals]
-    loading = _load(question, table, [mode for _, mode in devices], rented, times)
+    beside_loader = known.measured_beside_loader(table, question)
+    loading = _load(question, table, [mode for _, mode in devices], rented, times, beside_loader)
     memory = _memory_gib(table, devices, question)
     fits = (
         memory
@@ -348,6 +349,7 @@ def _load(
     modes: Sequence[Mode],
     rented: Sequence[Offer | None],
     times: dict[str, _Floats],
+    measured_beside_loader: bool,
 ) -> dict[str, list[Any]]:
     """Columns of loading; where it is counted, `times` become those of training and loading."""
     sizes = np.array(question.local_batch_sizes, dtype=float)
@@ -361,7 +363,7 @@ def _load(
         feed = feed_of_rental(question, table.image_size, offer)
         own = {name: ms[i] for name, ms in times.items()}
         found, joined = with_loading(
-            feed, sizes, question.gpus_per_node, own, measured_so=bool(question.anchors)
+            feed, sizes, question.gpus_per_node, own, measured_so=measured_beside_loader
         )
         found |= starts(feed, sizes, question.gpus_per_node, table, mode)
         for name, values in found.items():

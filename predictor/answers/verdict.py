@@ -11,7 +11,7 @@ from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
 from predictor.answers.wishes import wishes_in_words
-from predictor.models.compiled import MEASURED_WHERE
+from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
@@ -280,7 +280,7 @@ class _Words:
             return ""
         return (
             f"Compiling takes about {self.compiled.compile_s:.0f} s once; torch.compile was measured only "
-            f"{MEASURED_WHERE}."
+            f"{measured_where()}."
         )
 
     def _loading(self) -> str:

@@ -19,6 +19,7 @@ from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.ratios import Ratios, ratios_of
 from predictor.operators.operators import parameter_tensors
 
 if TYPE_CHECKING:
@@ -26,7 +27,15 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["BACKWARD_SHARE", "BUCKET_BYTES", "LAW", "DataParallelLaw", "Gradients", "Team", "together"]
+__all__ = [
+    "BACKWARD_SHARE",
+    "BUCKET_BYTES",
+    "Gradients",
+    "Team",
+    "added_gpu_ms",
+    "team_iteration_ms",
+    "together",
+]
 
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of an iteration that its backward pass takes, as its FLOPs are; sums of gradients can hide behind it."""
@@ -85,62 +94,49 @@ class Gradients:
         return self.n_bytes / 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class DataParallelLaw:
-    """Numbers fitted on iterations of 2 and 4 GPUs beside one GPU (`predictor.models.data_parallel_fit`).
+def added_gpu_ms(
+    iteration_ms: Array, gradients: Gradients, gpu: Gpu, team: Team, ratios: Ratios | None = None
+) -> Array:
+    """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`.
 
-    Added GPU time = `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait_share` x iteration x
-    sqrt(2 ln n) + max(`ring_share` x ring, ring - 2/3 iteration), ring the time of the sums alone. The wait is for the
-    slowest of n GPUs, n normal variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation. The
-    host's time grows by `host_share`. `spread` is the half width of the 90 % interval of what is added, as a fraction
-    of it.
+    Notes
+    -----
+    `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait` x iteration x sqrt(2 ln n) +
+    max(`ring` x r, r - 2/3 iteration), r the time of the sums alone. The wait is for the slowest of n GPUs, n normal
+    variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation.
     """
+    ratios = ratios or ratios_of("data_parallel")
+    ring = team.link.all_reduce_ms(gradients.n_bytes, team.n_gpus, team.joined, gradients.n_buckets)
+    exposed = np.maximum(ratios["ring"] * ring, ring - BACKWARD_SHARE * iteration_ms)
+    copies = _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s)
+    wait = ratios["wait"] * math.sqrt(2 * math.log(team.n_gpus)) * iteration_ms
+    tensors = ratios["tensor_ms"] * gradients.n_tensors
+    return tensors + copies + wait + exposed + _synchronising_ms(gradients, team)
 
-    tensor_ms: float
-    ring_share: float
-    wait_share: float
-    host_share: float
-    spread: float = 0.0
 
-    def added_gpu_ms(self, iteration_ms: Array, gradients: Gradients, gpu: Gpu, team: Team) -> Array:
-        """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`."""
-        ring = team.link.all_reduce_ms(gradients.n_bytes, team.n_gpus, team.joined, gradients.n_buckets)
-        exposed = np.maximum(self.ring_share * ring, ring - BACKWARD_SHARE * iteration_ms)
-        copies = _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s)
-        wait = self.wait_share * math.sqrt(2 * math.log(team.n_gpus)) * iteration_ms
-        return (
-            self.tensor_ms * gradients.n_tensors
-            + copies
-            + wait
-            + exposed
-            + _synchronising_ms(gradients, team)
-        )
+def team_iteration_ms(
+    one_ms: Array, host_ms: Array, gradients: Gradients, gpu: Gpu, team: Team, ratios: Ratios | None = None
+) -> Array:
+    """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
 
-    def iteration_ms(
-        self, one_ms: Array, host_ms: Array, gradients: Gradients, gpu: Gpu, team: Team
-    ) -> Array:
-        """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
-
-        Notes
-        -----
-        ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host counts where it becomes the slower one.
-        """
-        busy = one_ms + self.added_gpu_ms(one_ms, gradients, gpu, team)
-        before = np.minimum(host_ms, one_ms)
-        after = before * (1 + self.host_share)
-        scale = np.maximum(busy, after)  # keeps the eighth powers finite
-        powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
-        joined: Array = scale * powers ** (1 / _SHARPNESS)
-        return joined
+    Notes
+    -----
+    ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host, whose time grows by `host`, counts where it becomes
+    the slower one.
+    """
+    ratios = ratios or ratios_of("data_parallel")
+    busy = one_ms + added_gpu_ms(one_ms, gradients, gpu, team, ratios)
+    before = np.minimum(host_ms, one_ms)
+    after = before * ratios["host"]
+    scale = np.maximum(busy, after)  # keeps the eighth powers finite
+    powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
+    joined: Array = scale * powers ** (1 / _SHARPNESS)
+    return joined
 
 
 def _synchronising_ms(gradients: Gradients, team: Team) -> float:
     """Time of the statistics of synchronised batch norms: two sums of some KB for each, which nothing hides."""
     return _SUMS_OF_A_NORM * gradients.n_batch_norms * team.link.latency_us / 1000 * team.sync_batch_norm
-
-
-LAW = DataParallelLaw(tensor_ms=0.0047, ring_share=0.1942, wait_share=0.0135, host_share=0.3517, spread=0.67)
-"""As fitted on the tables `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit."""
 
 
 def together(
@@ -149,7 +145,6 @@ def together(
     gpu: Gpu,
     mode: Mode,
     team: Team,
-    law: DataParallelLaw = LAW,
 ) -> IterationForecast:
     """Forecast of a team's iteration from that of one of its GPUs at the same local batch sizes.
 
@@ -170,15 +165,15 @@ def together(
     """
     if team.n_gpus == 1:
         return one
-    gradients, eager = Gradients.of(table), not mode.replays
+    gradients, eager, ratios = Gradients.of(table), not mode.replays, ratios_of("data_parallel")
     host_ms = one.host_time_ms if eager else np.zeros_like(one.iteration_time_ms)
-    time_ms = law.iteration_ms(one.iteration_time_ms, host_ms, gradients, gpu, team)
+    time_ms = team_iteration_ms(one.iteration_time_ms, host_ms, gradients, gpu, team)
     reasons = _reasons(team, mode)
     widens = math.prod(reason.widens for reason in reasons)
-    low, high = _interval(one.iteration_time_ms, one.low_ms, one.high_ms, time_ms, law.spread, widens)
-    gpu_ms = one.gpu_time_ms + law.added_gpu_ms(one.gpu_time_ms, gradients, gpu, team)
+    low, high = _interval(one.iteration_time_ms, one.low_ms, one.high_ms, time_ms, ratios.spread, widens)
+    gpu_ms = one.gpu_time_ms + added_gpu_ms(one.gpu_time_ms, gradients, gpu, team)
     gpu_low, gpu_high = _interval(
-        one.gpu_time_ms, one.gpu_low_ms, one.gpu_high_ms, gpu_ms, law.spread, widens
+        one.gpu_time_ms, one.gpu_low_ms, one.gpu_high_ms, gpu_ms, ratios.spread, widens
     )
     return replace(
         one,
@@ -188,7 +183,7 @@ def together(
         gpu_time_ms=gpu_ms,
         gpu_low_ms=gpu_low,
         gpu_high_ms=gpu_high,
-        host_time_ms=one.host_time_ms * (1 + law.host_share) if eager else one.host_time_ms,
+        host_time_ms=one.host_time_ms * ratios["host"] if eager else one.host_time_ms,
         extrapolates=tuple((*some, *reasons) for some in one.extrapolates),
     )
 

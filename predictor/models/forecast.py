@@ -30,7 +30,9 @@ Kind = Literal[
     "capture",
     "classes",
     "cnn",
+    "edges",
     "framework",
+    "frozen",
     "gpu",
     "host",
     "layers",
@@ -71,7 +73,8 @@ class Anchor:
     """A measured iteration of the CNN in question.
 
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
-    table, whose times have their unit; one that was typed may have another.
+    table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
+    loader, as in a usual training.
     """
 
     gpu: str
@@ -80,6 +83,7 @@ class Anchor:
     image_size: int | None = None
     precision: str | None = None
     of_table: bool = False
+    beside_loader: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.models.ratios import ratios_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
-__all__ = ["BOTTLENECKS", "HOST_BESIDE_WORKERS", "Feed", "Loading", "beside_workers"]
+__all__ = ["BOTTLENECKS", "Feed", "Loading", "beside_workers", "host_beside_workers"]
 
 BOTTLENECKS = ("gpu", "host", "loading", "reading")
 """What an iteration waits for: the GPU, the host that enqueues its kernels, workers that decode images, or the source
 that images are read from."""
 
-HOST_BESIDE_WORKERS = 1.3
-"""Times as long as alone that the host takes to enqueue an iteration beside workers.
 
-Python's lock is shared with the threads that receive mini-batches and pin them, cores with the workers. Measured: 1.31
-(geometric mean; standard deviation 8 %) of eight whole epochs on one GPU that the host decided."""
+def host_beside_workers() -> float:
+    """Times as long as alone that the host takes to enqueue an iteration beside workers.
 
-_HOST_SPREAD = 1.2
-"""Factor to each side within which the former is meant to lie nine times out of ten: that of two GPUs varied more."""
+    Python's lock is shared with the threads that receive mini-batches and pin them, cores with the workers.
+    """
+    return ratios_of("loader")["host"]
 
 
 def beside_workers(
@@ -40,11 +41,11 @@ def beside_workers(
 
     Notes
     -----
-    max(iteration, `HOST_BESIDE_WORKERS` x host's time), where the host's time has the relative interval of the
+    max(iteration, `host_beside_workers` x host's time), where the host's time has the relative interval of the
     iteration, joined in squares with the spread of the factor. An unknown (NaN) host's time changes nothing.
     """
-    slowed = HOST_BESIDE_WORKERS * host_ms
-    low, high = (np.hypot(np.log(end / time_ms), math.log(_HOST_SPREAD)) for end in (low_ms, high_ms))
+    slowed, spread = host_beside_workers() * host_ms, ratios_of("loader").host_spread
+    low, high = (np.hypot(np.log(end / time_ms), spread) for end in (low_ms, high_ms))
     return (
         np.fmax(time_ms, slowed),
         np.fmax(low_ms, slowed / np.exp(low)),

@@ -1,9 +1,12 @@
 """While the model is asked too much: kept answers are given, other questions are refused."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
+from services import Service
 
 from api.main import create_app
 from api.queues import Queue
@@ -46,7 +49,22 @@ def test_an_answer_that_is_kept_is_given(client, busy):
 def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
     busy("model_queue")
     answer = client.post(f"/v1/{path}", json=question)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+
+
+def test_four_threads_of_one_notebook_that_compare_are_all_answered():
+    service = Service()
+
+    def compare(samples):
+        question = {"cnn": "densenet201", "samples": samples}
+        return httpx.post(f"{service.url}/v1/comparisons", json=question, timeout=120).status_code
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            statuses = list(threads.map(compare, range(1000, 1024)))
+    finally:
+        service.kill()
+    assert statuses == [200] * 24
 
 
 def test_a_file_is_refused_before_it_is_read(client, busy):

@@ -74,7 +74,7 @@ def test_a_full_queue_says_so_before_any_work():
         return refused.value
 
     found = asyncio.run(ask())
-    assert (found.status_code, found.headers) == (503, {"Retry-After": "2"})
+    assert (found.status_code, found.headers) == (503, {"Retry-After": "10"})
 
 
 def test_a_call_that_fails_leaves_its_place():
@@ -102,7 +102,7 @@ def test_clients_take_turns_however_much_one_of_them_asks():
 
 def test_one_client_cannot_take_all_places():
     async def ask():
-        queue = Queue(at_once=1, waiting=4, waiting_each=2)
+        queue = Queue(at_once=1, waiting=4, per_client_waiting=2)
         async with held(queue, "a"):
             waiting = await send(queue, "aaaab")
         return await refused(waiting)
@@ -120,7 +120,7 @@ def test_one_client_runs_as_many_calls_as_are_its_share():
         running.remove(client)
 
     async def ask():
-        queue = Queue(at_once=2, running_each=1)
+        queue = Queue(at_once=2, per_client_running=1)
         await asyncio.gather(*(queue.run(client, call, client) for client in "aabb"))
 
     asyncio.run(ask())
@@ -129,7 +129,7 @@ def test_one_client_runs_as_many_calls_as_are_its_share():
 
 def test_a_free_place_does_not_wait_for_a_client_that_has_its_share():
     async def ask():
-        queue = Queue(at_once=2, running_each=1)
+        queue = Queue(at_once=2, per_client_running=1)
         async with held(queue, "a"):
             (waiting,) = await send(queue, "a")
             await queue.run("b", str)

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
-from predictor.files import is_written_through, replace_file
+from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.methods.laws import FlopsLaw, ProxyLaw, SpecsLaw
 
 __all__ = ["MEASURED", "MODE_KEYS", "UNSEEN", "FittedMethod", "MethodError", "Methods", "ProxyRun"]
@@ -125,19 +126,19 @@ class Methods:
     errors: Mapping[str, tuple[MethodError, ...]] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, model_file: Path) -> Methods:
-        """Those of a model file; none where it has none.
+    def beside(cls, model_file: Path, digest: str | None) -> Callable[[], Methods]:
+        """Those of a model file, by the SHA-256 that `save` gave: its content, unpacked when called; none without one.
 
         Raises
         ------
         ArtifactError
-            If their file is damaged or of another version.
+            If their file is missing or of another model; when called, if it is damaged or of another version.
         """
         path = _path_of(model_file)
-        return _read(str(path), path.stat().st_mtime_ns) if path.is_file() else cls()
+        return cls if digest is None else partial(_unpacked, content_of(path, model_file, digest), str(path))
 
-    def save(self, model_file: Path) -> Path:
-        """Write the file beside a model file; SchemaError if that is no file."""
+    def save(self, model_file: Path) -> str:
+        """Write the file beside a model file; its SHA-256. SchemaError if the model file is no file."""
         if is_written_through(model_file):
             raise SchemaError(
                 f"the model has fitted methods, which lie beside its file, and {model_file} is no file. "
@@ -150,9 +151,9 @@ class Methods:
             "fitted": {name: [each.to_json() for each in found] for name, found in self.fitted.items()},
         }
         text = json.dumps(written, separators=(",", ":"), allow_nan=False)
-        path = _path_of(model_file)
-        replace_file(path, gzip.compress(text.encode(), mtime=0))
-        return path
+        content = gzip.compress(text.encode(), mtime=0)
+        replace_file(_path_of(model_file), content)
+        return sha256(content).hexdigest()
 
     def with_more(self, fitted: Mapping[str, Iterable[FittedMethod]], runs: Iterable[ProxyRun]) -> Methods:
         """These methods with more, which take precedence."""
@@ -181,9 +182,9 @@ def _path_of(model_file: Path) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, _modified_ns: int) -> Methods:
+def _unpacked(content: bytes, path: str) -> Methods:
     try:
-        found = json.loads(gzip.decompress(Path(path).read_bytes()))
+        found = json.loads(gzip.decompress(content))
         if found["format_version"] != FORMAT_VERSION:
             raise ArtifactError(
                 f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "

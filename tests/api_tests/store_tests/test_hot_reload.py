@@ -1,6 +1,5 @@
 """A running service takes up a model that `epochcast fit` writes, and no request notices but by its answer."""
 
-import shutil
 import threading
 
 import httpx
@@ -8,7 +7,7 @@ import pytest
 from waiting import PATIENCE_S, wait_until
 
 import epochcast
-from predictor.files import data_file
+from predictor.models.served import Model
 
 QUESTION = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [32]}
 
@@ -25,7 +24,7 @@ def measurements(tmp_path):
 
 def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, run_service, measurements):
     path = tmp_path / "model.json"
-    shutil.copy(data_file("models/default.json"), path)
+    Model.load().save(path)
     service = run_service("", EPOCHCAST_MODEL=str(path))
     answers, stop = [], threading.Event()
 

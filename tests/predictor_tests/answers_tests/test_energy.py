@@ -10,7 +10,9 @@ from predictor.answers.compare import compare
 from predictor.answers.predict import predict
 from predictor.answers.quantities import energy
 from predictor.answers.question import Plan, Question
-from predictor.models.power import LAW
+from predictor.models.ratios import ratios_of
+
+POWER = ratios_of("power")
 
 
 def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
@@ -31,7 +33,7 @@ def test_energy_rests_on_measured_power_where_there_is_some_and_else_on_the_limi
 
 def test_the_interval_is_wider_where_the_limit_alone_is_known_and_holds_the_times_too():
     measured, estimated = row_of(), row_of("A100-SXM4-80GB")
-    for row, spread in ((measured, LAW.spread), (estimated, LAW.other_spread)):
+    for row, spread in ((measured, POWER.spread), (estimated, math.hypot(POWER.spread, POWER.elsewhere))):
         below = math.hypot(math.log(row.epoch_time_s / row.epoch_low_s), spread)
         assert row.watt_hours_low == pytest.approx(row.watt_hours * math.exp(-below))
         assert row.watt_hours < row.watt_hours_high
@@ -78,7 +80,7 @@ def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_wait
         "H100 SXM", 512, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
     )
     assert offered.power_w < alone.power_w
-    idle_wh = 8 * LAW.idle * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
+    idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
     assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
@@ -307,3 +308,31 @@ def test_a_validation_pass_waits_for_loading_where_training_does_not():
     for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"):
         assert getattr(row, name) == pytest.approx(getattr(told, name))
     assert row.epoch_high_s > best(offers=(offer(200.0),), **asked).epoch_high_s
+
+
+def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
+    run = {"gpu": "NVIDIA H100 80GB HBM3", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 32}
+    run |= {"precision": "tf32", "iteration_time_ms": 8.0}
+    anchor = {"gpu": "H100 SXM", "batch_size": 32, "iteration_time_ms": 8.0}
+    typed = one(**HOST_BOUND, workers=8, anchors=[anchor]).iteration_time_ms
+    tables = {workers: pd.DataFrame([run | {"loader_workers": workers}]) for workers in (None, 8, 0)}
+    told = {
+        workers: one(**HOST_BOUND, workers=8, measurements=table).iteration_time_ms
+        for workers, table in tables.items()
+    }
+    assert told[None] == told[8] == typed == pytest.approx(8.0, rel=1e-3)
+    assert told[0] > 1.05 * typed  # measured without workers
+    question = HOST_BOUND | {"batch_sizes": HOST_BOUND["batch_size"], "workers": 8}
+    del question["batch_size"]
+    ranked = {
+        workers: best(**question, measurements=table).iteration_time_ms for workers, table in tables.items()
+    }
+    assert ranked == pytest.approx(told)
+
+
+def test_trainings_of_several_gpus_each_share_the_vcpus():
+    [alone, eight] = (
+        best(Plan(trials=trials), offers=(offer(8.0, 8.0),), n_gpus=2, loader="torchvision")
+        for trials in (1, 8)
+    )
+    assert eight.loading_time_ms == pytest.approx(4 * alone.loading_time_ms)

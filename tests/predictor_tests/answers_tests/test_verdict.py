@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
@@ -11,7 +12,7 @@ from predictor.answers.question import Plan, Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.compiled import MEASURED_WHERE, compile_seconds
+from predictor.models.compiled import compile_seconds, measured_where
 from predictor.models.forecast import Kind, Reason
 
 
@@ -159,7 +160,7 @@ def test_torch_compile_is_told_as_it_is_predicted_with_its_interval_and_what_com
     assert compile_hint(verdict).startswith(start)
     [where] = [note.text for note in verdict.hints if "Compiling takes" in note.text]
     assert f"about {verdict.compile_s:.0f} s once" in where
-    assert f"only {MEASURED_WHERE}" in where
+    assert f"only {measured_where()}" in where
 
 
 def test_a_compiled_training_has_no_eager_start():
@@ -261,6 +262,44 @@ def test_trials_share_the_gpus_of_an_offer(compared):
     assert (one.gpus_used, eight.gpus_used) == (1, 8)
     assert one.total_time_h == pytest.approx(9 * 2 * one.epoch_time_s / 3600)
     assert eight.total_time_h == pytest.approx(2 * 2 * eight.epoch_time_s / 3600)
+
+
+def test_trials_of_several_gpus_each_share_the_gpus_of_an_offer(compared):
+    one, two, eight, nine = (
+        compared(["A100-SXM4-40GB"], trials=trials, n_gpus=4, batch_sizes=64).rows[0]
+        for trials in (1, 2, 8, 9)
+    )
+    assert (one.gpus_used, two.gpus_used, eight.gpus_used) == (4, 8, 8)
+    for row, rounds in ((two, 1), (eight, 4), (nine, 5)):
+        assert row.total_time_h == pytest.approx(rounds * one.total_time_h)
+        assert row.total_cost_usd == pytest.approx(rounds * one.total_cost_usd)
+
+
+@pytest.mark.parametrize("cnn", ["vgg_cifar", "resnet18_cifar"])
+def test_other_modes_follow_a_run_of_a_table_as_they_follow_an_anchor(cnn):
+    run = {"gpu": "NVIDIA H200", "cnn": cnn, "image_size": 32, "batch_size": 128, "precision": "tf32"}
+    run |= {"iteration_time_ms": 30.0}
+    anchor = {"gpu": "H200", "batch_size": 128, "iteration_time_ms": 30.0}
+    of_anchor, of_table = (
+        shipped_verdict(cnn=cnn, gpu="H200", batch_sizes=128, samples=None, data_set="cifar10", **given)
+        for given in ({"anchors": [anchor]}, {"measurements": pd.DataFrame([run])})
+    )
+    assert of_anchor.fast_ratio > 0.5
+    assert of_table.fast_ratio == pytest.approx(of_anchor.fast_ratio)
+    for name in ("best", "compiled", "compiled_fast"):
+        of_both = (getattr(verdict, name).total_time_h for verdict in (of_table, of_anchor))
+        assert next(of_both) == pytest.approx(next(of_both))
+
+
+def test_a_run_of_the_fast_mode_in_a_table_is_its_time():
+    run = {"gpu": "NVIDIA H200", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 128}
+    usual = run | {"precision": "tf32", "iteration_time_ms": 30.0}
+    fast = run | {"precision": "amp_bf16", "memory_format": "channels_last", "iteration_time_ms": 12.0}
+    verdict = shipped_verdict(
+        cnn="vgg_cifar", gpu="H200", batch_sizes=128, samples=None, data_set="cifar10",
+        measurements=pd.DataFrame([usual, fast]),
+    )  # fmt: skip
+    assert verdict.fast_ratio == pytest.approx(12.0 / 30.0, rel=0.02)
 
 
 def test_an_offer_of_several_gpus_is_judged_by_what_they_do_together(compared):

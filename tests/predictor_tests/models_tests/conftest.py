@@ -7,6 +7,7 @@ import pytest
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.measurements.features import feature_table
+from predictor.models.ratios import Ratios
 
 GPUS = (
     "Tesla K80",
@@ -101,3 +102,16 @@ def stranger(features: pd.DataFrame) -> pd.DataFrame:
     asked["cnn"] = "stranger"
     asked["layer_table"] = pd.Series([table], index=asked.index, dtype=object)
     return asked
+
+
+@pytest.fixture(scope="session")
+def same_ratios() -> Callable[[Ratios, Ratios], None]:
+    """Hold refitted ratios against the shipped ones, which rest on predictions of the model of that day."""
+
+    def check(fitted: Ratios, shipped: Ratios) -> None:
+        assert dict(fitted.numbers) == pytest.approx(dict(shipped.numbers), rel=0.05, abs=0.001)
+        assert (fitted.spread, fitted.host_spread) == pytest.approx(
+            (shipped.spread, shipped.host_spread), rel=0.05, abs=0.02
+        )
+
+    return check

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
+from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 
 ONE_MS = np.array([100.0]), np.array([90.0]), np.array([110.0])
 
@@ -65,7 +65,7 @@ def test_beside_workers_the_host_takes_longer_and_a_busy_gpu_hides_it():
         beside_workers(np.array([50.0]), *ONE_MS),
         (beside_workers(np.array([np.nan]), *ONE_MS)),
     )
-    assert float(bound[0][0]) == pytest.approx(100 * HOST_BESIDE_WORKERS)
+    assert float(bound[0][0]) == pytest.approx(100 * host_beside_workers())
     assert 90 < float(bound[1][0]) < float(bound[0][0]) < float(bound[2][0])
     for free in (hidden, unknown):
         assert [float(ms[0]) for ms in free] == [100.0, 90.0, 110.0]

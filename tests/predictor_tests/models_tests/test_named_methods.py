@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
@@ -222,8 +223,7 @@ def test_methods_can_be_refitted_on_our_own_tables(refitted):
 
 
 def test_methods_lie_beside_their_model_as_json(refitted, tmp_path):
-    refitted.save(tmp_path / "mine.json")
-    read = Methods.beside(tmp_path / "mine.json")
+    read = Methods.beside(tmp_path / "mine.json", refitted.save(tmp_path / "mine.json"))()
     for asked in ("gpu-specs", "gpu-specs-relative", "proxy-times"):
         one, two = (
             forecast_by_method(each, asked, RESNET, [(H200, TF32)], np.array([64.0]), [])[0]
@@ -243,7 +243,7 @@ def test_a_model_without_methods_says_that_none_was_fitted():
 def test_a_damaged_file_of_methods_is_refused(tmp_path, content):
     (tmp_path / "mine_methods.json.gz").write_bytes(content)
     with pytest.raises(ArtifactError, match="holds damaged methods"):
-        Methods.beside(tmp_path / "mine.json")
+        Methods.beside(tmp_path / "mine.json", sha256(content).hexdigest())()
 
 
 def test_errors_are_read_beside_those_of_the_default():

@@ -1,4 +1,4 @@
-"""A run in parts: gathered into the table of one run, and refused where its rows would not belong together."""
+"""A run on a cluster: gathered into the table of one run, and refused where its rows would not belong together."""
 
 import csv
 import json
@@ -10,11 +10,10 @@ import pytest
 from small_subjects import OPERATORS, TARGETS, configurations_of
 
 from predictor.errors import BackendUnavailableError, EpochcastError, ProfilingError, SchemaError
-from proxy_cnns import parts, shards
+from proxy_cnns import jobs, runs
 from proxy_cnns.configuration import Builder, Subject
-from proxy_cnns.parts import Part, measure_part, measured_by
 from proxy_cnns.rows_file import rows_paths
-from proxy_cnns.runs import profile
+from proxy_cnns.runs import JobResult, measure_here, measure_request, measured_by, profile
 
 HERE = Path(__file__).parent
 LASTING = (
@@ -44,21 +43,21 @@ class Here:
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
-    """Measure parts without processes of their own, and remember what they were asked; `then` happens before each."""
+    """Measure jobs without processes of their own, and remember what they were asked; `then` happens before each."""
     seen = SimpleNamespace(sizes=[], then=lambda _n: None)
 
     def measure(request):
         seen.then(len(seen.sizes))
-        out = tmp_path / f"part{len(seen.sizes)}.csv"
+        out = tmp_path / f"job{len(seen.sizes)}.csv"
         seen.sizes.append(len(request.configurations))
         try:
-            result = shards.measure_shards(replace(request, out=out), None, lambda _: None)
+            result = measure_here(replace(request, out=out), None, lambda _: None)
         except EpochcastError as error:
             result = error
         lines = [line for path in rows_paths(out) for line in path.read_text().splitlines()]
-        return Part(f"machine {len(seen.sizes)}", [json.loads(line) for line in lines], result)
+        return JobResult(f"machine {len(seen.sizes)}", [json.loads(line) for line in lines], result)
 
-    monkeypatch.setattr(parts, "measure_part", measure)
+    monkeypatch.setattr(runs, "measure_request", measure)
     return seen
 
 
@@ -69,8 +68,8 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("refine", [False, True])
-def test_parts_give_the_table_of_one_run(request_of, tmp_path, measured, monkeypatch, readings, refine):
-    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings())
+def test_jobs_give_the_table_of_one_run(request_of, tmp_path, measured, monkeypatch, readings, refine):
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings())
     whole = replace(request_of(BOTH, refine=refine), devices=("cuda:0",))  # whose times are the formula's
     profile(whole)
     gathered = replace(whole, out=tmp_path / "gathered.csv")
@@ -88,7 +87,7 @@ def test_what_is_measured_already_is_not_sent(request_of, measured):
     assert sum(measured.sizes) == len(configurations_of(OPERATORS))
 
 
-def test_a_series_that_ended_in_one_part_is_left_out_of_the_next(request_of, orders, measured):
+def test_a_series_that_ended_in_one_job_is_left_out_of_the_next(request_of, orders, measured):
     orders(memory_for=64)
     outcome = profile(request_of(configurations_of(TARGETS)), measure=measured_by(Here()))
     assert (outcome.rows, len(outcome.ended)) == (4, 2)
@@ -129,9 +128,8 @@ def test_another_runs_table_is_refused_and_stays(request_of, orders, measured):
     assert request.out.read_bytes() == before
 
 
-def test_the_time_limit_ends_the_parts(request_of, measured, monkeypatch):
+def test_the_time_limit_ends_the_jobs(request_of, measured, monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(parts, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     monkeypatch.setattr("proxy_cnns.runs.time", SimpleNamespace(perf_counter=lambda: clock.now))
     measured.then = lambda _n: setattr(clock, "now", clock.now + 100)
     outcome = profile(request_of(BOTH, budget_s=150.0), measure=measured_by(Here()))
@@ -141,15 +139,15 @@ def test_the_time_limit_ends_the_parts(request_of, measured, monkeypatch):
 
 def test_a_process_of_its_own_sends_its_error(request_of, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{HERE}:{HERE.parents[1]}")
-    part = measure_part(replace(request_of(BOTH), backend="fake_backend:Missing"))
-    assert part.entries == []
-    assert isinstance(part.result, BackendUnavailableError)
+    job = measure_request(replace(request_of(BOTH), backend="fake_backend:Missing"))
+    assert job.entries == []
+    assert isinstance(job.result, BackendUnavailableError)
 
 
 def test_a_process_that_ends_by_itself_is_told_with_its_last_words(request_of):
-    part = measure_part(replace(request_of(BOTH), backend="sys:exit"))
-    assert isinstance(part.result, ProfilingError)
-    assert "ended by itself (exit code 1: cpu)" in str(part.result)
+    job = measure_request(replace(request_of(BOTH), backend="sys:exit"))
+    assert isinstance(job.result, ProfilingError)
+    assert "ended by itself (exit code 1: cpu)" in str(job.result)
 
 
 def test_code_of_this_machine_is_not_sent(request_of, measured):

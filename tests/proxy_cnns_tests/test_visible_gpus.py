@@ -8,7 +8,7 @@ import pytest
 
 from predictor.errors import BackendUnavailableError, SchemaError
 from proxy_cnns.device import visible_gpus
-from proxy_cnns.shards import _show_only
+from proxy_cnns.runs import _show_only
 
 
 @pytest.fixture

@@ -1,12 +1,12 @@
-"""Order, budget, ends of series, failures and disturbances of one process's work."""
+"""Order, budget, ends of series, failures and disturbances of a job."""
 
 import pytest
 from fake_backend import Clock, FakeBackend, time_ms
 from small_subjects import TARGETS, configurations_of
 
 from predictor.errors import NoisyMeasurementError, ProfilingError
-from proxy_cnns.campaign import Campaign, measure_all, remaining
 from proxy_cnns.device import DeviceState
+from proxy_cnns.jobs import Job, Request, measure_all, remaining
 from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run
 
 ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
@@ -19,15 +19,16 @@ SHARED = DeviceState(other_processes=("4711 python (1024 MiB)",))
 def work(tmp_path, readings):
     """Measure with these orders; returns the run, the backend and the file's path."""
 
-    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, **task):
+    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, deadline=None, **more):
         clock = clock or Clock()
         backend = FakeBackend("cuda:0", clock, orders or {})
         path = tmp_path / "run.csv.rows.jsonl"
         file, found = RunFile(path, {}), Run()
-        task = Campaign(tuple(configurations), "cuda:0", "cuda:3", ABOUT, **task)
+        request = Request("fake", tuple(configurations), "pytorch", ("cuda:0",), tmp_path / "run.csv", **more)
+        job, columns = Job(request, "cuda:0", "cuda:3", deadline), {"about": ABOUT, "host_ms": {}}
         try:
             run.finished = measure_all(
-                task, backend, readings(*states), found, file, report=report, clock=clock
+                job, backend, readings(*states), found, file, report=report, clock=clock, **columns
             )
         finally:
             file.close()
@@ -48,7 +49,7 @@ def test_every_configuration_is_measured_in_its_order(work, targets):
 def known_times(monkeypatch):
     """Estimates that are right but for the slowness of a device."""
     monkeypatch.setattr(
-        "proxy_cnns.campaign.estimated_ms", lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size
+        "proxy_cnns.jobs.estimated_ms", lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size
     )
 
 
@@ -149,7 +150,7 @@ def test_a_refinement_adds_batch_sizes_around_the_jump(work, targets):
 
 def test_a_refined_run_is_finished(work, targets):
     run = work(targets, refine=True)
-    from proxy_cnns.campaign import pending
+    from proxy_cnns.jobs import pending
 
     assert pending(targets, run, refine=True) == []
 
