@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
-"""Fields of a mode, joined by "|" in `Ranges.modes`."""
+"""Fields of a mode, in the order of `Ranges.modes`."""
 
 _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
 """Interval factor for a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the
@@ -55,36 +55,40 @@ _DECISIVE: tuple[Kind, ...] = ("precision", "memory_format", "xla", "autotune", 
 _TOGETHER = ("precision", "memory_format", "xla")  # these select kernels jointly
 
 
+_JOINED = ("gpu_modes", "modes")
+
+
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """Ranges of the training data.
 
-    `gpu_modes` lists "gpu|framework|precision", and `modes` the measured `MODE_FIELDS` joined by "|"; values missing
+    `gpu_modes` lists (gpu, framework, precision), and `modes` the measured `MODE_FIELDS` as words; values missing
     from a table count as a `Mode`'s defaults. `layer_types` lists the types of layers; `shapes` holds the least and
     greatest value of each convolution column, `batch_size` those of the batch size.
     """
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
-    gpu_modes: tuple[str, ...]
-    modes: tuple[str, ...]
+    gpu_modes: tuple[tuple[str, ...], ...]
+    modes: tuple[tuple[str, ...], ...]
     layer_types: tuple[str, ...]
     shapes: dict[str, tuple[float, float]]
     batch_size: tuple[int, int]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as plain lists and dicts."""
-        return asdict(self)
+        """The fields as plain lists and dicts; the words of a mode are joined by "|"."""
+        return asdict(self) | {name: ["|".join(words) for words in getattr(self, name)] for name in _JOINED}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Ranges:
         """Read `as_json`."""
         low, high = found["batch_size"]
+        split = {name: tuple(tuple(words.split("|")) for words in found[name]) for name in _JOINED}
         return cls(
             tuple(found["gpus"]),
             tuple(found["generations"]),
-            tuple(found["gpu_modes"]),
-            tuple(found["modes"]),
+            split["gpu_modes"],
+            split["modes"],
             tuple(found["layer_types"]),
             {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
             (int(low), int(high)),
@@ -160,8 +164,8 @@ class _Measured(NamedTuple):
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
-    gpu_modes: tuple[str, ...]
-    modes: tuple[str, ...]
+    gpu_modes: tuple[tuple[str, ...], ...]
+    modes: tuple[tuple[str, ...], ...]
 
 
 @lru_cache(maxsize=64)
@@ -176,11 +180,11 @@ def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> l
     return found
 
 
-def mode_of_words(words: Mapping[str, object]) -> str:
+def mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
     """An entry of `Ranges.modes`; missing values, None and NaN become the defaults of `Mode`."""
     usual = Mode()
     values = (words.get(name) for name in MODE_FIELDS)
-    return "|".join(
+    return tuple(
         str(getattr(usual, name)) if value is None or value != value else str(value)
         for name, value in zip(MODE_FIELDS, values, strict=True)
     )
@@ -207,9 +211,11 @@ def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
+def _of_any_gpu(
+    modes: tuple[tuple[str, ...], ...], mode: Mode
+) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
     """Settings of this mode never measured on any GPU, whether its precision was, and reasons about `capture`."""
-    measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in modes]
+    measured = [dict(zip(MODE_FIELDS, words, strict=True)) for words in modes]
     with_framework = [each for each in measured if each["framework"] == mode.framework]
     if not with_framework:
         unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
@@ -242,11 +248,10 @@ def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -
 
 
 @lru_cache(maxsize=8)
-def _modes_by_gpu(gpu_modes: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+def _modes_by_gpu(gpu_modes: tuple[tuple[str, ...], ...]) -> dict[str, list[tuple[str, str]]]:
     """Frameworks and precisions measured on each GPU."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for word in gpu_modes:
-        gpu, framework, precision = word.split("|")
+    for gpu, framework, precision in gpu_modes:
         found.setdefault(gpu, []).append((framework, precision))
     return found
 
