@@ -10,7 +10,7 @@ from enum import IntEnum
 from predictor.models import forecast
 from predictor.models.forecast import Kind
 
-__all__ = ["MEASURE_IT", "REMEDIES", "Note", "Priority", "Reason", "as_answered", "remedy_of"]
+__all__ = ["MEASURE_IT", "REMEDIES", "Note", "Priority", "Reason", "as_answered", "notes_of", "remedy_of"]
 
 MEASURE_IT = (
     "measure 3 minutes on this GPU (epochcast profile --preset quick), or give one run on it as an anchor"
@@ -96,3 +96,8 @@ class Note:
 
     priority: Priority
     text: str
+
+
+def notes_of(priority: Priority, *texts: str) -> list[Note]:
+    """A note of this priority for each text that is not empty."""
+    return [Note(priority, text) for text in texts if text]

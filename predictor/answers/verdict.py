@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from predictor.answers.notes import MEASURE_IT, Note, Priority, remedy_of
+from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
@@ -239,14 +239,13 @@ class _Words:
         return ", ".join(parts)
 
     def hints(self) -> tuple[Note, ...]:
-        texts = {
-            Priority.CHANGE: (self._mixed_precision(), self._compile()),
-            Priority.LIMIT: (self._ruled_out(), self._loading(), self._batch()),
-            Priority.REMEDY: (self._remedy(),),
-            Priority.DETAIL: (self._data(), self._one_gpu()),
-            Priority.VERBOSE: (self._compiling(),),
-        }
-        return tuple(Note(priority, text) for priority, some in texts.items() for text in some if text)
+        return (
+            *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
+            *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
+            *notes_of(Priority.REMEDY, self._remedy()),
+            *notes_of(Priority.DETAIL, self._data(), self._one_gpu()),
+            *notes_of(Priority.VERBOSE, self._compiling()),
+        )
 
     def _mixed_precision(self) -> str:
         """What the cheapest change to the user's own code saves."""
