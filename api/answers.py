@@ -10,9 +10,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from predictor.answers.answer import PredictionRow
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
-from predictor.answers.predict import PredictionRow
 
 __all__ = [
     "TEXT_COLUMNS",

@@ -11,13 +11,12 @@ import predictor.errors
 from epochcast.api import NOT_EXPLAINED
 from epochcast.service import KEY_VARIABLE, Reply, Service
 from epochcast.signatures import takes_options
+from predictor.answers.answer import COLUMNS, TIMES, Answer
 from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
-from predictor.answers.energy import EnergyBasis
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
-from predictor.answers.notes import Note, Priority, Reason
+from predictor.answers.notes import EnergyBasis, Note, Priority, Reason
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -127,7 +126,7 @@ class Client:
         return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
 
     def answer(self, question: Question) -> Answer:
-        """As `predictor.answers.predict.answer`.
+        """As `predictor.answers.answer.answer`.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
-    from predictor.answers.predict import Answer
+    from predictor.answers.answer import Answer
 
 __all__ = ["predict_command"]
 
@@ -89,7 +89,7 @@ def _answer(server: str | None, question: Question) -> "Answer":
         from epochcast.client import Client
 
         return Client(server).answer(question)
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(question)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.answer import TIMES
 from predictor.answers.bounds import (
     GPU_BOUNDS,
     OVERHEAD,
@@ -21,7 +22,6 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.notes import Reason, as_answered
-from predictor.answers.predict import TIMES
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
@@ -222,7 +222,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     Returns
     -------
     explanations : list of Explanation
-        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.predict.answer`.
+        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
         Samples are needed for the constant of the small-batch law.
     scope : str
 

@@ -6,11 +6,22 @@ Faces choose by kind and priority, and never read a text.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Literal
 
 from predictor.models import forecast
 from predictor.models.forecast import Kind
 
-__all__ = ["MEASURE_IT", "REMEDIES", "Note", "Priority", "Reason", "as_answered", "notes_of", "remedy_of"]
+__all__ = [
+    "MEASURE_IT",
+    "REMEDIES",
+    "EnergyBasis",
+    "Note",
+    "Priority",
+    "Reason",
+    "as_answered",
+    "notes_of",
+    "remedy_of",
+]
 
 MEASURE_IT = (
     "measure 3 minutes on this GPU (epochcast profile --preset quick), or give one run on it as an anchor"
@@ -71,6 +82,17 @@ def as_answered(reasons: Iterable[forecast.Reason]) -> tuple[Reason, ...]:
 def remedy_of(reasons: Iterable[Reason]) -> str | None:
     """What would narrow the interval of an answer with these reasons most."""
     return next((reason.remedy for reason in reasons if reason.remedy is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyBasis:
+    """What the energy on a GPU rests on, or why it is unknown."""
+
+    kind: Literal["measured", "estimated", "unknown"]
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class Priority(IntEnum):

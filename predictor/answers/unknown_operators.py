@@ -17,7 +17,7 @@ from predictor.models.layer_times.law import counted_operators
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import roofline_ms, unmeasured_share
 
-__all__ = ["TRAFFIC", "split_traffic", "with_shares"]
+__all__ = ["TRAFFIC", "has_others", "split_traffic", "with_shares"]
 
 TRAFFIC = "memory traffic"
 """Class of the operators of unknown cost in an explanation."""
@@ -44,7 +44,7 @@ def with_shares(
     -----
     The share is that of their roofline times: an operator of type ``other`` reads and writes its maps once.
     """
-    if is_cpu(gpu.name) or not _has_others(table):
+    if is_cpu(gpu.name) or not has_others(table):
         return list(reasons)
     shares = unmeasured_share(
         table, np.array(batch_sizes, dtype=float), rates_of(gpu, mode.precision), _KNOWN
@@ -53,8 +53,8 @@ def with_shares(
 
 
 @lru_cache(maxsize=256)
-def _has_others(table: LayerTable) -> bool:
-    """Cached: a question asks for each of its GPUs."""
+def has_others(table: LayerTable) -> bool:
+    """Whether a CNN has operators of unknown cost."""
     return any(layer.type == _OTHER for layer in table)
 
 

@@ -27,7 +27,6 @@ __all__ = [
     "layer_complaint",
     "read_layer_table_csv",
     "table_complaint",
-    "write_layer_table_csv",
 ]
 
 IMAGE = -1
@@ -278,23 +277,6 @@ _USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats"
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
-def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
-    """Write a layer table as CSV; `read_layer_table_csv` gives the same layers back.
-
-    Parameters
-    ----------
-    table : LayerTable
-    path : str or path
-        Overwritten if it exists.
-    """
-    repeated = any(layer.repeats != 1 for layer in table)
-    columns = LAYER_TABLE_COLUMNS if repeated else _USUAL_COLUMNS
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_text(getattr(layer, name)) for name in columns] for layer in table)
-
-
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
     """Read a layer table from CSV and check it row by row.
 
@@ -336,14 +318,6 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
         position, column, why = complaint
         raise SchemaError(f"{path}, row {position + 1}, column {column}: {why}")
     return table
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)
 
 
 def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
+from predictor.catalogue.devices import find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.models.base import FeatureTablePredictor, Floats, finite, numbers_of, times_of
-from predictor.models.founding import warn_of_negative_times
-from predictor.models.methods.laws import LinearLaw, LogPoints, fit_linear_law
+from predictor.measurements.features import FEATURES
+from predictor.models.base import (
+    UNSEEN,
+    Case,
+    Floats,
+    WholePredictor,
+    chips_of,
+    finite,
+    numbers_of,
+    times_of,
+)
+from predictor.models.forecast import Anchor, Reason
+from predictor.models.residuals import is_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Anchors = tuple[pd.DataFrame, ArrayLike]
 
 __all__ = ["FlopsRatio", "Interpolation", "Line", "rows_by_series"]
 
@@ -35,10 +55,8 @@ _LIKENESS = (  # columns in which a training row equals the row to predict, clos
     _RATIO_SERIES,
 )
 
-Anchors = tuple[pd.DataFrame, ArrayLike]
 
-
-class FlopsRatio(FeatureTablePredictor):
+class FlopsRatio(WholePredictor):
     """Iteration time proportional to FLOPs / the GPU's peak rate at the row's precision.
 
     Parameters
@@ -53,6 +71,7 @@ class FlopsRatio(FeatureTablePredictor):
         Median of time x peak / batch size, in 10^9 FLOP, over the training rows alike in the columns named.
     per_flop_ : dict of str -> float
         Median of time x peak / training FLOPs by precision: the inverse of the share of the peak reached.
+    gpus_ : tuple of str
 
     Notes
     -----
@@ -62,6 +81,7 @@ class FlopsRatio(FeatureTablePredictor):
     """
 
     uses_anchors: ClassVar[bool] = True
+    served_parameters: ClassVar[Mapping[str, Any]] = {"by_cnn": False}
 
     def __init__(self, by_cnn: bool = True) -> None:
         self.by_cnn = by_cnn
@@ -79,6 +99,7 @@ class FlopsRatio(FeatureTablePredictor):
         flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
         self.per_image_ = _medians_by_likeness(table, per_image) if self.by_cnn else {}
         self.per_flop_ = _medians(table, ("precision",), per_image / flops_per_image)
+        self.gpus_ = tuple(sorted(set(map(str, table["gpu_name"]))))
         return self
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
@@ -108,18 +129,59 @@ class FlopsRatio(FeatureTablePredictor):
         _refuse_unknown(table, per_image)
         return np.asarray(per_image * numbers_of(table, "batch_size", OutOfRangeError) / peak, dtype=float)
 
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """The time as one summand; the case's runs as the anchors of `predict`, without a table."""
+        peak = peak_tflop_per_s(case.gpu, case.mode.precision)
+        if not np.isfinite(peak):
+            raise OutOfRangeError(
+                f"{case.gpu.name} has no peak rate in {case.mode.precision}. Leave the method out."
+            )
+        per_image = np.array([self._per_image(case, float(size)) for size in case.batch_sizes])
+        return {"flops": per_image * case.batch_sizes / peak}
+
+    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+        """A reason for caution on GPUs that were not fitted."""
+        unknown = (Reason("gpu", "flops-ratio was not fitted on it", 1.0),)
+        return (() if case.gpu.name in self.gpus_ else unknown,) * case.batch_sizes.size
+
     def coefficients(self) -> dict[str, float]:
         """Every median by the values that its rows share."""
         self._check_fitted("per_image_")
         return self.per_flop_ | self.per_image_
 
+    def _per_image(self, case: Case, size: float) -> float:
+        precision, runs = case.mode.precision, [each for each in case.anchors if not is_cpu(each.gpu)]
+        reached = [
+            each.iteration_time_ms * peak_tflop_per_s(find_gpu(each.gpu), precision) / each.batch_size
+            for each in runs
+        ]
+        alike = [(is_of(each, case.gpu), each.batch_size == size) for each in runs]
+        for here, same in ((True, True), (True, False), (False, True), (False, False)):
+            some = [
+                ms for ms, (gpu, batch) in zip(reached, alike, strict=True) if gpu >= here and batch >= same
+            ]
+            if some:
+                return float(np.median(some))
+        label = f"precision {precision}"
+        if label not in self.per_flop_ or case.table is None:
+            known = ", ".join(name.removeprefix("precision ") for name in self.per_flop_)
+            raise OutOfRangeError(f"no CNN was timed in {precision}, but in {known}. Ask for one of these.")
+        return self.per_flop_[label] * FEATURES["training_flops_per_image"](case.table)
+
+    def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Chip by chip: without rows of its own a known GPU is as unknown as another."""
+        chips = chips_of(X)
+        for chip in sorted(set(chips)):
+            yield UNSEEN, np.flatnonzero(chips == chip)
+
     def _learned(self) -> dict[str, Any]:
         self._check_fitted("per_image_")
-        return {"per_flop": self.per_flop_, "per_image": self.per_image_}
+        return {"per_flop": self.per_flop_, "per_image": self.per_image_, "gpus": list(self.gpus_)}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
         self.per_image_ = {name: finite(value) for name, value in learned["per_image"].items()}
+        self.gpus_ = tuple(learned["gpus"])
 
     def _medians_of(self, anchors: Anchors | None) -> dict[str, float]:
         if anchors is None or not len(anchors[0]):
@@ -140,6 +202,8 @@ def _medians_by_likeness(table: pd.DataFrame, values: Floats) -> dict[str, float
 
 
 def _medians(table: pd.DataFrame, columns: tuple[str, ...], values: Floats) -> dict[str, float]:
+    import pandas as pd
+
     known = pd.Series(values, index=_labels(table, columns)).dropna()  # NaN: a CNN without layer table
     return {str(key): float(median) for key, median in known.groupby(level=0).median().items()}
 
@@ -166,85 +230,7 @@ def _refuse_unknown(table: pd.DataFrame, work: Floats) -> None:
 
 _SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _LINE_SERIES = ("gpu", "cnn", "image_size", *MODE_COLUMNS)
-
-
-class Line(FeatureTablePredictor):
-    """Iteration time a + b batch_size, for each series of one GPU, CNN, image size and mode apart.
-
-    Attributes
-    ----------
-    laws_ : dict of tuple of str -> LinearLaw
-        By GPU, CNN, image size and MODE_COLUMNS; series of a single batch size have none.
-
-    Notes
-    -----
-    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error: small batches weigh
-    as much as large ones.
-    """
-
-    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Line:
-        """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
-
-        Raises
-        ------
-        SchemaError
-            If a column is missing or empty, or if a time is not above 0.
-        """
-        table = self._checked(X, _SERIES_COLUMNS)
-        times = times_of(y, len(table), "iteration_time_ms")
-        batch_size = numbers_of(table, "batch_size", SchemaError)
-        self.laws_: dict[tuple[str, ...], LinearLaw] = {}
-        for series, rows in rows_by_series(table).items():
-            if np.unique(batch_size[rows]).size >= 2:
-                design = batch_size[rows][:, None]
-                self.laws_[series] = fit_linear_law(("batch_size",), design, times[rows], relative=True)
-        return self
-
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
-
-        Raises
-        ------
-        OutOfRangeError
-            If a row's series had fewer than two batch sizes in the training rows.
-        """
-        self._check_fitted("laws_")
-        table = self._checked(X, _SERIES_COLUMNS)
-        batch_size = numbers_of(table, "batch_size", OutOfRangeError)
-        times = np.empty(len(table))
-        for series, rows in rows_by_series(table).items():
-            times[rows] = self._law_of(series).predict(batch_size[rows][:, None])
-        warn_of_negative_times(times, type(self).__name__)
-        return times
-
-    def coefficients(self) -> dict[str, float]:
-        """`<series>:intercept` in milliseconds, `<series>:batch_size` in milliseconds per image."""
-        self._check_fitted("laws_")
-        return {
-            f"{' '.join(series)}:{column}": value
-            for series, law in self.laws_.items()
-            for column, value in law.coefficients().items()
-        }
-
-    def _learned(self) -> dict[str, Any]:
-        self._check_fitted("laws_")
-        return {"laws": [{"series": list(series), **law.to_json()} for series, law in self.laws_.items()]}
-
-    def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.laws_ = {
-            tuple(law["series"]): LinearLaw.from_json(("batch_size",), law) for law in learned["laws"]
-        }
-
-    def _law_of(self, series: tuple[str, ...]) -> LinearLaw:
-        if series not in self.laws_:
-            gpu, cnn, image_size, *mode = series
-            known = [word for word in mode if word != "unknown"]
-            raise OutOfRangeError(
-                f"Line has no two batch sizes of {cnn} at image size {image_size} on {gpu} "
-                f"({', '.join(known)}). "
-                "Measure two, or use a predictor that carries over between GPUs and CNNs."
-            )
-        return self.laws_[series]
+_LEAST_SIZES = 2
 
 
 def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
@@ -255,21 +241,78 @@ def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
     return rows
 
 
-class Interpolation(FeatureTablePredictor):
-    """ln time linear in ln batch size between neighbours, for each series of one GPU, CNN, image size and mode.
+@dataclass(frozen=True, slots=True)
+class _StraightLine:
+    """intercept + slope x batch size: least squares of the relative error."""
+
+    intercept: float
+    slope: float
+
+    @classmethod
+    def of(cls, sizes: Floats, times_ms: Floats) -> _StraightLine:
+        """Fitted on measured runs; columns are scaled, so that units decide nothing."""
+        weighted = np.column_stack([np.ones(sizes.size), sizes]) / times_ms[:, None]
+        scales = np.linalg.norm(weighted, axis=0)
+        intercept, slope = np.linalg.lstsq(weighted / scales, np.ones(sizes.size), rcond=1e-10)[0] / scales
+        return cls(float(intercept), float(slope))
+
+    def parts(self, sizes: Floats) -> dict[str, Floats]:
+        """Summands of the times in ms."""
+        return {"constant": np.full(sizes.size, self.intercept), "batch_size": self.slope * sizes}
+
+    def coefficients(self) -> dict[str, float]:
+        """Milliseconds, and milliseconds per image."""
+        return {"intercept": self.intercept, "batch_size": self.slope}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LogPoints:
+    """ln time linear in ln batch size between neighbours; `log_sizes` ascending, at least two."""
+
+    log_sizes: Floats
+    log_ms: Floats
+
+    @classmethod
+    def of(cls, sizes: Floats, times_ms: Floats) -> _LogPoints:
+        """Points of measured runs; repeated measurements are averaged."""
+        at, member = np.unique(np.log(sizes), return_inverse=True)
+        return cls(at, np.bincount(member, np.log(times_ms)) / np.bincount(member))
+
+    def parts(self, sizes: Floats) -> dict[str, Floats]:
+        """Times in ms; beyond the measured batch sizes the outermost piece is extrapolated."""
+        at, known, asked = self.log_sizes, self.log_ms, np.log(sizes)
+        right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
+        slope = (known[right] - known[right - 1]) / (at[right] - at[right - 1])
+        return {
+            "interpolated": np.asarray(
+                np.exp(known[right - 1] + slope * (asked - at[right - 1])), dtype=float
+            )
+        }
+
+    def coefficients(self) -> dict[str, float]:
+        """Batch size -> milliseconds."""
+        return {
+            f"{np.exp(at):.0f}": float(np.exp(ms)) for at, ms in zip(self.log_sizes, self.log_ms, strict=True)
+        }
+
+
+class _OfOwnRuns(WholePredictor):
+    """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
 
     Attributes
     ----------
-    points_ : dict of tuple of str -> LogPoints
-        The measured batch sizes of each series; repeated measurements are averaged.
-
-    Notes
-    -----
-    Beyond the measured batch sizes the outermost piece is extrapolated.
+    laws_ : dict of tuple of str -> law
+        By GPU, CNN, image size and MODE_COLUMNS; series of a single batch size have none.
     """
 
-    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Interpolation:
-        """Keep the times, in milliseconds, of a feature table.
+    needs_anchors: ClassVar[bool] = False
+    law: ClassVar[Any]
+    name: ClassVar[str]
+    p90: ClassVar[float]
+    """Relative error of nine tenths of the batch sizes between measured ones: the scenario ``problem-scaling``."""
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
+        """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
 
         Raises
         ------
@@ -279,11 +322,11 @@ class Interpolation(FeatureTablePredictor):
         table = self._checked(X, _SERIES_COLUMNS)
         times = times_of(y, len(table), "iteration_time_ms")
         sizes = numbers_of(table, "batch_size", SchemaError)
-        self.points_: dict[tuple[str, ...], LogPoints] = {}
-        for series, rows in rows_by_series(table).items():
-            points = LogPoints.of(sizes[rows], times[rows])
-            if points.log_sizes.size > 1:
-                self.points_[series] = points
+        self.laws_ = {
+            series: self.law.of(sizes[rows], times[rows])
+            for series, rows in rows_by_series(table).items()
+            if np.unique(sizes[rows]).size >= _LEAST_SIZES
+        }
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -294,49 +337,109 @@ class Interpolation(FeatureTablePredictor):
         OutOfRangeError
             If a row's series had fewer than two batch sizes in the training rows.
         """
-        self._check_fitted("points_")
+        self._check_fitted("laws_")
         table = self._checked(X, _SERIES_COLUMNS)
-        sizes = numbers_of(table, "batch_size", OutOfRangeError)
-        times = np.empty(len(table))
+        sizes, times = numbers_of(table, "batch_size", OutOfRangeError), np.empty(len(table))
         for series, rows in rows_by_series(table).items():
-            times[rows] = self._points_of(series).predict(sizes[rows])
+            times[rows] = np.sum(list(self._law_of(series).parts(sizes[rows]).values()), axis=0)
         return times
 
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """Summands by the law through the case's runs on its GPU."""
+        sizes, times = self._own(case)
+        parts: dict[str, Floats] = self.law.of(sizes, times).parts(case.batch_sizes)
+        return parts
+
+    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+        """No reasons; refused are batch sizes outside the measured ones."""
+        sizes, _ = self._own(case)
+        outside = [f"{size:.0f}" for size in case.batch_sizes if not sizes.min() <= size <= sizes.max()]
+        if outside:
+            raise OutOfRangeError(
+                f"batch_size {', '.join(outside)} lies outside {sizes.min():.0f}..{sizes.max():.0f}, where {self.name} was "
+                "fitted. Ask for batch sizes in that range, or leave the method out."
+            )
+        return ((),) * case.batch_sizes.size
+
+    def half_width(self, case: Case) -> float:
+        """From the evaluation of batch sizes between measured ones."""
+        return math.log1p(self.p90)
+
+    def trained_on(self, case: Case) -> str:
+        """The batch sizes of the runs."""
+        return f"your runs at batch size {', '.join(f'{size:.0f}' for size in np.unique(self._own(case)[0]))}"
+
     def coefficients(self) -> dict[str, float]:
-        """`<series>:<batch size>` -> milliseconds."""
-        self._check_fitted("points_")
+        """`<series>:<coefficient>` -> milliseconds."""
+        self._check_fitted("laws_")
         return {
-            f"{' '.join(series)}:{np.exp(size):.0f}": float(np.exp(time))
-            for series, points in self.points_.items()
-            for size, time in zip(points.log_sizes, points.log_ms, strict=True)
+            f"{' '.join(series)}:{name}": value
+            for series, law in self.laws_.items()
+            for name, value in law.coefficients().items()
         }
 
+    def _own(self, case: Case) -> tuple[Floats, Floats]:
+        """Batch sizes and times of the runs on the case's GPU; OutOfRangeError if they are of fewer than two sizes."""
+        own: Sequence[Anchor] = [each for each in case.anchors if is_of(each, case.gpu)]
+        sizes = np.array([each.batch_size for each in own], dtype=float)
+        distinct = [f"{size:.0f}" for size in np.unique(sizes)]
+        if len(distinct) < _LEAST_SIZES:
+            raise OutOfRangeError(
+                f"{self.name} needs runs of {case.cnn} on {case.gpu.name} at two batch sizes, got "
+                f"{', '.join(distinct) or 'none'}. Give two anchors, or a measurement table with them."
+            )
+        return sizes, np.array([each.iteration_time_ms for each in own], dtype=float)
+
+    def _law_of(self, series: tuple[str, ...]) -> Any:
+        if series not in self.laws_:
+            gpu, cnn, image_size, *mode = series
+            known = [word for word in mode if word != "unknown"]
+            raise OutOfRangeError(
+                f"{type(self).__name__} has no two batch sizes of {cnn} at image size {image_size} on {gpu} "
+                f"({', '.join(known)}). "
+                "Measure two, or use a predictor that carries over between GPUs and CNNs."
+            )
+        return self.laws_[series]
+
     def _learned(self) -> dict[str, Any]:
-        self._check_fitted("points_")
+        self._check_fitted("laws_")
         return {
-            "points": [
-                {
-                    "series": list(series),
-                    "log_batch_size": each.log_sizes.tolist(),
-                    "log_ms": each.log_ms.tolist(),
-                }
-                for series, each in self.points_.items()
+            "laws": [
+                {"series": list(series)}
+                | {name: np.asarray(getattr(law, name)).tolist() for name in law.__slots__}
+                for series, law in self.laws_.items()
             ]
         }
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.points_ = {
-            tuple(each["series"]): LogPoints(
-                np.array([finite(value) for value in each["log_batch_size"]]),
-                np.array([finite(value) for value in each["log_ms"]]),
-            )
-            for each in learned["points"]
+        self.laws_ = {
+            tuple(each["series"]): self.law(*(_read(each[name]) for name in self.law.__slots__))
+            for each in learned["laws"]
         }
 
-    def _points_of(self, series: tuple[str, ...]) -> LogPoints:
-        if series not in self.points_:
-            raise OutOfRangeError(
-                f"Interpolation has no two batch sizes of {series[1]} at image size {series[2]} on {series[0]}. "
-                "Measure two, or use a predictor that carries over between GPUs and CNNs."
-            )
-        return self.points_[series]
+
+def _read(value: Any) -> Any:
+    return np.array([finite(each) for each in value]) if isinstance(value, list) else finite(value)
+
+
+class Line(_OfOwnRuns):
+    """Iteration time a + b batch_size, for each series of one GPU, CNN, image size and mode apart.
+
+    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error: small batches weigh as much as large
+    ones.
+    """
+
+    law: ClassVar[Any] = _StraightLine
+    name: ClassVar[str] = "line"
+    p90: ClassVar[float] = 0.072
+
+
+class Interpolation(_OfOwnRuns):
+    """ln time linear in ln batch size between neighbours, for each series of one GPU, CNN, image size and mode.
+
+    X is a feature table, y is `iteration_time_ms`. Beyond the measured batch sizes the outermost piece is extrapolated.
+    """
+
+    law: ClassVar[Any] = _LogPoints
+    name: ClassVar[str] = "interpolation"
+    p90: ClassVar[float] = 0.087

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.models.forecast import WIDENS, IterationForecast, Kind, Reason
 from predictor.operator_types import VIEW_TYPES
-from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 from predictor.operators.work import unmeasured_share
 
 __all__ = [
@@ -72,7 +72,7 @@ class Ranges:
     gpu_modes: tuple[tuple[str, ...], ...]
     modes: tuple[tuple[str, ...], ...]
     layer_types: tuple[str, ...]
-    shapes: dict[str, tuple[float, float]]
+    shapes: dict[str, tuple[float, float]] = field(hash=False)
     batch_size: tuple[int, int]
 
     def as_json(self) -> dict[str, Any]:
@@ -110,7 +110,6 @@ def shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
 def reasons(
     ranges: Ranges,
     table: LayerTable,
-    kernels: Kernels,
     devices: Sequence[tuple[Gpu, Mode]],
     batch_sizes: NDArray[np.float64],
 ) -> list[tuple[tuple[Reason, ...], ...]]:
@@ -118,7 +117,7 @@ def reasons(
     low, high = ranges.batch_size
     beyond = Reason("batch", f"measured from {low} to {high}")
     inside = ((low <= batch_sizes) & (batch_sizes <= high)).tolist()
-    of_cnn = (*_of_cnn(ranges, table, kernels), *of_table(table))
+    of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
     for of_device in _of_devices(measured, tuple(devices)):
@@ -267,12 +266,14 @@ def _said(name: str, word: str) -> str:
     return {"True": name, "False": f"no {name}"}.get(word, word)
 
 
-def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]:
+@lru_cache(maxsize=512)
+def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
     found = []
     unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
         widens = WIDENS * (1.0 + _WIDENS_PER_SHARE * _share_unmeasured(table))
         found.append(Reason("operator", f"{', '.join(unknown)} never measured", widens))
+    kernels = kernels_of(table)
     conv = _conv(kernels)
     outside = [
         f"{name} beyond {low:g} to {high:g}"
@@ -281,7 +282,7 @@ def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]
     ]
     if outside:
         found.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
-    return found
+    return tuple(found)
 
 
 @lru_cache(maxsize=512)

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from api.store.keys import add_key, find_key
 from api.store.measurements import delete_upload, store_rows
 from api.store.uploads import rows_of, table_of_rows
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from predictor.answers import bulk_pipes
+from predictor.answers.answer import answer
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
 from predictor.answers.bulk_answers import NUMBERS, WORDS
-from predictor.answers.predict import answer
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 from predictor.models import served

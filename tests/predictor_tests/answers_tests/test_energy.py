@@ -5,9 +5,9 @@ import math
 
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
-from predictor.answers.predict import predict
 from predictor.answers.quantities import energy
 from predictor.answers.question import Plan, Question
 from predictor.models.ratios import ratios_of

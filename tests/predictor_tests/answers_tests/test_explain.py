@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bounds import (
     BOUNDS,
     bounding_ms,
@@ -17,7 +18,6 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.explain import explain, explanation_rows, row_columns, small_batch_law
 from predictor.answers.knowledge import load_model
-from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS

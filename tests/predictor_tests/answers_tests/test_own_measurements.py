@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, OutOfRangeError, SchemaError
 from predictor.measurements.table import write_measurements

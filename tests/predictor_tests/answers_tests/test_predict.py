@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.notes import REMEDIES, Reason
-from predictor.answers.predict import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError

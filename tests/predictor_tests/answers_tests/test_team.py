@@ -2,11 +2,9 @@
 
 import pytest
 
+from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
-from predictor.answers.predict import answer, predict
 from predictor.answers.question import Question
-from predictor.answers.rentals import on_all_gpus
-from predictor.catalogue.offers import load_offers
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.operators.memory import peak_memory_gib
 
@@ -117,12 +115,10 @@ def test_a_team_that_makes_no_sense_is_refused_with_the_next_step(options, refus
         row_of(**options)
 
 
-def test_a_question_is_asked_of_all_gpus_of_an_offer_that_can_share_the_mini_batch():
-    offer = next(each for each in load_offers() if each.instance == "p5en.48xlarge")
-    asked = [
-        on_all_gpus(Question("resnet50", "NVIDIA H200", sizes), offer) for sizes in (1024, [256, 100], 7)
-    ]
-    assert [(each.n_gpus, each.link) for each in asked] == [(8, "nvlink4"), (4, "nvlink4"), (7, "nvlink4")]
+def test_a_comparison_refuses_what_joins_several_gpus_where_one_is_asked_for():
+    for given in ({"link": "nvlink4"}, {"sync_batch_norm": True}, {"nodes": 2}):
+        with pytest.raises((SchemaError, OutOfRangeError)):
+            compare(Question("resnet50", "H200", 64, data_set="imagenet", **given))
 
 
 def test_all_gpus_are_those_that_an_offer_has_so_many_of():

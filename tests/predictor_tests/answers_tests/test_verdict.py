@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 
 from predictor.answers.compare import compare
-from predictor.answers.fast_mode import fast_mode_of
 from predictor.answers.notes import REMEDIES, Priority, as_answered, remedy_of
 from predictor.answers.question import Plan, Question
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import fast_mode_of, find_gpu
 from predictor.catalogue.offers import Offer
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.compiled import compile_seconds, measured_where

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from predictor.answers.predict import answer, predict
+from predictor.answers.answer import answer, predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
