@@ -31,7 +31,7 @@ from api.routes import (
 )
 from api.serving import ServingState
 from api.settings import Settings
-from predictor.answers.predict import answer
+from predictor.answers.answer import answer
 from predictor.answers.question import Question
 
 __all__ = ["ROUTERS", "create_app"]

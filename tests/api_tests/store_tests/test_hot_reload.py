@@ -17,7 +17,7 @@ def measurements(tmp_path):
     """Two CNNs on two GPUs, enough to fit on."""
     lines = ["gpu,cnn,image_size,batch_size,precision,iteration_time_ms"]
     for i, (gpu, cnn) in enumerate((g, c) for g in ("T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")):
-        lines += [f"{gpu},{cnn},224,{8 * 2**j},fp32,{(10 + i) * 2.0**j}" for j in range(5)]
+        lines += [f"{gpu},{cnn},224,{8 * 2**j},fp32,{(100 + i) * 2.0**j}" for j in range(5)]
     (tmp_path / "measurements.csv").write_text("\n".join(lines))
     return tmp_path / "measurements.csv"
 
