@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.advice import sharpened_by
+from predictor.answers import notes
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
     ENDS,
@@ -29,6 +29,7 @@ from predictor.answers.loading import (
     starts,
     with_loading,
 )
+from predictor.answers.notes import EnergyBasis, as_answered
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
 from predictor.answers.sizes import (
@@ -108,8 +109,8 @@ class PredictionRow:
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
     the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
     of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
-    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
-    extrapolates.
+    GPU's power limit, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
+    widen the interval most, with what would narrow it.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
@@ -153,7 +154,7 @@ class PredictionRow:
     watt_hours: float | None
     watt_hours_low: float | None
     watt_hours_high: float | None
-    energy_basis: str
+    energy_basis: EnergyBasis
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -171,8 +172,7 @@ class PredictionRow:
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[str, ...]
-    sharpen: str | None
+    extrapolates: tuple[notes.Reason, ...]
 
 
 COLUMNS = tuple(column.name for column in fields(PredictionRow))
@@ -559,8 +559,7 @@ class OfferRows:
         samples, reasons = question.epoch_samples(), iterations.reasons()
         keys = list(map(id, reasons))  # batch sizes share their tuples
         of_keys = dict(zip(keys, reasons, strict=True))
-        texts = {key: tuple(map(str, some)) for key, some in of_keys.items()}
-        remedies = {key: _remedy(some) for key, some in of_keys.items()}
+        answered = {key: _answered(some) for key, some in of_keys.items()}
 
         def of_devices(values: Sequence[Any]) -> list[Any]:
             return _listed(values, iterations.device)
@@ -595,12 +594,11 @@ class OfferRows:
                 for most, count in zip(of_devices(iterations.largest), counts, strict=True)
             ],
             "best_batch": list(best),
-            "extrapolates": [texts[key] for key in keys],
-            "sharpen": [remedies[key] for key in keys],
+            "extrapolates": [answered[key] for key in keys],
         }  # fmt: skip
 
 
-_remedy = lru_cache(maxsize=4096)(sharpened_by)  # GPUs and batch sizes share a few reasons
+_answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
 _PLAIN = ("batch_size", "local_batch_size", "gpus_used", "fits_in_memory", "bottleneck")
 _NUMBERS = (
@@ -685,22 +683,22 @@ def epochs(
     }
 
 
-def energy_basis(gpu: Gpu) -> str:
+def energy_basis(gpu: Gpu) -> EnergyBasis:
     """What a GPU's energy rests on, or why it is unknown."""
     return _energy_of(gpu)[2]
 
 
 @lru_cache(maxsize=512)
-def _energy_of(gpu: Gpu) -> tuple[float, float, str]:
+def _energy_of(gpu: Gpu) -> tuple[float, float, EnergyBasis]:
     """A GPU's power limit in W, the 90 % half width of ln of its power, and what they rest on."""
     limit_w, ratios = power_limit_w(gpu), ratios_of("power")
-    basis = "power measured on this GPU"
+    basis = EnergyBasis("measured", "power measured on this GPU")
     if gpu.is_cpu:
-        basis = "unknown: the power of CPUs was not measured"
+        basis = EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
     elif limit_w is None:
-        basis = f"unknown: gpus.csv has no power limit of {gpu.name}"
+        basis = EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")
     elif not ratios.measured_on(gpu):
-        basis = f"estimated from the power limit of {limit_w:g} W"
+        basis = EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
     return math.nan if limit_w is None else limit_w, ratios.spread_on(gpu), basis
 
 

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
 
 
+_NAMES = tuple(column.name for column in fields(ComparisonRow))
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent."""
@@ -70,12 +73,15 @@ class Comparison:
     scope: str
     verdict: Verdict
 
+    def records(self) -> list[dict[str, Any]]:
+        """A dict per row."""
+        return [{name: getattr(row, name) for name in _NAMES} for row in self.rows]
+
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
         import pandas as pd
 
-        names = [column.name for column in fields(ComparisonRow)]
-        frame = pd.DataFrame({name: [getattr(row, name) for row in self.rows] for name in names})
+        frame = pd.DataFrame(self.records(), columns=_NAMES)
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 

@@ -63,7 +63,7 @@ def test_the_founding_approaches_answer_every_cnn_of_the_zoo_where_proxies_were_
 @pytest.mark.parametrize("name", WHOLE_METHODS)
 def test_the_error_of_an_evaluation_stands_beside_the_default_s(name):
     (row,) = predict("resnet50", "H200", 64, method=name, anchors=RUNS)
-    (reason,) = [each for each in row.extrapolates if str(each).startswith("method: ")]
+    (reason,) = [reason.text for reason in row.extrapolates if reason.kind == "method"]
     (error, *_) = SHIPPED.errors[name]
     assert f"{name} misses" in str(reason)
     assert f"(the default by {100 * error.default_mape:.{1 if error.default_mape < 0.1 else 0}f} %)" in str(
@@ -110,7 +110,7 @@ def test_what_is_served_is_what_the_estimator_predicts_from_own_runs(name):
 
 
 REFUSALS = (
-    ({"method": "gpu-specs", "precision": "amp_bf16", "autotune": True}, "not fitted in pytorch, amp_bf16, nchw, autotune"),
+    ({"method": "gpu-specs", "precision": "amp_bf16", "autotune": True}, "fitted in pytorch, amp_bf16, nchw, autotune"),
     ({"method": "gpu-specs", "capture": "graph"}, "was fitted on eager iterations, asked for capture graph"),
     ({"method": "proxy-times", "gpus": "A10G"}, "they were on NVIDIA H100 80GB HBM3, NVIDIA H200. Measure them"),
     ({"method": "proxy-times", "precision": "amp_bf16"}, "they were on no GPU in this mode"),
@@ -188,8 +188,8 @@ def test_proxies_measured_on_another_gpu_carry_every_cnn_over():
 
 @pytest.fixture(scope="module")
 def refitted():
-    names = ("h200_pytorch_founding_more_proxies", "h100_pytorch_founding_more_proxies", "h200_pytorch_fine_tf32_targets",
-             "h100_pytorch_founding_rest_cnns")  # fmt: skip
+    names = ("h200_pytorch_founding_more_proxies", "h100_pytorch_founding_more_proxies",
+             "h200_pytorch_fine_tf32_targets", "h100_pytorch_founding_rest_cnns")  # fmt: skip
     rows = pd.concat([read_measurements(_table(name)) for name in names], ignore_index=True)
     return fit_methods(feature_table(rows[rows["kind"] != "proxy"].reset_index(drop=True)), rows)
 
