@@ -1,6 +1,7 @@
 """How far the founding study's two approaches lie from our measurements in its three scalings, beside the default.
 
-Run it as `python benchmarks/founding.py`. Both are fitted on one GPU: on its proxies and CNNs, approach 2 on the proxies of the
+Run it as `python benchmarks/founding.py`. Both are fitted on one GPU: on its proxies and CNNs, approach 2 on the
+proxies of the
 other GPU, too. The default answers the same rows as shipped; CNNs of the first GPU are among its training rows.
 """
 
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def founding_rows(folder: Path) -> pd.DataFrame:
-    """Feature table of our proxies and CNNs in modes whose proxies were measured; tables that no fit reads are among them."""
+    """Our proxies and CNNs in modes whose proxies were measured, as a feature table; no fit reads some of them."""
     paths = [path for kind in _TABLES for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
     tables = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
     rows = rows_of_measurements(tables[(tables["source"] == "epochcast") & (tables["device_kind"] != "cpu")])
@@ -86,7 +87,7 @@ def judge(rows: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def summary_of(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """The columns of an evaluation's summary that `epochcast fit --accuracy` reads, with the default's errors on the same rows."""
+    """The columns of a summary that `epochcast fit --accuracy` reads, with the default's errors on the same rows."""
     asked = rows.loc[sorted(set(judged.index))]
     by_default, model = pd.Series(np.nan, asked.index), Model.load()
     for case, places in cases_of(asked):

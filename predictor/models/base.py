@@ -65,7 +65,8 @@ class Case:
 class FeatureTablePredictor:
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
-    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs, with `uses_anchors`
+    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs, with
+    `uses_anchors`
     `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no answer of its own.
     A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
     """
@@ -75,7 +76,7 @@ class FeatureTablePredictor:
     uses_anchors: ClassVar[bool] = False
     needs_anchors: ClassVar[bool] = False
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no parameter is an estimator
         """The arguments of `__init__`, as scikit-learn's clones and pipelines ask for them."""
         return {name: getattr(self, name) for name in self._parameter_names()}
 
@@ -195,13 +196,14 @@ def _unfitted(name: str) -> Exception:
 class WholePredictor(FeatureTablePredictor):
     """Base of the predictors of whole iterations, each of which a question may name as its method.
 
-    A subclass gives `fit`, `parts` (the summands of the time, which `predict`, `grid` and every answer add up), `_learned`
-    and `_restore`; `scope` where it refuses cases or has reasons for caution.
+    A subclass gives `fit`, `parts` (the summands of the time, which `predict`, `grid` and every answer add up),
+    `_learned` and `_restore`; `scope` where it refuses cases or has reasons for caution.
 
     Attributes
     ----------
     half_widths_ : dict of str -> float
-        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass); set by `calibrate`.
+        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass); set by
+        `calibrate`.
     trained_on_ : str
         The training rows in words; set by `calibrate`.
     """
@@ -217,20 +219,20 @@ class WholePredictor(FeatureTablePredictor):
         """Reasons for caution at each batch size; OutOfRangeError, saying why and what to do, where it refuses."""
         return ((),) * case.batch_sizes.size
 
-    def half_width(self, case: Case) -> float:
+    def half_width(self, case: Case) -> float:  # noqa: ARG002 - for subclasses
         """Half width of the 90 % interval of ln time."""
         return max(self.half_widths_.values())
 
-    def trained_on(self, case: Case) -> str:
+    def trained_on(self, case: Case) -> str:  # noqa: ARG002 - for subclasses
         """What the answer rests on, in words."""
         return self.trained_on_
 
-    def with_measurements(self, X: pd.DataFrame) -> Self:
+    def with_measurements(self, X: pd.DataFrame) -> Self:  # noqa: ARG002 - for subclasses
         """The predictor with what it learns of a user's own rows; itself, where it learns nothing of them."""
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
-        """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows; errors as of `parts`."""
+        """Predict iteration times in milliseconds, of shape (n,), for a feature table; errors as of `parts`."""
         times = np.empty(len(self._checked(X, ("gpu", "cnn", "image_size", "batch_size", "layer_table"))))
         for case, rows in cases_of(X):
             times[rows] = np.sum(list(self.parts(case).values()), axis=0)

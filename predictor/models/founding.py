@@ -1,7 +1,7 @@
 """The founding study's two approaches: regression on GPU specifications, and on times of proxy CNNs.
 
-Both count a CNN's layers as its nearest proxies, so that every CNN of known layers has an answer. The study's own form, one
-column of plain least squares a convolution shape, is in notebook 04.
+Both count a CNN's layers as the nearest proxies, so that every CNN of known layers has an answer. The study's own
+form, plain least squares with a column for each convolution shape, is in notebook 04.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FOUNDING_PROXIES = (
 )  # fmt: skip
 
 _FLOP_PER_BYTE = 200.0
-"""FLOPs that count as much as a byte moved; of 0, 20, 60, 100, 200 and 400 the best on CNNs left out of the H200's rows."""
+"""FLOPs that count as a byte moved: of 0, 20, 60 and 200 the best where CNNs were left out of the H200's rows."""
 
 _MODE = ("framework", "precision", "memory_format", "autotune")
 """Fields of a mode in which the two approaches are fitted."""
@@ -83,12 +83,14 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
 
     Notes
     -----
-    The nearest proxy is that of the same class (a depthwise or grouped, a transposed or another convolution), else of the
-    most similar kernel, else of the same stride, else of the most similar size: doublings of height, channels and filters.
-    A linear layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
+    The nearest proxy is that of the same class (a grouped, a transposed or another convolution), then of the most
+    similar
+    kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters. A linear
+    layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
     """
     ratios: dict[str, list[float]] = {}
-    for name, work in map(lambda layer: _nearest(_shape(layer), tuple(proxies)), _products(table)):
+    for layer in _products(table):
+        name, work = _nearest(_shape(layer), proxies)
         ratios.setdefault(name, []).append(work)
     if not ratios:
         raise OutOfRangeError(
@@ -194,7 +196,8 @@ def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Rea
 def _table_of(case: Case) -> LayerTable:
     if case.table is None:
         raise OutOfRangeError(
-            f"{case.cnn} has no layer table, whose layers count as proxies. Give feature_table a layer_table_of that has it."
+            f"{case.cnn} has no layer table, whose layers count as proxies. Give "
+            f"feature_table a layer_table_of that has it."
         )
     return case.table
 
@@ -238,9 +241,11 @@ class GpuSpecs(WholePredictor):
     Notes
     -----
     time = a + h layers + u x batch size x product over specifications of spec^e x sum over proxies of c x work, where
-    all coefficients but e are above zero, and so is every time. `work` is that of the layers that count as the proxy. The
+    all coefficients but e are above zero, and so is every time. `work` is that of the layers that count as the
+    proxy. The
     peak rate is that of the precision. Least squares of ln time; every CNN of a mode weighs the same. Ridges hold the
-    coefficients of modes and proxies near one another, and the exponents near -1/2 for peak and bandwidth, 0 for others.
+    coefficients of modes and proxies near one another, and the exponents near -1/2 for peak and bandwidth, 0 for
+    others.
     """
 
     uses_proxies: ClassVar[bool] = True
@@ -254,7 +259,8 @@ class GpuSpecs(WholePredictor):
         Raises
         ------
         SchemaError
-            If a column is missing, no row has a layer table and a GPU with all specifications, or a time is not above 0.
+            If a column is missing, no row has a layer table and a GPU with all specifications, or a time is not
+            above 0.
         """
         from scipy.optimize import least_squares
 
@@ -332,7 +338,11 @@ class GpuSpecs(WholePredictor):
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
         self.modes_ = {
-            tuple(each["mode"]): (tuple(each["gpus"]), *map(finite, each["batch_sizes"]))
+            tuple(each["mode"]): (
+                tuple(each["gpus"]),
+                finite(each["batch_sizes"][0]),
+                finite(each["batch_sizes"][1]),
+            )
             for each in learned["modes"]
         }
         self.coefficients_ = {str(name): finite(value) for name, value in learned["coefficients"].items()}
@@ -526,10 +536,10 @@ class ProxyTimes(WholePredictor):
 
     Notes
     -----
-    time^3 = (g G + c batch size)^3 + (h layers x host)^3. G sums over the layers the GPU time of the nearest proxy at the batch
-    size at which the proxy does the layer's work, host is the host's time of a proxy's iteration (0 where no GPU time was
-    measured, and G is of whole iterations: on CPUs). Rows of kind ``proxy`` are the proxies; g and h are fitted on the other
-    rows of the same sources, together, and with c for each CNN and mode, near the general ones.
+    time^3 = (g G + c batch size)^3 + (h layers x host)^3. G sums over the layers the GPU time of the nearest proxy, at
+    the batch size at which the proxy does the layer's work; host is the host's time of a proxy's iteration. Where no
+    GPU time was measured, as on CPUs, G is of whole iterations and host is 0. Rows of kind ``proxy`` are the proxies;
+    g and h are fitted on the other rows of the same sources, and with c for each CNN and mode, near the general ones.
     """
 
     uses_proxies: ClassVar[bool] = True
@@ -626,8 +636,10 @@ class ProxyTimes(WholePredictor):
         if found is None:
             having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
             raise OutOfRangeError(
-                f"proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; they were on "
-                f"{', '.join(having) or 'no GPU in this mode'}. Measure them with `epochcast profile --preset founding` "
+                f"proxy-times needs proxies measured on {case.gpu.name} in "
+                f"{_in_words(_words(case.mode))}; they were on "
+                f"{', '.join(having) or 'no GPU in this mode'}. Measure them with `epochcast "
+                f"profile --preset founding` "
                 "and pass the table as measurements."
             )
         return found

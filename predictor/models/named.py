@@ -25,7 +25,7 @@ from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, Unknow
 from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.base import INSTEAD, Case, WholePredictor
 from predictor.models.forecast import Anchor, IterationForecast, Reason
-from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class, new_predictor
+from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ class Methods:
         Raises
         ------
         OutOfRangeError
-            Where it leaves its range: a mode, GPU, CNN or batch size that it cannot answer. The message says why, and what to do.
+            Where the predictor refuses a mode, GPU, CNN or batch size. The message says why, and what to do.
         """
         predictor = self.fitted.get(name)
         if predictor is None and PREDICTORS[name].needs_runs:
@@ -122,8 +122,9 @@ class Methods:
         if predictor is None:
             mode = devices[0][1]
             raise OutOfRangeError(
-                f"{name} was not fitted in {mode.framework}, {mode.precision}, {mode.memory_format}; fitted: in no mode of this "
-                "model. Leave the method out, or fit a model on measurements that it needs."
+                f"{name} was not fitted in {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}; fitted: in no mode of "
+                "this model. Leave the method out, or fit a model on measurements that it needs."
             )
         found = []
         for gpu, mode in devices:
@@ -206,7 +207,7 @@ def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None
     for name in WHOLE_METHODS:
         if PREDICTORS[name].needs_runs:
             continue
-        predictor = new_predictor(name)
+        predictor: WholePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
         predictor.set_params(**predictor.served_parameters)
         shown = more if predictor.uses_proxies else rows
         times = shown["iteration_time_ms"].to_numpy(dtype=float)

@@ -110,7 +110,7 @@ def test_what_is_served_is_what_the_estimator_predicts_from_own_runs(name):
 
 
 REFUSALS = (
-    ({"method": "gpu-specs", "precision": "amp_bf16", "autotune": True}, "not fitted in pytorch, amp_bf16, nchw, autotune"),
+    ({"method": "gpu-specs", "precision": "amp_bf16", "autotune": True}, "fitted in pytorch, amp_bf16, nchw, autotune"),
     ({"method": "gpu-specs", "capture": "graph"}, "was fitted on eager iterations, asked for capture graph"),
     ({"method": "proxy-times", "gpus": "A10G"}, "they were on NVIDIA H100 80GB HBM3, NVIDIA H200. Measure them"),
     ({"method": "proxy-times", "precision": "amp_bf16"}, "they were on no GPU in this mode"),
@@ -188,8 +188,8 @@ def test_proxies_measured_on_another_gpu_carry_every_cnn_over():
 
 @pytest.fixture(scope="module")
 def refitted():
-    names = ("h200_pytorch_founding_more_proxies", "h100_pytorch_founding_more_proxies", "h200_pytorch_fine_tf32_targets",
-             "h100_pytorch_founding_rest_cnns")  # fmt: skip
+    names = ("h200_pytorch_founding_more_proxies", "h100_pytorch_founding_more_proxies",
+             "h200_pytorch_fine_tf32_targets", "h100_pytorch_founding_rest_cnns")  # fmt: skip
     rows = pd.concat([read_measurements(_table(name)) for name in names], ignore_index=True)
     return fit_methods(feature_table(rows[rows["kind"] != "proxy"].reset_index(drop=True)), rows)
 
