@@ -51,7 +51,6 @@ from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
-
     from predictor.models.served import Model
 
 __all__ = [
