@@ -1,9 +1,9 @@
 """How long an epoch of a CNN takes on a GPU, what it costs, and whether it fits in memory.
 
-Every question is answered by one path of columns: `iterations_of` gives what no offer changes, for CNN x GPU x batch size; `on_offers`
-adds what an offer decides (price, loading, start, power), and `epochs` what the samples do (epoch, cost, energy). `answer` has a row
-for each GPU and batch size, on the cheapest offer; a comparison has one for each offer, and a file of questions looks its rows up.
-numpy alone computes them (neither pandas nor scikit-learn is imported here).
+All answers are columns. `iterations_of` computes what no offer changes, for CNN x GPU x batch size; `OfferRows` adds
+what an offer decides (price, loading, start, power), and `epochs` what the samples do (epoch, cost, energy). `answer`
+has a row for each GPU and batch size, on the cheapest offer; a comparison has one for each offer, and a file of
+questions looks its rows up. numpy is all that they need (neither pandas nor scikit-learn is imported here).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.answers.advice import sharpened_by
+from predictor.answers import notes
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import (
     ENDS,
@@ -29,6 +29,7 @@ from predictor.answers.loading import (
     starts,
     with_loading,
 )
+from predictor.answers.notes import EnergyBasis, as_answered
 from predictor.answers.question import Question
 from predictor.answers.scope import scope_of
 from predictor.answers.sizes import (
@@ -74,6 +75,7 @@ __all__ = [
     "best_of_gpus",
     "energy_basis",
     "epochs",
+    "fastest_size",
     "iterations_of",
     "on_rentals",
     "plain",
@@ -107,8 +109,8 @@ class PredictionRow:
     that fits and lies within 5 % of the GPU's best epoch time of those that fit. `largest_batch_size` leaves a tenth of
     the memory free; None where not even one image fits. `power_w` is the mean power of one GPU, `watt_hours` the energy
     of an epoch on all of them, without the host; `energy_basis` says whether it rests on measured power or on the
-    GPU's power limit, or why it is unknown. `sharpen` says what would narrow the interval of a row that
-    extrapolates.
+    GPU's power limit, or why it is unknown. `extrapolates` holds the reasons for caution, those first that
+    widen the interval most, with what would narrow it.
 
     `loading_time_ms` is the time to load the images of an iteration, None where loading is not counted; where it is,
     `iteration_time_ms` and what follows from it hold the slower of the two, and `training_time_ms` is the iteration
@@ -152,7 +154,7 @@ class PredictionRow:
     watt_hours: float | None
     watt_hours_low: float | None
     watt_hours_high: float | None
-    energy_basis: str
+    energy_basis: EnergyBasis
     offer: str
     offer_gpu_count: float | None
     gpus_used: int
@@ -170,8 +172,7 @@ class PredictionRow:
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[str, ...]
-    sharpen: str | None
+    extrapolates: tuple[notes.Reason, ...]
 
 
 COLUMNS = tuple(column.name for column in fields(PredictionRow))
@@ -264,7 +265,7 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
             )
         offer = enough.get(gpu.name)
         if offer is None and gpu.name in some and question.link is None:
-            counts = [each.gpu_count for each in prices if each.gpu == gpu.name and not each.historic]
+            counts = [rent.gpu_count for rent in prices if rent.gpu == gpu.name and not rent.historic]
             on = f" on nodes {question.nodes}" if question.nodes > 1 else ""
             raise OutOfRangeError(
                 f"n_gpus {question.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. Pass fewer, "
@@ -404,14 +405,17 @@ class Iterations:
         reasons, sizes = list(self.extrapolates), self.local_batch_size
         for device, (gpu, mode) in enumerate(self.devices):
             places = np.flatnonzero(self.device == device)
-            unused, own = (
+            known = [self.extrapolates[place] for place in places.tolist()]
+            known, unused = (
+                with_shares(known, self.table, gpu, mode, sizes[places].tolist()),
                 self.known.unused_on(gpu, mode),
-                [self.extrapolates[place] for place in places.tolist()],
             )
-            with_own = with_shares(own, self.table, gpu, mode, sizes[places].tolist())
-            for place, some in zip(places.tolist(), with_own, strict=True):
+            for place, some in zip(places.tolist(), known, strict=True):
                 reasons[place] = some + unused
         return reasons
+
+
+_WORDS = ("host", "method", "trained_on")
 
 
 def iterations_of(
@@ -426,29 +430,23 @@ def iterations_of(
     forecasts = known.model.forecasts(
         table, devices, local_batch_sizes, anchors, question.method, question.machine()
     )
-    times = {name: np.concatenate([getattr(each, name) for each in forecasts]) for name in TIMES}
-    n = len(local_batch_sizes)
-    of_mode = {
-        mode: np.array(peak_memories_gib(table, local_batch_sizes, mode))
-        for mode in {mode for _, mode in devices}
-    }
-    words: dict[str, list[Any]] = {
-        name: [getattr(each, name) for each in forecasts] for name in ("host", "method", "trained_on")
-    }
+    n, modes = len(local_batch_sizes), [mode for _, mode in devices]
+    times = {name: np.concatenate([getattr(forecast, name) for forecast in forecasts]) for name in TIMES}
+    memories_gib = {mode: np.array(peak_memories_gib(table, local_batch_sizes, mode)) for mode in set(modes)}
     iterations = Iterations(
         question=question,
         known=known,
         table=table,
         devices=devices,
-        words=words,
+        words={name: [getattr(forecast, name) for forecast in forecasts] for name in _WORDS},
         largest=largest_local_batch_sizes(table, devices),
         device=np.repeat(np.arange(len(devices)), n),
         teams=[None] * (n * len(devices)),
         local_batch_size=np.tile(np.array(local_batch_sizes, dtype=np.int64), len(devices)),
         times=times,
         one_ms=times["iteration_time_ms"],
-        memory_gib=np.concatenate([of_mode[mode] for _, mode in devices]),
-        extrapolates=list(chain.from_iterable(each.extrapolates for each in forecasts)),
+        memory_gib=np.concatenate([memories_gib[mode] for mode in modes]),
+        extrapolates=list(chain.from_iterable(forecast.extrapolates for forecast in forecasts)),
         beside_loader=any(anchor.beside_loader for anchor in anchors),
     )
     _check_times(iterations)
@@ -513,20 +511,17 @@ class OfferRows:
         working = trainings * n_gpus // question.nodes
         feed = None if offers.feed is None else offers.feed.at(offer)
         loaded = with_loading(feed, sizes, working, times, measured_so=iterations.beside_loader)
-        gpus = [gpu for gpu, _ in iterations.devices]
-        products_ms = product_times_ms(
-            table, gpus, [mode.precision for _, mode in iterations.devices], np.ones(1)
-        )
+        gpus, modes = [gpu for gpu, _ in iterations.devices], [mode for _, mode in iterations.devices]
+        products_ms = product_times_ms(table, gpus, [mode.precision for mode in modes], np.ones(1))
         limits_w, spreads, _ = zip(*map(_energy_of, gpus), strict=True)
-        limit_w = np.array(limits_w)[device]
-        one_ms = iterations.one_ms
+        training_ms, limit_w = times["iteration_time_ms"], np.array(limits_w)[device]
         numbers = {
             **times,
-            "training_time_ms": times["iteration_time_ms"],
-            "added_ms": times["iteration_time_ms"] - one_ms,
-            "scaling_efficiency": one_ms / times["iteration_time_ms"],
+            "training_time_ms": training_ms,
+            "added_ms": training_ms - iterations.one_ms,
+            "scaling_efficiency": iterations.one_ms / training_ms,
             **loaded,
-            **starts(feed, sizes, working, table, [mode for _, mode in iterations.devices], device),
+            **starts(feed, sizes, working, table, modes, device),
             "batch_size": iterations.batch_size,
             "local_batch_size": sizes,
             "gpus_used": n_gpus,
@@ -536,8 +531,8 @@ class OfferRows:
             "power_limit_w": limit_w,
             "power_spread": np.array(spreads)[device],
         }
-        time_ms, products_ms = numbers["iteration_time_ms"], products_ms[device, 0] * sizes
-        numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], products_ms)
+        time_ms = numbers["iteration_time_ms"]
+        numbers["power_w"] = power_w(limit_w, time_ms, times["gpu_time_ms"], products_ms[device, 0] * sizes)
         numbers["throughput_samples_per_s"] = 1000.0 * numbers["batch_size"] / time_ms
         return cls(iterations, offers, offer, numbers)
 
@@ -561,13 +556,10 @@ class OfferRows:
         """All of `COLUMNS` as lists of plain values; `best` is `best_batch`."""
         iterations, numbers = self.iterations, self.numbers
         question, table, n = iterations.question, iterations.table, len(iterations.extrapolates)
-        samples = question.epoch_samples()
-        sizes = numbers["batch_size"]
-        reasons = iterations.reasons()
+        samples, reasons = question.epoch_samples(), iterations.reasons()
         keys = list(map(id, reasons))  # batch sizes share their tuples
         of_keys = dict(zip(keys, reasons, strict=True))
-        texts = {key: tuple(map(str, some)) for key, some in of_keys.items()}
-        remedies = {key: _remedy(some) for key, some in of_keys.items()}
+        answered = {key: _answered(some) for key, some in of_keys.items()}
 
         def of_devices(values: Sequence[Any]) -> list[Any]:
             return _listed(values, iterations.device)
@@ -575,41 +567,40 @@ class OfferRows:
         def of_offers(values: Sequence[Any]) -> list[Any]:
             return _listed(values, self.offer)
 
-        gpus, offers = [gpu for gpu, _ in iterations.devices], self.offers.offers
-        needed = plain(numbers["workers_needed"])
+        offers, counts = self.offers.offers, numbers["gpus_used"].tolist()
         return {
             **{name: plain(numbers[name]) for name in _NUMBERS},
-            **{name: numbers[name].tolist() for name in ("batch_size", "local_batch_size", "gpus_used", "fits_in_memory", "bottleneck")},
+            **{name: numbers[name].tolist() for name in _PLAIN},
             "cnn": [table.cnn] * n,
             "image_size": [table.image_size] * n,
-            "gpu": of_devices([gpu.name for gpu in gpus]),
+            "gpu": of_devices([gpu.name for gpu, _ in iterations.devices]),
             "precision": of_devices([mode.precision for _, mode in iterations.devices]),
             "memory_format": of_devices([mode.memory_format for _, mode in iterations.devices]),
             "framework": [question.framework] * n,
-            "iterations_per_epoch": [None] * n if samples is None else (-(-samples // sizes)).tolist(),
-            "workers_needed": [None if workers is None else int(workers) for workers in needed],
-            "offer": of_offers([f"{each.provider} {each.instance}" if each else "no offer" for each in offers]),
-            "offer_gpu_count": of_offers([each.gpu_count if each else None for each in offers]),
+            "iterations_per_epoch": [None] * n if samples is None else (-(-samples // numbers["batch_size"])).tolist(),
+            "workers_needed": [None if n is None else int(n) for n in plain(numbers["workers_needed"])],
+            "offer": of_offers([f"{rent.provider} {rent.instance}" if rent else "no offer" for rent in offers]),
+            "offer_gpu_count": of_offers([rent.gpu_count if rent else None for rent in offers]),
             "priced_on": of_offers(
-                [str(each.retrieved_on) if each and each.retrieved_on else None for each in offers]
+                [str(rent.retrieved_on) if rent and rent.retrieved_on else None for rent in offers]
             ),
             "nodes": [question.nodes] * n,
             "link": [team.link.name if team else None for team in iterations.teams],
             "memory_estimate_validated": [memory_estimate_validated(question.framework)] * n,
-            "energy_basis": of_devices([energy_basis(gpu) for gpu in gpus]),
+            "energy_basis": of_devices([energy_basis(gpu) for gpu, _ in iterations.devices]),
             **{name: of_devices(values) for name, values in iterations.words.items()},
             "largest_batch_size": [
-                None if largest is None else largest * n
-                for largest, n in zip(of_devices(iterations.largest), numbers["gpus_used"].tolist(), strict=True)
+                None if most is None else most * count
+                for most, count in zip(of_devices(iterations.largest), counts, strict=True)
             ],
             "best_batch": list(best),
-            "extrapolates": [texts[key] for key in keys],
-            "sharpen": [remedies[key] for key in keys],
+            "extrapolates": [answered[key] for key in keys],
         }  # fmt: skip
 
 
-_remedy = lru_cache(maxsize=4096)(sharpened_by)  # GPUs and batch sizes share a few reasons
+_answered = lru_cache(maxsize=4096)(as_answered)  # GPUs and batch sizes share a few reasons
 
+_PLAIN = ("batch_size", "local_batch_size", "gpus_used", "fits_in_memory", "bottleneck")
 _NUMBERS = (
     *TIMES,
     *("training_time_ms", *LOADING_TIMES, *EPOCH_TIMES, *STARTS, "throughput_samples_per_s", "cost_usd"),
@@ -619,8 +610,8 @@ _NUMBERS = (
 
 def plain(values: _Floats) -> list[float | None]:
     """As a list, None for what is unknown."""
-    plain: list[float | None] = values.tolist()
-    return [None if value != value else value for value in plain] if np.isnan(values).any() else plain
+    numbers: list[float | None] = values.tolist()
+    return [None if value != value else value for value in numbers] if np.isnan(values).any() else numbers
 
 
 def _listed(values: Sequence[Any], places: _Places) -> list[Any]:
@@ -670,21 +661,15 @@ def epochs(
     The interval of the energy joins those of time and power in quadrature; no GPU exceeds its limit for the longest
     epoch.
     """
-    known = np.where(np.asarray(samples) > 0, 1.0, math.nan)
-    time_s, low_s, high_s = (
-        known
-        * epoch_times_s(
-            numbers[end],
-            numbers["batch_size"],
-            samples,
-            validation_samples,
-            model,
-            mode,
-            numbers[loading],
-            between,
+    known, sizes = np.where(np.asarray(samples) > 0, 1.0, math.nan), numbers["batch_size"]
+
+    def seconds(end: str, loading: str) -> _Floats:
+        time_ms, loading_ms = numbers[end], numbers[loading]
+        return known * epoch_times_s(
+            time_ms, sizes, samples, validation_samples, model, mode, loading_ms, between
         )
-        for end, loading in zip(ENDS, LOADING_TIMES, strict=True)
-    )
+
+    time_s, low_s, high_s = map(seconds, ENDS, LOADING_TIMES)
     spread, n_gpus = numbers["power_spread"], numbers["gpus_used"]
     joules = n_gpus * numbers["power_w"] * time_s
     low = joules * np.exp(-np.hypot(np.log(time_s / low_s), spread))
@@ -698,22 +683,22 @@ def epochs(
     }
 
 
-def energy_basis(gpu: Gpu) -> str:
+def energy_basis(gpu: Gpu) -> EnergyBasis:
     """What a GPU's energy rests on, or why it is unknown."""
     return _energy_of(gpu)[2]
 
 
 @lru_cache(maxsize=512)
-def _energy_of(gpu: Gpu) -> tuple[float, float, str]:
+def _energy_of(gpu: Gpu) -> tuple[float, float, EnergyBasis]:
     """A GPU's power limit in W, the 90 % half width of ln of its power, and what they rest on."""
     limit_w, ratios = power_limit_w(gpu), ratios_of("power")
-    basis = "power measured on this GPU"
+    basis = EnergyBasis("measured", "power measured on this GPU")
     if gpu.is_cpu:
-        basis = "unknown: the power of CPUs was not measured"
+        basis = EnergyBasis("unknown", "unknown: the power of CPUs was not measured")
     elif limit_w is None:
-        basis = f"unknown: gpus.csv has no power limit of {gpu.name}"
+        basis = EnergyBasis("unknown", f"unknown: gpus.csv has no power limit of {gpu.name}")
     elif not ratios.measured_on(gpu):
-        basis = f"estimated from the power limit of {limit_w:g} W"
+        basis = EnergyBasis("estimated", f"estimated from the power limit of {limit_w:g} W")
     return math.nan if limit_w is None else limit_w, ratios.spread_on(gpu), basis
 
 
@@ -736,10 +721,9 @@ def answer(question: Question) -> Answer:
     for table in question.layer_tables():
         rows = rented_rows(question, known, table, devices, rentals).with_epochs()
         numbers, shape = rows.numbers, (len(devices), len(question.batch_sizes))
-        known_epoch = question.epoch_samples() is not None
-        time_s = (
-            numbers["epoch_time_s"] if known_epoch else numbers["iteration_time_ms"] / numbers["batch_size"]
-        )
+        time_s = numbers["epoch_time_s"]
+        if question.epoch_samples() is None:
+            time_s = numbers["iteration_time_ms"] / numbers["batch_size"]
         best = best_of_gpus(time_s.reshape(shape), numbers["fits_in_memory"].reshape(shape))
         for name, values in rows.columns(best.ravel().tolist()).items():
             columns[name] += values
@@ -786,36 +770,41 @@ def _scope(question: Question, model: Model, columns: dict[str, list[Any]]) -> s
 
 def _searched(question: Question) -> Answer:
     """Answer at the common, the fastest and the largest batch size of each CNN and GPU."""
-    known, samples = Knowledge.of(question), question.epoch_samples()
+    known, samples, n = Knowledge.of(question), question.epoch_samples(), question.n_gpus
+    devices = question.devices()
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for table in question.layer_tables():
-        largest = largest_batch_sizes(question, table, question.devices())
-        tried = batch_sizes_to_try(largest, samples, question.n_gpus)
-        common = common_batch_size(largest, samples, question.n_gpus)
-        sizes = {*tried, *(size for size in largest if size and size <= (samples or size))}
-        asked = replace(question, cnn=table, batch_sizes=sizes, model=known.model, measurements=known.own)
-        found = answer(asked).records()
-        for gpu in dict.fromkeys(row["gpu"] for row in found):
-            for row in _named_sizes([row for row in found if row["gpu"] == gpu], common, tried):
-                for name in COLUMNS:
-                    columns[name].append(row[name])
+        largest = largest_batch_sizes(question, table, devices)
+        tried = batch_sizes_to_try(largest, samples, n)
+        common = common_batch_size(largest, samples, n)
+        sizes = sorted({*tried, *(size for size in largest if size and size <= (samples or size))})
+        sized = replace(question, batch_sizes=sizes)
+        rentals = rentals_of(sized, [gpu for gpu, _ in devices])
+        rows = rented_rows(sized, known, table, devices, rentals).with_epochs()
+        rates = rows.numbers["throughput_samples_per_s"].reshape(len(devices), -1)
+        chosen, is_fastest = [], []
+        for device, (rate, most) in enumerate(zip(rates, largest, strict=True)):
+            fastest = fastest_size(sizes, rate, [size for size in tried if size <= (most or 0)])
+            named = {fastest if common > (most or common) else common, fastest, most}
+            own = [place for place, size in enumerate(sizes) if size in named]
+            chosen += [len(sizes) * device + place for place in own]
+            is_fastest += [sizes[place] == fastest for place in own]
+        for name, values in rows.rows(chosen).columns(is_fastest).items():
+            columns[name] += values
     return Answer(columns, _scope(question, known.model, columns))
 
 
-def _named_sizes(rows: Sequence[dict[str, Any]], common: int, tried: Sequence[int]) -> list[dict[str, Any]]:
-    """One GPU's rows at the common, the fastest and the largest batch size; `best_batch` marks the fastest."""
-    holds_one = rows[0]["largest_batch_size"] is not None
-    fastest = (
-        fastest_row([row for row in rows if row["batch_size"] in tried])["batch_size"] if holds_one else 0
-    )
-    if common > (rows[0]["largest_batch_size"] or common):
-        common = fastest  # which most of the GPUs hold, and this one does not
-    named = [row for row in rows if row["batch_size"] in (common, fastest, row["largest_batch_size"])]
-    return [row | {"best_batch": row["batch_size"] == fastest} for row in named]
+def fastest_size(sizes: Sequence[int], rates: _Floats, held: Sequence[int]) -> int | None:
+    """The smallest batch size within 5 % of the best throughput of those that a GPU holds; None if it holds none.
 
-
-def fastest_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of one GPU's rows, the smallest batch size within 5 % of the best throughput of those that surely fit."""
-    fitting = [row for row in rows if row["batch_size"] <= (row["largest_batch_size"] or 0)]
-    best = max(row["throughput_samples_per_s"] for row in fitting)
-    return next(row for row in fitting if NEAR_BEST * row["throughput_samples_per_s"] >= best)
+    Parameters
+    ----------
+    sizes : list of int
+        Ascending.
+    rates : ndarray of shape (n_sizes,)
+    held : collection of int
+    """
+    holds = np.isin(sizes, held)
+    if not holds.any():
+        return None
+    return sizes[int((holds & (NEAR_BEST * rates >= rates[holds].max())).argmax())]

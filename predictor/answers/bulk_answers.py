@@ -19,6 +19,7 @@ from predictor.answers.answer import ENERGIES, EPOCH_TIMES, energy_basis, epochs
 from predictor.answers.coded import Coded, distinct
 from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
 from predictor.answers.loading import STARTS
+from predictor.answers.notes import as_answered
 from predictor.answers.options import options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
 from predictor.catalogue.data_sets import find_training_set
@@ -353,7 +354,9 @@ class BulkAnswers:
         rentals = rentals_of(question, [gpu for gpu, _ in devices])
         rows = rented_rows(question, known, table, devices, rentals)
         reasons = rows.iterations.reasons()
-        joined = {id(some): "; ".join(map(str, some)) for some in reasons}  # batch sizes share their tuples
+        joined = {
+            id(some): "; ".join(map(str, as_answered(some))) for some in reasons
+        }  # batch sizes share their tuples
         texts = np.array([joined[id(some)] for some in reasons], dtype=object)
         n = len(question.batch_sizes)
         grids = {}
@@ -364,7 +367,7 @@ class BulkAnswers:
                 sizes=np.array(question.batch_sizes),
                 numbers=numbers,
                 words={
-                    "energy_basis": energy_basis(gpu),
+                    "energy_basis": energy_basis(gpu).text,
                     "bottleneck": numbers.pop("bottleneck").astype(object),
                     "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
                     "method": rows.iterations.words["method"][i],

@@ -12,11 +12,11 @@ import numpy as np
 from predictor.answers.answer import (
     ENERGIES,
     EPOCH_TIMES,
-    NEAR_BEST,
     Iterations,
     OfferRows,
     Offers,
     best_of_gpus,
+    fastest_size,
     iterations_of,
     plain,
     rentals_of,
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
 
 
+_NAMES = tuple(column.name for column in fields(ComparisonRow))
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Rows, best first; `scope` is a paragraph on what they include and exclude; `verdict` says what to rent."""
@@ -70,12 +73,15 @@ class Comparison:
     scope: str
     verdict: Verdict
 
+    def records(self) -> list[dict[str, Any]]:
+        """A dict per row."""
+        return [{name: getattr(row, name) for name in _NAMES} for row in self.rows]
+
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
         import pandas as pd
 
-        names = [column.name for column in fields(ComparisonRow)]
-        frame = pd.DataFrame({name: [getattr(row, name) for row in self.rows] for name in names})
+        frame = pd.DataFrame(self.records(), columns=_NAMES)
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 
@@ -128,8 +134,8 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
 class GpuAnswers:
     """The answers for GPUs in one mode: rows of `iterations`, whose places the other fields hold by the GPU's name.
 
-    `compared` are those at the compared batch size, as asked for and then by the number of GPUs that share it; `fastest` is that at
-    the batch size of the best throughput. `is_best`: whether the compared batch size is the best of those tried.
+    `compared` are those at the compared batch size, on as many GPUs as the question has and then on more that share it;
+    `fastest` is that at the batch size of the best throughput. `is_best`: whether the compared batch size is the best.
     """
 
     iterations: Iterations
@@ -170,7 +176,7 @@ class Comparer:
     table : LayerTable
     known : Knowledge
     plan : Plan
-    offers : dict of str to list of Offer
+    offers : dict of str to tuple of Offer
         By the GPU's name, cheapest first.
     common : int or None
         The batch size at which GPUs are compared if none was given.
@@ -184,7 +190,7 @@ class Comparer:
     table: LayerTable
     known: Knowledge
     plan: Plan
-    offers: dict[str, list[Offer]]
+    offers: dict[str, tuple[Offer, ...]]
     common: int | None
     sizes: dict[str, int]
     teams: dict[str, list[Team]]
@@ -205,73 +211,63 @@ class Comparer:
             question, cnn=table, offers=prices, gpus=_offered(question, prices),
             model=known.model, measurements=known.own,
         )  # fmt: skip
-        devices = question.devices()
-        common, sizes, n = None, {}, question.n_gpus
+        devices, n = question.devices(), question.n_gpus
+        reference = [] if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
+        every = devices + [(gpu, question.mode_on(gpu)) for gpu in reference]
+        common, sizes = None, {}
         if question.batch_sizes is None:
             largest = largest_batch_sizes(question, table, devices)
             common = common_batch_size(largest, samples, n)
             tried = {*batch_sizes_to_try(largest, samples, n), common}
             question = replace(question, batch_sizes=sorted(tried))
-            others = [] if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
-            more = [(gpu, question.mode_on(gpu)) for gpu in others]
-            for (gpu, _), most in zip(
-                [*devices, *more], [*largest, *largest_batch_sizes(question, table, more)], strict=True
-            ):
+            for (gpu, _), most in zip(every, largest_batch_sizes(question, table, every), strict=True):
                 sizes[gpu.name] = compared_batch_size(common, most, n)
         question.check_team()
-        of_gpu: dict[str, list[Offer]] = {}
+        prices_of: dict[str, list[Offer]] = {}
         for offer in prices:
-            of_gpu.setdefault(offer.gpu, []).append(offer)
-        names = [gpu.name for gpu, _ in devices] + (
-            [device_of(plan.relative_to).name] if plan.relative_to else []
-        )
-        offers = {
-            name: list(offers_for(of_gpu[name], name, question.gpus_per_node, spot=question.spot))
-            for name in names
-            if name in of_gpu
-        }
-        one_by_one = n > 1 or plan.trials > 1 or question.is_whole
-        teams = {
-            name: _teams(device_of(name), some, of_gpu[name])
-            for name, some in offers.items()
-            if not one_by_one
-        }
+            prices_of.setdefault(offer.gpu, []).append(offer)
+        offers, teams = {}, {}
+        for gpu, _ in every:
+            own = prices_of.get(gpu.name, [])
+            offers[gpu.name] = (
+                offers_for(own, gpu.name, question.gpus_per_node, spot=question.spot) if own else ()
+            )
+            if own and n == plan.trials == 1 and not question.is_whole:
+                teams[gpu.name] = _teams(gpu, offers[gpu.name], own)
         return cls(question, table, known, plan, offers, common, sizes, teams)
 
     def answers(
         self, question: Question, gpus: Sequence[Gpu], tried: Sequence[int], *, shared: bool = True
     ) -> GpuAnswers:
-        """Answers for GPUs in the mode of a question, at these batch sizes; `shared`: together with others, too."""
+        """Answers for GPUs in the mode of a question, at these batch sizes; `shared`: on more of an offer, too."""
         n = question.n_gpus
-        devices = [(gpu, question.mode_on(gpu)) for gpu in gpus]
         rentals = rentals_of(replace(question, batch_sizes=tried), gpus) if n > 1 else []
         own: list[Team | None] = [rental.team for rental in rentals] or [None] * len(gpus)
-        others = {gpu.name: self.teams.get(gpu.name, []) if shared else [] for gpu in gpus}
+        larger = {gpu.name: self.teams.get(gpu.name, []) if shared else [] for gpu in gpus}
         parts = {
             size // team.n_gpus
             for gpu in gpus
-            for team in others[gpu.name]
+            for team in larger[gpu.name]
             for size in ([self.sizes[gpu.name]] if self.sizes else tried)
             if size % team.n_gpus == 0
         }
         local_sizes = sorted({size // n for size in tried} | parts)
         at = {size: place for place, size in enumerate(local_sizes)}
+        devices = [(gpu, question.mode_on(gpu)) for gpu in gpus]
         singles = iterations_of(question, Knowledge.of(question), self.table, devices, local_sizes)
-        firsts = len(local_sizes) * np.arange(len(gpus))
-        whole = singles.rows((firsts[:, None] + [at[size // n] for size in tried]).ravel())
-        whole = whole.with_teams([team for team in own for _ in tried])
+        firsts = range(0, len(local_sizes) * len(gpus), len(local_sizes))
+        whole = singles.rows([first + at[size // n] for first in firsts for size in tried])
+        sizes = self._sizes_of(whole.with_teams([team for team in own for _ in tried]), tried)
         rows: list[int] = []
         teams: list[Team | None] = []
         compared, fastest, is_best = {}, {}, {}
-        for first, gpu, team, (size, fast, best) in zip(
-            firsts.tolist(), gpus, own, self._sizes_of(whole, tried), strict=True
-        ):
-            shares = [each for each in others[gpu.name] if size % each.n_gpus == 0]
+        for first, gpu, team, (size, fast, best) in zip(firsts, gpus, own, sizes, strict=True):
+            more = [other for other in larger[gpu.name] if size % other.n_gpus == 0]
             fastest[gpu.name], is_best[gpu.name] = len(rows), best
-            compared[gpu.name] = list(range(len(rows) + 1, len(rows) + 2 + len(shares)))
-            parted = [size // each.n_gpus for each in shares]
-            rows += [first + at[local] for local in (fast // n, size // n, *parted)]
-            teams += [team, team, *shares]
+            compared[gpu.name] = list(range(len(rows) + 1, len(rows) + 2 + len(more)))
+            local = [fast // n, size // n, *(size // other.n_gpus for other in more)]
+            rows += [first + at[part] for part in local]
+            teams += [team, team, *more]
         return GpuAnswers(singles.rows(rows).with_teams(teams), compared, fastest, is_best)
 
     def _sizes_of(self, whole: Iterations, tried: Sequence[int]) -> list[tuple[int, int, bool]]:
@@ -288,15 +284,13 @@ class Comparer:
         )  # fmt: skip
         best = best_of_gpus(time_s.reshape(shape), whole.fits.reshape(shape))
         rates = (sizes / time_ms).reshape(shape)
-        found = []
+        chosen = []
         for (gpu, _), is_best, rate, most in zip(whole.devices, best, rates, whole.largest, strict=True):
             size = self.sizes.get(gpu.name) or tried[int(is_best.argmax())]
-            fast = size
-            if self.common is not None and most:
-                holds = np.array(tried) <= most * question.n_gpus
-                fast = tried[int((holds & (NEAR_BEST * rate >= rate[holds].max())).argmax())]
-            found.append((size, fast, bool(is_best[list(tried).index(size)])))
-        return found
+            held = [each for each in tried if each <= (most or 0) * question.n_gpus]
+            fast = None if self.common is None else fastest_size(tried, rate, held)
+            chosen.append((size, fast or size, bool(is_best[list(tried).index(size)])))
+        return chosen
 
     def scope(self, answers: GpuAnswers) -> str:
         """What the answers include and exclude."""
@@ -306,7 +300,7 @@ class Comparer:
         return scope_of(self.question, self.known.model, columns, loading)
 
     def in_fast_modes(self, usual: GpuAnswers) -> Columns:
-        """Columns in the fastest common mode of each GPU, at the compared sizes; none if the question has a precision."""
+        """Columns in the fastest common mode of each GPU at the compared sizes; none if a precision was given."""
         question = self.question
         if question.precision is not None or question.is_whole:
             return {}
@@ -325,7 +319,10 @@ class Comparer:
     def in_another_mode(
         self, question: Question, gpus: Sequence[Gpu], usual: GpuAnswers, *, shared: bool = True
     ) -> GpuAnswers:
-        """Answers in another mode than asked for: by the CNN's own measurements in it, else x what those of the asked one change."""
+        """Answers in another mode than the question's, corrected by the CNN's measurements in that mode.
+
+        Where there are none, by those in the question's mode: they change the times of both modes in the same ratio.
+        """
         tried = sorted(set(self.sizes.values())) or question.batch_sizes
         question = replace(question, anchors=())  # which are of the mode asked for
         own = self.known.own
@@ -343,23 +340,21 @@ class Comparer:
         if self.question.capture != "eager" or best.link is not None:
             return None
         question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
-        fast = None
-        if best.fast_precision is not None and best.fast_memory_format is not None:
-            fast = replace(question, precision=best.fast_precision, memory_format=best.fast_memory_format)
+        fast = replace(
+            question,
+            precision=best.fast_precision,
+            memory_format=best.fast_memory_format or question.memory_format,
+        )
+
+        def row_in(mode: Question) -> ComparisonRow:
+            rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))
+            return next(row for row in rows if place_of(row) == place_of(best))
+
         try:
-            modes = [
-                None if mode is None else self.in_another_mode(mode, [gpu], usual, shared=False)
-                for mode in (question, fast)
-            ]
+            rows = row_in(question), None if best.fast_precision is None else row_in(fast)
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
-        row, fast_row = (
-            None
-            if answers is None
-            else next(row for row in _rows(self.columns(answers)) if place_of(row) == place_of(best))
-            for answers in modes
-        )
-        return None if row is None else Compiled(row, fast_row, compile_seconds(self.table))
+        return Compiled(*rows, compile_seconds(self.table))
 
     def relative(self, columns: Columns, gpu: Gpu) -> Columns:
         """The columns of how much faster and dearer each row is than the best of one GPU."""
@@ -379,14 +374,12 @@ class Comparer:
         plan, question = self.plan, self.question
         rented = [(gpu.name, offer) for gpu in gpus for offer in self.offers.get(gpu.name) or (None,)]
         offers = [offer for _, offer in rented]
-        at_once = np.ones(len(offers), dtype=np.int64)
-        if plan.trials > 1:
-            counts = [math.inf if offer is None else offer.gpu_count for offer in offers]
-            at_once = np.array(
-                [1 if math.isinf(n) else math.floor(n) // question.gpus_per_node for n in counts]
-            )
+        n = question.gpus_per_node
+        at_once = [
+            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // n for offer in offers
+        ]
         feed = feed_of_offers(question, self.table.image_size, offers)
-        return Machines([gpu for gpu, _ in rented], Offers.of(question, offers, feed), at_once)
+        return Machines([gpu for gpu, _ in rented], Offers.of(question, offers, feed), np.array(at_once))
 
     def rows_on(
         self, machines: Machines, answers: GpuAnswers, machine: NDArray[np.int64], places: Sequence[int]
@@ -407,7 +400,7 @@ class Comparer:
             for place in answers.compared[gpu]
             if n_gpus[place] <= most[machine]
         ]
-        machine, places = np.array(usable).T
+        machine, places = np.array(usable, dtype=np.int64).T
         rows = self.rows_on(machines, answers, machine, places)
         misfits = ~rows.numbers["fits_in_memory"]
         order = np.lexsort((rows.numbers["epoch_time_s"], misfits, machine))
@@ -426,11 +419,9 @@ class Comparer:
             )
         )
         numbers, per_hour = rows.numbers, machines.offers.usd_per_hour
-        time_h, low_h, high_h = (
-            self.total_h(machines, numbers, *ends) for ends in zip(EPOCH_TIMES, STARTS, strict=True)
-        )
-        one_h = self.total_h(machines, one.numbers, EPOCH_TIMES[0], STARTS[0])
-        one_h = np.where(numbers["gpus_used"] == one.numbers["gpus_used"], math.nan, one_h)
+        time_h, low_h, high_h = self.total_h(machines, numbers)
+        is_one = numbers["gpus_used"] == one.numbers["gpus_used"]
+        one_h = np.where(is_one, math.nan, self.total_h(machines, one.numbers)[0])
         working = numbers["gpus_used"] * np.minimum(plan.trials, machines.at_once)
         n, data_set = len(offers), question.training_set()
         hours, usd = time_h.tolist(), plain(time_h * per_hour)
@@ -453,10 +444,13 @@ class Comparer:
             "total_cost_usd": usd,
             "total_low_usd": plain(low_h * per_hour),
             "total_high_usd": plain(high_h * per_hour),
-            "within_budget": [within(each, plan.budget_usd) for each in usd],
-            "within_deadline": [within(each, plan.deadline_h) for each in hours],
-            "chance": self.chances(plain(per_hour), hours, low_h.tolist(), high_h.tolist()),
-            "misses_by": [misses_by(plan, *each) for each in zip(hours, usd, strict=True)],
+            "within_budget": [within(cost, plan.budget_usd) for cost in usd],
+            "within_deadline": [within(time, plan.deadline_h) for time in hours],
+            "chance": [
+                _chance(plan, *row)
+                for row in zip(plain(per_hour), hours, low_h.tolist(), high_h.tolist(), strict=True)
+            ],
+            "misses_by": [misses_by(plan, *both) for both in zip(hours, usd, strict=True)],
             "common_batch_size": [self.common] * n,
             "fastest_batch_size": fastest.numbers["batch_size"].tolist(),
             "fastest_epoch_time_s": fastest.numbers[EPOCH_TIMES[0]].tolist(),
@@ -465,29 +459,17 @@ class Comparer:
             "pareto": [False] * n,
         }
 
-    def total_h(self, machines: Machines, numbers: Mapping[str, Array], epoch: str, start: str) -> Array:
-        """Hours of all trials, as many at a time as have GPUs, each with its start as far as it is known, with the set-up."""
-        plan = self.plan
-        one_s = plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
-        rounds = -(-plan.trials // machines.at_once)
-        hours: Array = rounds * one_s / 3600.0 + plan.setup_h
-        return hours
+    def total_h(self, machines: Machines, numbers: Mapping[str, Array]) -> list[Array]:
+        """Hours of all trials and the ends of their interval, each with its start as far as it is known, and set-up.
 
-    def chances(self, usd_per_hour: Sequence[float | None], *time_h: Sequence[float]) -> list[float | None]:
-        """Probabilities that budget and deadline both hold; the cost is the time x a price, so the tighter one decides."""
-        plan = self.plan
-        if plan.budget_usd is None and plan.deadline_h is None:
-            return [None] * len(usd_per_hour)
-        chances: list[float | None] = []
-        for usd, *hours in zip(usd_per_hour, *time_h, strict=True):
-            if plan.budget_usd is not None and usd is None:
-                chances.append(None)
-                continue
-            limit_h = math.inf if plan.deadline_h is None else plan.deadline_h
-            if plan.budget_usd is not None and usd is not None:
-                limit_h = min(limit_h, plan.budget_usd / usd)
-            chances.append(chance_within(limit_h - plan.setup_h, *(each - plan.setup_h for each in hours)))
-        return chances
+        As many trials train at a time as have GPUs.
+        """
+        plan, rounds = self.plan, -(-self.plan.trials // machines.at_once)
+        trained_s = [
+            plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
+            for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
+        ]
+        return [rounds * seconds / 3600.0 + plan.setup_h for seconds in trained_s]
 
 
 _FAST = (
@@ -500,33 +482,40 @@ _FAST = (
 )
 
 
+def _chance(
+    plan: Plan, usd_per_hour: float | None, time_h: float, low_h: float, high_h: float
+) -> float | None:
+    """Probability that budget and deadline both hold: the cost is time x price, so the tighter one decides."""
+    limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
+    if plan.budget_usd is not None:
+        if usd_per_hour is None:
+            return None
+        limits_h.append(plan.budget_usd / usd_per_hour)
+    if not limits_h:
+        return None
+    return chance_within(*(hours - plan.setup_h for hours in (min(limits_h), time_h, low_h, high_h)))
+
+
 def _with_fast(columns: Columns, fast: Columns) -> Columns:
     """With what the same GPUs and offers take in their fastest mode; None where they have none."""
-    places: dict[str, list[int]] = {}
-    for place, gpu in enumerate(fast["gpu"]):
-        places.setdefault(gpu, []).append(place)
-    same = [places[gpu].pop(0) if gpu in places else None for gpu in columns["gpu"]]
-    time_h = [None if place is None else fast["total_time_h"][place] for place in same]
-    ratios = [
-        None if fast_h is None else fast_h / usual_h
-        for fast_h, usual_h in zip(time_h, columns["total_time_h"], strict=True)
-    ]
-    names = ("precision", "memory_format", "total_cost_usd", "bottleneck")
-    found = {name: [None if place is None else fast[name][place] for place in same] for name in names}
-    of_fast = (
-        found["precision"],
-        found["memory_format"],
-        ratios,
-        time_h,
-        found["total_cost_usd"],
-        found["bottleneck"],
-    )
-    return columns | dict(zip(_FAST, of_fast, strict=True))
+    of_gpu: dict[str, list[tuple[Any, ...]]] = {}
+    names = ("precision", "memory_format", "total_time_h", "total_cost_usd", "bottleneck")
+    for gpu, *values in zip(fast["gpu"], *(fast[name] for name in names), strict=True):
+        of_gpu.setdefault(gpu, []).append(tuple(values))
+    rows: list[tuple[Any, ...]] = []
+    for gpu, usual_h in zip(columns["gpu"], columns["total_time_h"], strict=True):  # offers in the same order
+        if gpu in of_gpu:
+            precision, memory_format, time_h, usd, bottleneck = of_gpu[gpu].pop(0)
+            rows.append((precision, memory_format, time_h / usual_h, time_h, usd, bottleneck))
+        else:
+            rows.append((None,) * len(_FAST))
+    return columns | dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 
 
 def _keys(columns: Columns, rank_by: str) -> list[tuple[float, ...]]:
     names = ("fits_in_memory", "misses_by", "total_cost_usd", "total_time_h")
-    return [ranking_key(*each, rank_by) for each in zip(*(columns[name] for name in names), strict=True)]
+    values = zip(*(columns[name] for name in names), strict=True)
+    return [ranking_key(fits, missed, usd, hours, rank_by) for fits, missed, usd, hours in values]
 
 
 def _best_of_each(columns: Columns, rank_by: str) -> list[int]:
@@ -563,10 +552,8 @@ def _ranked_rows(columns: Columns, rank_by: str) -> list[ComparisonRow]:
 
 
 def _rows(columns: Columns) -> list[ComparisonRow]:
-    return [
-        ComparisonRow(*row)
-        for row in zip(*(columns[each.name] for each in fields(ComparisonRow)), strict=True)
-    ]
+    names = [column.name for column in fields(ComparisonRow)]
+    return [ComparisonRow(*row) for row in zip(*(columns[name] for name in names), strict=True)]
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:

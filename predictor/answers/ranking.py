@@ -1,4 +1,4 @@
-"""Rows of a comparison: a GPU on an offer as time and money of a whole training, how likely it holds its limits, and their ranking."""
+"""Rows of a comparison: a GPU on an offer as time and money of a training, whether it holds its limits, their order."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ __all__ = [
 class ComparisonRow(PredictionRow):
     """One GPU on one offer: a prediction, and what it makes of a whole training. None without an offer or a limit.
 
-    `total_time_h` and `total_cost_usd` are all epochs and trials, each with its start as far as it is known (`start_s`), plus the
-    set-up time; `_low` and `_high` are the ends of 90 % intervals, as of `cost_usd`, one epoch. `rank` is None where the training does
-    not fit in memory. `pareto`: no other row that fits is as fast and as cheap and better in one of the two. `chance` is the
-    probability that budget and deadline hold, `misses_by` the share by which the worse of the two is missed. `speedup` and
-    `cost_ratio` compare with `relative_to`: 2 is twice as fast, or twice as expensive.
+    `total_time_h` and `total_cost_usd` are all epochs and trials, each with its start as far as it is known
+    (`start_s`), plus the set-up time; `_low` and `_high` are the ends of 90 % intervals, as of `cost_usd`, one epoch.
+    `rank` is None where the training does not fit in memory. `pareto`: no other row that fits is as fast and as cheap
+    and better in one of the two. `chance` is the probability that budget and deadline hold, `misses_by` the share by
+    which the worse of the two is missed. `speedup` and `cost_ratio` compare with `relative_to`: 2 is twice as fast, or
+    twice as expensive.
 
-    `gpus_used` train together, joined by `link`, each on `local_batch_size` images; of several trials they are those of all that
-    train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
+    `gpus_used` train together, joined by `link`, each on `local_batch_size` images; of several trials they are those
+    of all that train at once. `one_gpu_time_h` and `one_gpu_cost_usd` are what one GPU would do, None if one works.
 
     `common_batch_size` is the size at which GPUs are compared if none is given; a GPU that does not hold it is compared
-    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput. `fast_precision` and
-    `fast_memory_format` name the fastest mode in common use on this GPU, `fast_ratio` its time as a share of `total_time_h`,
-    `fast_bottleneck` what it waits for; None where the question fixes the precision.
+    at a smaller `batch_size`. `fastest_batch_size` is the smallest within 5 % of the best throughput. `fast_precision`
+    and `fast_memory_format` name the fastest mode in common use on this GPU, `fast_ratio` its time as a share of
+    `total_time_h`, `fast_bottleneck` what it waits for; None where the question fixes the precision.
 
-    The offer has `vcpus`, which load the images of an iteration in `loading_time_ms`; None where loading is not counted.
-    `data_exceeds` names which of its ``memory`` and local ``disk`` the stored data set exceeds. `total_watt_hours` is the
-    energy of all epochs and trials, without host and set-up.
+    The offer has `vcpus`, which load the images of an iteration in `loading_time_ms`; None where loading is not
+    counted. `data_exceeds` names which of its ``memory`` and local ``disk`` the stored data set exceeds.
+    `total_watt_hours` is the energy of all epochs and trials, without host and set-up.
     """
 
     epoch_time_s: float
@@ -100,7 +101,7 @@ def ranking_key(
     total_time_h: float,
     rank_by: str,
 ) -> tuple[float, ...]:
-    """Sort key of a row: what fits and holds the limits first, then by cost or time; what misses, by how much it misses."""
+    """Sort key of a row: what fits and holds the limits, by cost or time; then what misses them, by how much."""
     cost = math.inf if total_cost_usd is None else total_cost_usd
     wanted = (cost, total_time_h) if rank_by == "cost" else (total_time_h, cost)
     missing = max(0.0, misses_by or 0.0)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from predictor.answers.advice import MEASURE_IT
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key
@@ -237,14 +236,13 @@ class _Words:
         return ", ".join(parts)
 
     def hints(self) -> tuple[Note, ...]:
-        texts = {
-            Priority.CHANGE: (self._mixed_precision(), self._compile()),
-            Priority.LIMIT: (self._ruled_out(), self._loading(), self._batch()),
-            Priority.REMEDY: (self._remedy(),),
-            Priority.DETAIL: (self._data(), self._one_gpu()),
-            Priority.VERBOSE: (self._compiling(),),
-        }
-        return tuple(Note(priority, text) for priority, some in texts.items() for text in some if text)
+        return (
+            *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
+            *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
+            *notes_of(Priority.REMEDY, self._remedy()),
+            *notes_of(Priority.DETAIL, self._data(), self._one_gpu()),
+            *notes_of(Priority.VERBOSE, self._compiling()),
+        )
 
     def _mixed_precision(self) -> str:
         """What the cheapest change to the user's own code saves."""
@@ -342,7 +340,7 @@ class _Words:
 
     def _remedy(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-        remedy = self.best.sharpen or (MEASURE_IT if wide else None)
+        remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
         return f"To narrow the interval: {remedy}." if remedy else ""
 
 

@@ -57,7 +57,7 @@ def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
     return Ranges(
         gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
         generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.contexts})),
+        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
         modes=tuple(
             sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
         ),

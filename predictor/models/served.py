@@ -247,7 +247,7 @@ class Model(Epochs):
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
-        return any(mode.split("|")[0] == framework for mode in self.ranges.modes)
+        return any(words[0] == framework for words in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""

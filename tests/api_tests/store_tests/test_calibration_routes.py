@@ -63,7 +63,7 @@ def local(profile, **options):
         measurements=pd.DataFrame(profile),
         **options,
     )
-    return [asdict(row) | {"extrapolates": list(row.extrapolates)} for row in rows]
+    return [asdict(row) | {"extrapolates": [asdict(reason) for reason in row.extrapolates]} for row in rows]
 
 
 def test_rows_sent_along_answer_at_once_as_the_core_does(http, profile):

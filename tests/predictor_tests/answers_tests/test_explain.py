@@ -204,8 +204,8 @@ def test_modes_are_compared_by_the_same_method_where_one_lacks_measured_operator
 
 
 def test_another_mode_has_only_the_reasons_that_the_asked_one_lacks(answer):
-    assert any(why.startswith("batch") for why in answer[0].extrapolates[0])
-    assert not any(why.startswith("batch") for other in answer[0].other_modes for why in other.extrapolates)
+    assert any(why.kind == "batch" for why in answer[0].extrapolates[0])
+    assert not any(why.kind == "batch" for other in answer[0].other_modes for why in other.extrapolates)
 
 
 def test_an_anchor_corrects_the_time_and_not_the_factors_of_other_modes(answer):

@@ -63,7 +63,7 @@ def test_the_founding_approaches_answer_every_cnn_of_the_zoo_where_proxies_were_
 @pytest.mark.parametrize("name", WHOLE_METHODS)
 def test_the_error_of_an_evaluation_stands_beside_the_default_s(name):
     (row,) = predict("resnet50", "H200", 64, method=name, anchors=RUNS)
-    (reason,) = [each for each in row.extrapolates if str(each).startswith("method: ")]
+    (reason,) = [reason.text for reason in row.extrapolates if reason.kind == "method"]
     (error, *_) = SHIPPED.errors[name]
     assert f"{name} misses" in str(reason)
     assert f"(the default by {100 * error.default_mape:.{1 if error.default_mape < 0.1 else 0}f} %)" in str(
