@@ -20,7 +20,7 @@ from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
 __all__ = ["read_onnx"]
 
-_MEMORY_BYTES = 2 * 2**30  # address space; onnx and numpy take half a GiB of it before they read anything
+_MEMORY_BYTES = 2**30  # address space; onnx and numpy take half of it before they read anything
 _MOST_OUTPUT = 16 * 2**20
 _MOST_NODES = 20_000
 """Operators of a file, its functions unfolded: some seconds of work, and twenty times those of the largest CNNs."""
@@ -31,7 +31,7 @@ _OUT_OF_TIME = 24  # SIGXCPU on Linux and macOS
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
-def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 5) -> LayerTable:
+def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters

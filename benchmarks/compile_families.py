@@ -110,8 +110,8 @@ _TIMES = (
 
 def _measure(options: argparse.Namespace) -> None:
     """Measure compiled CNNs at the first batch size, then eager ones, then compiled ones at the other batch sizes."""
+    from proxy_cnns.jobs import Request
     from proxy_cnns.runs import profile
-    from proxy_cnns.shards import Request
 
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
     quick = replace(LIMITS["target"], warmup_s=0.3, wall_s=0.4, gpu_s=0.4, host_s=0.2)

@@ -64,8 +64,8 @@ def team_of(model: object) -> Team | None:
         return Team(n, n, nodes, torch.distributed.get_rank())
     if not is_module(model):
         return None
-    wrapped = isinstance(model, torch.nn.DataParallel)
-    return Team(max(1, len(model.device_ids)) if wrapped else 1)
+    device_ids = getattr(model, "device_ids", ()) if isinstance(model, torch.nn.DataParallel) else ()
+    return Team(max(1, len(device_ids)))
 
 
 def is_module(model: object) -> bool:

@@ -14,12 +14,12 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.shortest import check_not_too_short, check_rows_not_too_short
 from predictor.models.forecast import Anchor, Reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.methods.files import Methods
     from predictor.models.served import Model
 
 __all__ = ["Knowledge", "OwnMeasurements", "load_model"]
@@ -42,7 +42,7 @@ class Knowledge:
             for each in question.anchors
         )
         own = _fitted(question.measurements, model)
-        if own is not None and own.proxies_alone and not question.method.startswith("proxy-times"):
+        if own is not None and own.proxies_alone and not question.method == "proxy-times":
             raise DataError(
                 "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
@@ -55,8 +55,26 @@ class Knowledge:
         return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The given anchors, and those from the user's own measurements of this CNN."""
-        return self.given + (self.own.anchors(table, question) if self.own else ())
+        """The given anchors, and those from the user's own measurements of this CNN.
+
+        Raises
+        ------
+        OutOfRangeError
+            If one is shorter than its GPU can compute.
+        """
+        found = self.given + (self.own.anchors(table, question) if self.own else ())
+        for anchor in found:
+            gpu = device_of(anchor.gpu)
+            precision = anchor.precision or question.mode_on(gpu).precision
+            check_not_too_short(
+                anchor.iteration_time_ms,
+                f"the anchor's time on {gpu.name}",
+                table,
+                gpu,
+                precision,
+                anchor.batch_size,
+            )
+        return found
 
     def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
         """Whether the times follow a training whose host worked beside its loader."""
@@ -162,6 +180,7 @@ class OwnMeasurements:
             if isinstance(table, str | PathLike)
             else check_measurements(table, "the measurements given")
         )
+        check_rows_not_too_short(frame, "the measurements given")
         trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
@@ -171,7 +190,7 @@ class OwnMeasurements:
                 "the measurements hold neither operators nor proxies nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        methods = _with_proxies(model, frame) if proxies else model.methods
+        methods = model.named_methods().with_measurements(frame) if proxies else model.methods
         layers = model.layers.with_more(models)
         alone = not (models or targets)
         return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
@@ -209,13 +228,6 @@ class OwnMeasurements:
         )
         found = (_own_anchor(row, question) for row in rows)
         return tuple(anchor for anchor in found if anchor is not None)
-
-
-def _with_proxies(model: Model, frame: pd.DataFrame) -> Methods:
-    """The model's methods with the proxies of a measurement table, and laws of its CNNs where it has enough rows."""
-    from predictor.models.methods.fit import fit_proxy_times
-
-    return model.named_methods().with_more(*fit_proxy_times(frame))
 
 
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:

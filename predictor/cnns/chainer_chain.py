@@ -12,7 +12,7 @@ import numpy as np
 
 from predictor.cnns.chainer_compat import install
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import Recorder
+from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
@@ -136,6 +136,8 @@ _OPERATORS = {
 """Classes of functions that are always the same PyTorch operator."""
 
 
+_RECURRENT = "NStepRNNBase"  # class of recurrent links over all positions
+
 _TOO_SMALL = "should be positive"  # in Chainer's error about an output size
 
 
@@ -164,7 +166,8 @@ def from_chainer(
     OutOfRangeError
         If the image is too small for the chain.
     SchemaError
-        If it is no chain, does not run on a batch of such images, or runs other functions on a larger one.
+        If it is no chain, does not run on a batch of such images, runs other functions on a larger one, or has
+        recurrent links.
     """
     chainer = install()
     if isinstance(chain, chainer.links.Classifier):
@@ -174,6 +177,10 @@ def from_chainer(
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(chain).__name__
+    for path, link in chain.namedlinks():
+        if any(each.__name__ == _RECURRENT for each in type(link).__mro__):
+            where = path.strip("/").replace("/", ".")
+            raise SchemaError(f"{name}, link {where!r}: {recurrent_refusal(type(link).__name__)}")
     copy = deepcopy(chain)
     copy.to_device("@numpy")
     image, larger = (
@@ -229,7 +236,7 @@ def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], A
         text = f"{name} does not run on a batch of {size}: {' '.join(lines[-3:])}"
         if _TOO_SMALL in str(error):
             raise OutOfRangeError(f"{text} Give a larger image_size.") from error
-        raise SchemaError(f"{text} Check image_size and in_channels.") from error
+        raise SchemaError(f"{text} Check image_size.") from error
     return ran, result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import chain
@@ -28,7 +28,7 @@ from predictor.measurements.hosts import HostMeasurement
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
-from predictor.models.extrapolation import Ranges, reasons
+from predictor.models.extrapolation import Ranges, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.law import layer_sums
@@ -38,8 +38,7 @@ from predictor.models.layer_times.served import (
     small_host_ms,
     too_little_measured,
 )
-from predictor.models.methods.files import Methods
-from predictor.models.methods.served import forecast_by_method
+from predictor.models.named import Methods
 from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
@@ -52,7 +51,7 @@ __all__ = ["Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 _UNTUNED = Reason(
@@ -66,14 +65,14 @@ class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
     `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
-    ones that a question may name, or the model file beside which they lie: they are read when one is named.
+    ones that a question may name, or what unpacks them when one is named.
     """
 
     roofline: RooflineLaw
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
-    methods: Methods | Path = field(default_factory=Methods)
+    methods: Methods | Callable[[], Methods] = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -98,18 +97,17 @@ class Model(Epochs):
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
+        """Write the model as JSON, last, with the digests of the files beside it: a reader gets them all or none."""
+        operators, methods = self.layers.save(Path(path)), self.named_methods()
+        digest = methods.save(Path(path)) if methods.fitted or methods.errors else None
         written = {
             "format_version": FORMAT_VERSION,
+            "files": {"methods": digest, "operators": operators},
             "card": self.card,
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
             "ranges": self.ranges.as_json(),
             "roofline": self.roofline.to_json(),
         }
-        self.layers.save(Path(path))
-        methods = self.named_methods()
-        if methods.fitted or methods.errors:
-            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -152,7 +150,7 @@ class Model(Epochs):
                 check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
-            return forecast_by_method(self.named_methods(), method, table, devices, batches, anchors)
+            return self.named_methods().forecasts(method, table, devices, batches, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
@@ -167,7 +165,7 @@ class Model(Epochs):
             if layers is not None:
                 answer = self._by_layers(layers, table, gpu, mode, batches, anchors, method, host)
                 if isinstance(answer, IterationForecast):
-                    found[place] = answer
+                    found[place] = with_frozen_parts(answer, table)
                     continue
                 doubts[place] = answer
         tuned = {place for place in found if devices[place][1].autotune}
@@ -183,7 +181,10 @@ class Model(Epochs):
             specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
             knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
-            specified = knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            specified = [
+                with_frozen_parts(each, table)
+                for each in knowing._by_specifications(table, unmeasured, batches, given, name, why)
+            ]
         found |= dict(zip(left, specified, strict=True))
         return [
             _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
@@ -246,11 +247,11 @@ class Model(Epochs):
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
-        return any(mode.split("|")[0] == framework for mode in self.ranges.modes)
+        return any(words[0] == framework for words in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
-        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
+        return self.methods if isinstance(self.methods, Methods) else self.methods()
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -315,7 +316,7 @@ class Model(Epochs):
         widths, gpu_widths = (
             law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
         )
-        why = reasons(self.ranges, table, kernels, devices, batches)
+        why = reasons(self.ranges, table, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
         more = [[] if doubt is None else [doubt] for doubt in doubts]
@@ -477,10 +478,10 @@ def _read(path: str, _modified_ns: int) -> Model:
 
 def _from_json(found: dict[str, Any], path: Path) -> Model:
     return Model(
-        layers=LayerModels.beside(path),
+        layers=LayerModels.beside(path, found["files"]["operators"]),
         roofline=RooflineLaw.from_json(found["roofline"]),
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
-        methods=path,
+        methods=Methods.beside(path, found["files"]["methods"]),
     )

@@ -16,7 +16,7 @@ from page_runner import ROOT
 
 import epochcast as face
 from epochcast.command import COMMANDS, build_app
-from epochcast.commands.answer_tables import gpu_name
+from epochcast.notes import gpu_name
 from predictor.answers.notes import Priority
 from predictor.catalogue.devices import all_gpus, find_gpu
 
@@ -236,7 +236,7 @@ def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
     folder.mkdir()
     asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     rows = [
-        f"{gpu},{cnn},224,{2**i},fp32,{2**i}"
+        f"{gpu},{cnn},224,{2**i},fp32,{20 * 2**i}"
         for gpu in ("T4", "K80")
         for cnn in ("vgg11", "resnet18")
         for i in range(5)

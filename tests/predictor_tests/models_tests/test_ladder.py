@@ -144,8 +144,8 @@ def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_pa
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
     written = LayerModels().with_more([LayerModel(h200, SummingLaw()), LayerModel(own, SummingLaw())])
-    written.save(tmp_path / "model.json")
-    found = LayerModels.beside(tmp_path / "model.json").measured(H100).library
+    digests = written.save(tmp_path / "model.json")
+    found = LayerModels.beside(tmp_path / "model.json", digests).measured(H100).library
     np.testing.assert_allclose(found.times(RESNET, BATCH).gpu_ms, own.times(RESNET, BATCH).gpu_ms, rtol=3e-4)
 
 
