@@ -4,9 +4,9 @@
     python benchmarks/compile_families.py measure --out h100_pytorch_other_families.csv.gz --time-limit 480
     python benchmarks/compile_families.py report --measured FILE.csv.gz
 
-Several processes compile beside each other on one GPU, and take turns at measuring: one lock is held from before an
-eager CNN is built, or after a compiled one was compiled, to the end of its timing. So `compile_s` is that of a machine
-that compiles as many at once, with `--threads` compiler processes each, and counts as an upper bound.
+Several processes compile beside each other on one GPU, and take turns at measuring: a lock is held from the end of a
+CNN's first iterations, in which it is compiled, to the end of its timing. So `compile_s` is that of a machine that compiles
+as many at once, with `--threads` compiler processes each, and counts as an upper bound.
 """
 
 import argparse
@@ -151,7 +151,7 @@ def _is_own(*_: Any) -> bool:
 
 
 class InTurns(TorchBackend):
-    """PyTorch on a GPU that others use: compiles at any time, runs nothing else but under the lock."""
+    """PyTorch on a GPU that others use: builds and compiles at any time, is timed under the lock."""
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
@@ -159,17 +159,9 @@ class InTurns(TorchBackend):
         Monitor._foreign = _is_own  # type: ignore[method-assign]
 
     def prepare(self, configuration: Configuration) -> TorchPrepared:
-        """As PyTorch's own, with the lock, which closing releases."""
-        compiles = configuration.mode.capture == "compile"
-        if not compiles:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
-            prepared = super().prepare(configuration)
-        except BaseException:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-            raise
-        if compiles:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        """As PyTorch's own, then the lock, which closing releases."""
+        prepared = super().prepare(configuration)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
         close = prepared.close
 
         def release() -> None:
