@@ -5,8 +5,8 @@
     python benchmarks/compile_families.py report --measured FILE.csv.gz
 
 Several processes compile beside each other on one GPU, and take turns at measuring: a lock is held from the end of a
-CNN's first iterations, in which it is compiled, to the end of its timing. So `compile_s` is that of a machine that compiles
-as many at once, with `--threads` compiler processes each, and counts as an upper bound.
+CNN's first iterations, in which it is compiled, to the end of its timing. So `compile_s` is that of a machine that
+compiles as many at once, with `--threads` compiler processes each, and counts as an upper bound.
 """
 
 import argparse
