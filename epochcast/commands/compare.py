@@ -45,7 +45,7 @@ _NOTEWORTHY = 0.02
 _HELD = "which each time holds once"
 
 
-@o.with_options(Question, Plan)
+@o.with_options(Question, Plan, answer="compare")
 @o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],

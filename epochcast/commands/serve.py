@@ -11,7 +11,9 @@ import typer
 
 __all__ = ["serve_command", "server_options"]
 
-_BACKLOG = 64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
+_BACKLOG = (
+    64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
+)
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
 _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 

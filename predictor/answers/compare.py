@@ -30,6 +30,7 @@ from predictor.answers.loading import (
     starts,
     with_loading,
 )
+from predictor.answers.options import check_read
 from predictor.answers.predict import COLUMNS, answer, fastest_row
 from predictor.answers.question import Plan, Question, gpus_of
 from predictor.answers.ranking import (
@@ -106,6 +107,7 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense.
     """
+    check_read(question, "compare")
     plan = plan or Plan()
     asked = _Asked.of(question, plan)
     found = asked.found(asked.question)

@@ -28,6 +28,7 @@ from predictor.answers.loading import (
     starts,
     with_loading,
 )
+from predictor.answers.options import check_read
 from predictor.answers.question import Question
 from predictor.answers.rentals import Rental, rentals_of
 from predictor.answers.scope import scope_of
@@ -220,6 +221,7 @@ def answer(question: Question) -> Answer:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
+    check_read(question, "predict")
     if question.batch_sizes is None:
         return _searched(question)
     known, devices = Knowledge.of(question), question.devices()

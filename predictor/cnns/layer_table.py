@@ -250,6 +250,7 @@ LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
 
 _TEXT_COLUMNS = ("name", "type", "kind")
 _OPTIONAL_COLUMNS = ("inputs", "repeats")
+_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats")
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 

@@ -468,7 +468,7 @@ def _nodes_of(boosted: Any) -> list[NDArray[np.void]]:
         If this scikit-learn keeps them another way.
     """
     rounds = getattr(boosted, "_predictors", None) or [[None]]
-    trees = [getattr(predictors[0], "nodes", None) for predictors in rounds]
+    trees: list[Any] = [getattr(predictors[0], "nodes", None) for predictors in rounds]
     if any(set(_NODES) - set(getattr(getattr(nodes, "dtype", None), "names", None) or ()) for nodes in trees):
         from sklearn import __version__
 

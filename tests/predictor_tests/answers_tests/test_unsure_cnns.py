@@ -28,7 +28,9 @@ def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
         assert theirs[name] == pytest.approx(ours[name])
     least = 1.1 * MEASURED_FROZEN / MEASURED_WHOLE
     assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
-    assert theirs["low_ms"] / ours["low_ms"] < (least if capture == "eager" else 0.6)  # else bounded by the host
+    assert theirs["low_ms"] / ours["low_ms"] < (
+        least if capture == "eager" else 0.6
+    )  # else bounded by the host
 
 
 def test_a_run_of_the_cnn_says_what_its_frozen_parts_cost():
