@@ -30,6 +30,7 @@ from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
+    "LISTED",
     "MAX_BATCHES",
     "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
@@ -40,6 +41,7 @@ __all__ = [
     "PredictionQuestion",
     "StoredRows",
     "core_question",
+    "is_served",
     "plan_of",
 ]
 
@@ -50,7 +52,7 @@ MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 
-_LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
+LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
 
 _LARGEST = 1e12
@@ -62,6 +64,11 @@ _Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
 _MeasurementColumns = Annotated[
     dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_COLUMN_ROWS)]], Field(max_length=100)
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
+
+
+def is_served(known: Option) -> bool:
+    """Whether a service takes an option; of those that name files it opens none."""
+    return known.remote and known.kind != "file"
 
 
 def _form_of(value: object) -> str | None:
@@ -124,7 +131,7 @@ def _with_options(
     declared: dict[str, Any] = {
         each.name: _field_of(each, needed=each.name in needed)
         for each in options.values()
-        if each.remote and each.kind != "file" and each.name not in without
+        if is_served(each) and each.name not in without
     }
     return create_model(base.__name__.strip("_"), __base__=base, __doc__=base.__doc__, **declared)
 
@@ -191,7 +198,7 @@ if TYPE_CHECKING:
     _Explained = _CnnQuestion
     _Compared = _CnnQuestion
 else:
-    _Predicted = _with_options(_CnnQuestion, options_of(Question, "predict"), without=tuple(_LISTED))
+    _Predicted = _with_options(_CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
     _Explained = _with_options(_CnnQuestion, options_of(Question, "explain"))
     _Compared = _with_options(_CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
 
