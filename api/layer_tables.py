@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, layer_complaint, table_complaint
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -77,6 +77,15 @@ else:
     )
 
 
+class WarningIn(BaseModel):
+    """What the reader of a CNN could not follow."""
+
+    model_config = STRICT
+
+    kind: Literal["cnn", "frozen", "operator"]
+    about: Annotated[str, Field(max_length=300)]
+
+
 class LayerTableIn(BaseModel):
     """A CNN as its layers, as `epochcast cnn show FILE --format json` prints them."""
 
@@ -85,7 +94,7 @@ class LayerTableIn(BaseModel):
     name: Name = "your CNN"
     image_size: ImageSize | None = Field(None, description="The height that the first layer reads, if null.")
     layers: Annotated[list[LayerIn], Field(min_length=1, max_length=MAX_LAYERS)]
-    warnings: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=20)] = Field(
+    warnings: Annotated[list[WarningIn], Field(max_length=20)] = Field(
         [], description="Why an answer about it extrapolates, as the reader of the CNN found."
     )
 
@@ -94,7 +103,13 @@ def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
     layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
-    table = LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
+    table = LayerTable(
+        given.name,
+        size,
+        layers,
+        source="api",
+        warnings=tuple(TableWarning(each.kind, each.about) for each in given.warnings),
+    )
     complaint = table_complaint(table)
     if complaint is not None:
         position, column, why = complaint
@@ -106,7 +121,7 @@ def as_sent(table: LayerTable) -> dict[str, Any]:
     """The table as `inline_table` takes it, to send with other questions; what is unknown is left out."""
     layers = [{name: value for name, value in asdict(layer).items() if value is not None} for layer in table]
     found = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+    return found | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _layer(given: LayerIn, position: int) -> Layer:

@@ -10,13 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware, GZipResponder
-from starlette.types import Receive, Scope, Send
 
 from api import observability, pages
-from api.caching import accepts_gzip
 from api.limits import Limits
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
@@ -35,7 +31,7 @@ from api.routes import (
 )
 from api.serving import ServingState
 from api.settings import Settings
-from predictor.answers.predict import answer
+from predictor.answers.answer import answer
 from predictor.answers.question import Question
 
 __all__ = ["ROUTERS", "create_app"]
@@ -54,9 +50,7 @@ ROUTERS: dict[str, APIRouter] = {
 }
 """Every resource of the service; one more is one line."""
 
-_LEAST_PACKED = 1000  # bytes: packing less is not worth it
 _TURN_S = 0.0005  # of a thread while another waits: a tenth of Python's default, for a few percent of the model's rate
-_GZIP_LEVEL = 4  # a third of the time of the default level, and a few percent larger
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -99,19 +93,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-class _Gzip(GZipMiddleware):
-    """Starlette's, for clients that take gzip: a quality of 0 refuses it."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        takes = scope["type"] == "http" and accepts_gzip(Headers(scope=scope))
-        app = (
-            GZipResponder(self.app, self.minimum_size, compresslevel=self.compresslevel)
-            if takes
-            else self.app
-        )
-        await app(scope, receive, send)
-
-
 def _version() -> str:
     """Ours; "unknown" where epochcast runs from its sources without being installed."""
     try:
@@ -131,7 +112,6 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
-    app.add_middleware(_Gzip, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
     app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     if settings.cors_origins:
         app.add_middleware(

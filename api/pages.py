@@ -48,13 +48,13 @@ router = APIRouter(include_in_schema=False)
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page for people."""
-    return file_response(request, _files("web")[_PAGE], POLICY)
+    return file_response(request, _files("web")[_PAGE], _policy(POLICY))
 
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
     """The page of the API."""
-    return file_response(request, _files("docs")[_PAGE], DOCS_POLICY)
+    return file_response(request, _files("docs")[_PAGE], _policy(DOCS_POLICY))
 
 
 class Document:
@@ -71,7 +71,7 @@ class Document:
         return self._made
 
     def _file(self) -> File:
-        return File.of(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)
+        return File.kept(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)
 
 
 @router.get("/openapi.json")
@@ -90,6 +90,10 @@ async def web_file(request: Request, name: str) -> Response:
 async def docs_file(request: Request, name: str) -> Response:
     """A file of the API's page."""
     return _file(request, "docs", name)
+
+
+def _policy(policy: str) -> dict[str, str]:
+    return {"Content-Security-Policy": policy}
 
 
 def _file(request: Request, folder: str, name: str) -> Response:
@@ -112,4 +116,4 @@ def _files(folder: str) -> dict[str, File]:
 
 def _read(path: Path) -> File:
     caching = _KEEP_A_YEAR if path.parent.name == "vendor" else _ASK_EACH_TIME
-    return File.of(path.read_bytes(), _TYPES[path.suffix], caching)
+    return File.kept(path.read_bytes(), _TYPES[path.suffix], caching)

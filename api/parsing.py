@@ -1,6 +1,7 @@
 """From a request to its answer: the body as a checked question, its CNN as a layer table, its measurements fitted."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
+from api.caching import accepts_gzip, file_response
 from api.layer_tables import inline_table
 from api.problems import InvalidFieldsError
 from api.questions import (
@@ -82,13 +84,13 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     serving = serving_of(request)
     body = await json_of(request)
     snapshot, key = serving.model.snapshot, sha256(request.url.path.encode() + b" " + body).digest()
-    content = snapshot.answers.get(key)
-    if content is None:
+    packed = accepts_gzip(request.headers)
+    file = snapshot.kept(key, packed=packed)
+    if file is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
-        client, model = client_of(request), snapshot.model
-        content = await queue.run(client, _from_body, body, kind, answer, model, serving.offers)
-        snapshot.keep(key, content)
-    return Response(content, media_type="application/json")
+        compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
+        file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
+    return file_response(request, file)
 
 
 def _from_body(

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 from fastapi import Request
 
+from api.caching import File
 from api.limits import address_of
 from api.queues import Queue
 from predictor.catalogue.offers import load_offers
@@ -33,14 +36,14 @@ __all__ = ["ServedModel", "ServingState", "Snapshot", "client_of", "serving_of"]
 
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_ANSWER_BYTES = 64 * 2**20
-_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8  # one answer does not drive out all others
+_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 
 
-def _kept_size(answer: bytes) -> int:
+def _kept_size(file: File) -> int:
     """Bytes that a kept answer takes, with its key and its place."""
-    return len(answer) + 300
+    return len(file.content) + len(file.packed or b"") + 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,23 +52,35 @@ class Snapshot:
 
     Attributes
     ----------
-    answers : LRUCache
-        Whole answers in JSON by the hash of their path and question. Used by the event loop alone.
     fits : LRUCache
         Models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
         questions that follow. Used by one thread at a time, behind `upload_queue`.
     """
 
     model: Model
-    answers: LRUCache[bytes, bytes] = field(
+    fits: LRUCache[str, OwnMeasurements] = field(default_factory=lambda: LRUCache(_KEPT_FITS))
+    _answers: LRUCache[bytes, File] = field(
         default_factory=lambda: LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
     )
-    fits: LRUCache[str, OwnMeasurements] = field(default_factory=lambda: LRUCache(_KEPT_FITS))
+    _lock: Lock = field(default_factory=Lock)
 
-    def keep(self, key: bytes, answer: bytes) -> None:
-        """Keep an answer, unless it is so large that many others would have to go."""
-        if len(answer) <= _LARGEST_KEPT:
-            self.answers[key] = answer
+    def kept(self, key: bytes, *, packed: bool) -> File | None:
+        """The answer kept by this key; None if there is none, or it is to be packed and is not."""
+        with self._lock:
+            file = self._answers.get(key)
+        return file if file is None or file.is_packed or not packed else None
+
+    def answer(self, key: bytes, compute: Callable[[], bytes], *, packed: bool) -> File:
+        """The kept answer, else a computed one, which is kept; call it in a thread, in turn.
+
+        Of clients that ask the same at once, the first has it computed: it is kept when the turns of the others come.
+        """
+        file = self.kept(key, packed=False) or File(compute())
+        file = file.with_gzip() if packed else file
+        if _kept_size(file) <= _LARGEST_KEPT:  # one answer does not drive out all others
+            with self._lock:
+                self._answers[key] = file
+        return file
 
 
 class ServedModel:

@@ -36,7 +36,7 @@ from predictor.models.epoch_start import grouped_shapes, shapes
 from predictor.models.fit import default_features, fit_layer_models
 from predictor.models.forecast import Anchor
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.transfer import CarriedOver
@@ -174,7 +174,7 @@ def of_three_minutes(asked: Asked) -> pd.DataFrame:
 
 def _of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
     """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
-    models = [LayerModel.load(path) for path in layers._files()]
+    models = layers.in_files()
     return LayerModels(
         given={model.library.mode: model for model in models if gpu not in _measured_on(model.library)}
     )

@@ -1,7 +1,6 @@
 """From the options of `epochcast profile` to the instrument's request: presets, modes, devices, times."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,7 +14,7 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy_cnns.configuration import Configuration, Subject
+    from proxy_cnns.configuration import Configuration
     from proxy_cnns.jobs import Progress, Request
     from proxy_cnns.runs import Outcome
 
@@ -67,6 +66,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     SchemaError
         If an option is invalid; the message names the nearest valid one.
     """
+    from proxy_cnns.cpu_order import most_telling_first
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.presets import configurations, in_modes, preset
 
@@ -79,7 +79,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
     if options.device == "cpu":
-        kept = _mixed(kept, chosen.subjects)
+        kept = most_telling_first(kept)
     if chosen.together and options.scheduler is not None:
         raise SchemaError(
             f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
@@ -104,26 +104,6 @@ def _with_preset(options: ProfileRequest) -> ProfileRequest:
     if options.device != "cpu":
         return replace(options, preset="quick")
     return replace(options, preset=_CPU_PRESET, batch_sizes=options.batch_sizes or (_CPU_BATCH_SIZE,))
-
-
-def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":
-    """Short iterations first, in rounds with every subject at another of its batch sizes: a CPU has time for few.
-
-    The order decides what `limit` takes; while they are measured, the CPU's own speed decides what is short.
-    """
-    from proxy_cnns.estimates import CPU_SLOWNESS, SHORT_MS, estimated_ms
-
-    places = {subject: place for place, subject in enumerate(subjects)}
-    sizes: dict[Subject, list[int]] = {}
-    for each in sorted(kept, key=lambda each: each.batch_size):
-        sizes.setdefault(each.subject, []).append(each.batch_size)
-
-    def turn(each: "Configuration") -> tuple[int, int, int]:
-        own, place = sizes[each.subject], places[each.subject]
-        expected_ms = CPU_SLOWNESS * estimated_ms(each.subject, each.batch_size, each.mode)
-        return bisect_left(SHORT_MS, expected_ms), (own.index(each.batch_size) + place) % len(own), place
-
-    return sorted(kept, key=turn)
 
 
 def run_profile(

@@ -11,8 +11,8 @@ from typing import Any
 
 from epochcast.signatures import takes_options
 from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
+from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.options import check_read
-from predictor.answers.predict import PredictionRow, answer
 from predictor.answers.quantities import duration, number, usd
 from predictor.answers.question import Question
 from predictor.catalogue.offers import cheapest_offers, hourly_usd

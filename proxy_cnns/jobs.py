@@ -1,8 +1,8 @@
 """A job: the share of a run that one process measures on one device, series by series, until the time is over.
 
 It opens the device, checks that it is free, and skips what is on disk already. A configuration that does not fit, or
-takes too long, ends its series: larger batch sizes of it are not tried. A slow device, a CPU or an old GPU, gets short
-iterations first, so that an early end leaves many of them.
+takes too long, ends its series: larger batch sizes of it are not tried. A slow GPU gets short iterations first, so that
+an early end leaves many of them; the order for a CPU counts what they cost already (`proxy_cnns.cpu_order`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from proxy_cnns.device import (
     open_monitor,
     refuse_busy,
 )
-from proxy_cnns.estimates import CPU_SLOWNESS, SHORT_MS, estimated_ms, estimated_seconds
+from proxy_cnns.estimates import SHORT_MS, estimated_ms, estimated_seconds
 from proxy_cnns.host import reference_times
 from proxy_cnns.modes import CPU_PRECISIONS
 from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
@@ -334,14 +334,16 @@ class _Session:
     _failures: list[tuple[Configuration, Exception]] = field(default_factory=list)
     _recent: list[Any] = field(default_factory=list)
     _launches: dict[str, float] = field(default_factory=dict)
-    _slowness: list[float] = field(default_factory=list)  # measured times x those estimated for an H200
+    _slowness: list[float] = field(
+        default_factory=list
+    )  # measured times x those estimated for an H200 or a CPU
 
     def measure(self, configurations: Sequence[Configuration]) -> bool:
-        """Measure these in order, on a slow device the short ones first; False if the deadline came first."""
+        """Measure these in order, on a slow GPU the short ones first; False if the deadline came first."""
         weights = [estimated_seconds(configuration) for configuration in configurations]
         start, planned, done, n = self.clock(), sum(weights), 0.0, 0
         waiting = list(zip(configurations, weights, strict=True))
-        for limit_ms in (*SHORT_MS, inf):
+        for limit_ms in (inf,) if self.job.device == "cpu" else (*SHORT_MS, inf):
             later = []
             for configuration, weight in waiting:
                 left_s = inf if self.job.deadline is None else self.job.deadline - self.clock()
@@ -365,9 +367,12 @@ class _Session:
 
     def _expected_ms(self, configuration: Configuration) -> float:
         """Expected iteration on a slow device, 0 on others."""
-        before = CPU_SLOWNESS if self.job.device == "cpu" else 1.0
-        slowness = median(self._slowness[-_LATEST:] or [before])
-        return slowness * _estimated_ms(configuration) if slowness > _SLOW else 0.0
+        on_cpu, slowness = self.job.device == "cpu", median(self._slowness[-_LATEST:] or [1.0])
+        return slowness * self._estimated_ms(configuration) if on_cpu or slowness > _SLOW else 0.0
+
+    def _estimated_ms(self, configuration: Configuration) -> float:
+        more = {"on_cpu": True} if self.job.device == "cpu" else {}
+        return estimated_ms(configuration.subject, configuration.batch_size, configuration.mode, **more)
 
     def check_device(self, when: str = "during") -> None:
         """Read the device, and note it; a disturbance concerns every row since the last clean reading."""
@@ -399,7 +404,7 @@ class _Session:
         else:
             self._note_failures()
             took_ms = self.job.request.longest_ms if measured is None else median(measured.times_ms)
-            self._slowness.append(took_ms / _estimated_ms(configuration))
+            self._slowness.append(took_ms / self._estimated_ms(configuration))
             if measured is None:
                 self._end(configuration, f"an iteration takes longer than {self.job.request.longest_ms:g} ms")
             else:
@@ -454,10 +459,6 @@ class _Session:
         left = (now - start) * (planned - done) / done if done else planned
         allowed = inf if self.job.deadline is None else self.job.deadline - now
         return max(0.0, min(left, allowed)), allowed < left
-
-
-def _estimated_ms(configuration: Configuration) -> float:
-    return estimated_ms(configuration.subject, configuration.batch_size, configuration.mode)
 
 
 def _words(configuration: Configuration) -> str:

@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer, in_json
+from api.caching import File, file_response
 from api.openapi import question_body
 from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
@@ -59,11 +60,11 @@ async def calibrate(request: Request) -> Response:
     """
     queue, client = serving_of(request).upload_queue, client_of(request)
     queue.check(client)  # before 16 MiB are read
-    content = await queue.run(client, _answer, await json_of(request), request.app.state)
-    return Response(content, media_type="application/json")
+    file = await queue.run(client, _answer, await json_of(request), request.app.state)
+    return file_response(request, file)
 
 
-def _answer(body: bytes, state: Any) -> bytes:
+def _answer(body: bytes, state: Any) -> File:
     asked, table = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
     snapshot = serving.model.snapshot
@@ -74,7 +75,7 @@ def _answer(body: bytes, state: Any) -> bytes:
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
     content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
-    return in_json(content)
+    return File(in_json(content)).with_gzip()
 
 
 def _fitted(given: _Given, snapshot: Snapshot) -> OwnMeasurements:

@@ -2,7 +2,7 @@
 
 from functools import cache
 from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -75,7 +75,7 @@ class KnownOption(BaseModel):
     """An option of a question: what a form or a client needs to offer it."""
 
     name: str
-    kind: Literal["whole", "number", "hours", "choice", "word", "flag", "anchors"]
+    kind: str = Field(description="whole, number, hours, choice, word, flag or anchors.")
     help: str
     default: str | float | bool | list[str] | None
     usual: str = Field(description="What holds where the default is null.")

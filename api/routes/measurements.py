@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from api.bodies import read_body
+from api.caching import File, file_response
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
@@ -189,10 +190,8 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
     page = await queue.run(client, find_rows, _store_of(request), asked, filters.after, filters.limit)
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await queue.run(client, write, page.rows, following)
-    headers = {"Link": f'<{following}>; rel="next"'} if following else {}
-    media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
-    return Response(content, media_type=media_type, headers=headers)
+    file = await queue.run(client, write, page.rows, following)
+    return file_response(request, file, {"Link": f'<{following}>; rel="next"'} if following else None)
 
 
 @router.delete(
@@ -227,19 +226,19 @@ def _next(request: Request, page: Page) -> str | None:
     return f"{request.url.path}?{urlencode(given)}"
 
 
-def _as_json(rows: Sequence[Stored], following: str | None) -> str:
+def _as_json(rows: Sequence[Stored], following: str | None) -> File:
     written = ",\n".join(json.dumps(_attribution(row))[:-1] + "," + row.content[1:] for row in rows)
-    return f'{{"rows": [{written}], "next": {json.dumps(following)}}}'
+    return File(f'{{"rows": [{written}], "next": {json.dumps(following)}}}'.encode()).with_gzip()
 
 
-def _as_csv(rows: Sequence[Stored], _following: str | None) -> str:
+def _as_csv(rows: Sequence[Stored], _following: str | None) -> File:
     file = io.StringIO()
     writer = csv.DictWriter(file, [*_ATTRIBUTION, *(entry.name for entry in COLUMNS)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         _attribution(row) | {name: _cell(value) for name, value in row.row().items()} for row in rows
     )
-    return file.getvalue()
+    return File(file.getvalue().encode(), "text/csv; charset=utf-8").with_gzip()
 
 
 def _attribution(row: Stored) -> dict[str, Any]:

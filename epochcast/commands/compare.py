@@ -1,35 +1,22 @@
 """`epochcast compare`: which GPU to rent."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import (
-    columns_of,
-    energy_note,
-    guessed_notes,
-    host_bound_note,
-    is_loading_bound,
+from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
+from epochcast.notes import (
+    amp_waits,
+    comparison_notes,
     legend,
-    loading_bound_note,
-    method_note,
-    methods,
-    notes_column,
     price_dates,
-    print_answer,
-    print_answer_notes,
-    print_caption,
-    reason_letters,
-    start_note,
-    title,
-    write_answer,
+    print_notes_below,
+    start_matters,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
-from predictor.answers.loading import loading_asked
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
@@ -40,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["compare_command"]
 
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
-_NOTEWORTHY = 0.02
-"""Share of a training from which on its start is said."""
-_HELD = "which each time holds once"
 
 
 @o.with_options(Question, Plan, answer="compare")
@@ -80,7 +64,7 @@ def compare_command(
 
         typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
         return
-    if write_answer([asdict(row) for row in found.rows], out):
+    if write_answer(found.records(), out):
         return
     _show(found, output, plan, question, verbose)
 
@@ -97,29 +81,31 @@ def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
 
 
 def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
-    records = [asdict(row) for row in found.rows]
-    if print_answer(records, output, found.scope, verdict=asdict(found.verdict)):
+    records = found.records()
+    if print_answer(records, output, found.scope, verdict=found.verdict):
         return
-    letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
-    changes = [note.text for note in found.verdict.hints if note.priority is Priority.CHANGE]
-    print_notes([found.verdict.sentence, *([" ".join(changes)] if changes else [])], style="bold")
+    verdict = found.verdict
+    changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
+    print_notes(filter(None, (verdict.sentence, changes)), style="bold")
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
+    letters, reasons = legend(reason for record in shown for reason in record["extrapolates"])
     print_table(
         shown,
-        _columns(shown, plan, letters),
+        _columns(shown, plan, letters if verbose else None),
         _title(records, plan, question),
         strong=lambda r: bool(r["pareto"]),
     )
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    marks = price_dates(row["priced_on"] for row in records), *_amp_mark(shown)
-    print_caption(shown, records[0]["framework"], marks, verbose)
-    notes = [note for note in found.verdict.hints if note.priority is not Priority.CHANGE]
-    notes += _notes(shown, plan, question)
-    if letters is not None:
-        notes += [Note(Priority.VERBOSE, text) for text in (*legend(letters), found.scope)]
-    print_answer_notes(notes, verbose)
+    others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
+    notes = [
+        *others,
+        *comparison_notes(shown, plan, question),
+        *reasons,
+        *notes_of(Priority.VERBOSE, found.scope),
+    ]
+    print_notes_below(shown, shown[0]["framework"], [price_dates(records), *_amp(shown)], notes, verbose)
 
 
 def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
@@ -135,11 +121,11 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
     )
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str] | None) -> list[Column]:
     shared = columns_of(records)
     several = letters is not None and (plan.epochs > 1 or plan.trials > 1)
     by_epoch = (
-        [shared["epoch_time_s"], shared["cost_usd"]] if several or any(map(_start_matters, records)) else []
+        [shared["epoch_time_s"], shared["cost_usd"]] if several or any(map(start_matters, records)) else []
     )
     details = [
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
@@ -158,7 +144,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | No
         Column("90 %", _time_span, rank=1),
         Column("US$", lambda r: number(r["total_cost_usd"])),
         Column("90 % US$", _cost_span, rank=1),
-        Column("AMP", _amp, rank=2),
+        Column("AMP", _fast_ratio, rank=2),
         Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
@@ -180,16 +166,11 @@ def _offer(record: Record) -> str:
     return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
-def _amp(record: Record) -> str:
-    """Time in the fastest common mode as a multiple, marked where loading bounds that."""
+def _fast_ratio(record: Record) -> str:
+    """Time in the fastest common mode as a multiple, marked where loading limits that."""
     if record["fast_ratio"] is None:
         return ""
-    return f"x {record['fast_ratio']:.2f}{' L' * _amp_waits(record)}"
-
-
-def _amp_waits(record: Record) -> bool:
-    """Whether loading limits the fastest common mode, but not the one asked for."""
-    return record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
+    return f"x {record['fast_ratio']:.2f}{' L' * amp_waits(record)}"
 
 
 def _time_span(record: Record) -> str:
@@ -212,70 +193,11 @@ def _but(record: Record) -> str:
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _notes(records: Sequence[Record], plan: Plan, question: Question) -> list[Note]:
-    """Notes on the table, beside those of the verdict."""
-    known = any(row["start_s"] is not None for row in records)
-    start = Priority.VERBOSE if known and not any(map(_start_matters, records)) else Priority.DETAIL
-    dates = price_dates(row["priced_on"] for row in records)
-    return [
-        *_relative_note(plan),
-        *method_note(records),
-        *guessed_notes(records, remedy=False),
-        *host_bound_note(records),
-        *loading_bound_note(
-            records, question, Priority.VERBOSE
-        ),  # the verdict says how many workers would do
-        *start_note(records, question, _HELD, start),
-        *_idle_note(records),
-        *_loading_note(records, question),
-        *energy_note(records),
-        Note(Priority.VERBOSE, f"Cost: the whole instance x time, {dates}."),
-        Note(Priority.VERBOSE, "Bold: on the Pareto front, where no other row is both as fast and as cheap."),
-        Note(Priority.VERBOSE, f"{methods(records)}."),
-    ]
-
-
-def _amp_mark(records: Sequence[Record]) -> list[str]:
+def _amp(records: Sequence[Record]) -> list[str]:
     """What the column AMP means."""
     modes = {
         f"{row['fast_precision']}{', channels_last' if row['fast_memory_format'] == 'channels_last' else ''}": None
         for row in records
         if row["fast_ratio"] is not None
     }
-    if not modes:
-        return []
-    waits = any(map(_amp_waits, records)) and not any(map(is_loading_bound, records))
-    return [
-        f"AMP: x the time in {' or '.join(modes)}",
-        *(["L: limited by image loading"] if waits else []),
-    ]
-
-
-def _idle_note(records: Sequence[Record]) -> list[Note]:
-    idle = [row for row in records if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
-    text = "An offer of several GPUs is paid for as a whole; those that do not work are idle."
-    return [Note(Priority.DETAIL, text)] if idle else []
-
-
-def _loading_note(records: Sequence[Record], question: Question) -> list[Note]:
-    """By which rate loading is counted where nobody asked for it."""
-    counted = [row for row in records if row["loading_time_ms"] is not None and row["vcpus"]]
-    if loading_asked(question) or not counted:
-        return []
-    row = counted[0]
-    images = row["local_batch_size"] * row["gpus_used"] / row["nodes"]
-    rate = 1000.0 * images / row["loading_time_ms"] / row["vcpus"]
-    text = f"A vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves loading out."
-    return [Note(Priority.VERBOSE, text)]
-
-
-def _start_matters(row: Record) -> bool:
-    """Whether epochs alone do not add up to the time of a training."""
-    return bool((row["start_s"] or 0.0) > _NOTEWORTHY * row["epochs"] * row["epoch_time_s"])
-
-
-def _relative_note(plan: Plan) -> list[Note]:
-    if not plan.relative_to:
-        return []
-    text = f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
-    return [Note(Priority.LIMIT, text)]
+    return [f"AMP: x the time in {' or '.join(modes)}"] if modes else []

@@ -20,7 +20,6 @@ from predictor.models.forecast import Anchor, Reason
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.methods.files import Methods
     from predictor.models.served import Model
 
 __all__ = ["Knowledge", "OwnMeasurements", "load_model"]
@@ -43,7 +42,7 @@ class Knowledge:
             for each in question.anchors
         )
         own = _fitted(question.measurements, model)
-        if own is not None and own.proxies_alone and not question.method.startswith("proxy-times"):
+        if own is not None and own.proxies_alone and not question.method == "proxy-times":
             raise DataError(
                 "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
@@ -191,7 +190,7 @@ class OwnMeasurements:
                 "the measurements hold neither operators nor proxies nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        methods = _with_proxies(model, frame) if proxies else model.methods
+        methods = model.named_methods().with_measurements(frame) if proxies else model.methods
         layers = model.layers.with_more(models)
         alone = not (models or targets)
         return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
@@ -229,13 +228,6 @@ class OwnMeasurements:
         )
         found = (_own_anchor(row, question) for row in rows)
         return tuple(anchor for anchor in found if anchor is not None)
-
-
-def _with_proxies(model: Model, frame: pd.DataFrame) -> Methods:
-    """The model's methods with the proxies of a measurement table, and laws of its CNNs where it has enough rows."""
-    from predictor.models.methods.fit import fit_proxy_times
-
-    return model.named_methods().with_more(*fit_proxy_times(frame))
 
 
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from predictor.answers.advice import MEASURE_IT
-from predictor.answers.notes import Note, Priority
+from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
-from predictor.answers.wishes import wishes_in_words
+from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key
 from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
@@ -109,7 +107,7 @@ def verdict_of(
     if not fitting:
         return _nothing_fits(rows)
     best = fitting[0]
-    roles = _roles([row for row in fitting if row.holds_wishes] or fitting, plan)
+    roles = _roles([row for row in fitting if row.holds_limits] or fitting, plan)
     binding, freed = _binding(rows, best, plan)
     changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
@@ -117,7 +115,7 @@ def verdict_of(
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
-        holds_wishes=None if best.misses_by is None else best.holds_wishes,
+        holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
         cheapest=_choice(roles.get("cheapest")),
@@ -169,14 +167,12 @@ def _binding(
     rows: Sequence[ComparisonRow], best: ComparisonRow, plan: Plan
 ) -> tuple[tuple[str, ...], ComparisonRow | None]:
     """What keeps the row out that would rank first without wishes and with memory enough, and that row."""
-    free = min(rows, key=lambda row: ranking_key(_freed(row), plan.rank_by))
-    if not best.holds_wishes:
+    free = min(
+        rows, key=lambda row: ranking_key(True, None, row.total_cost_usd, row.total_time_h, plan.rank_by)
+    )
+    if not best.holds_limits:
         return _failed(best), None
     return (_failed(free), free) if free is not best and _failed(free) else ((), None)
-
-
-def _freed(row: ComparisonRow) -> ComparisonRow:
-    return replace(row, fits_in_memory=True, misses_by=None)
 
 
 def _failed(row: ComparisonRow) -> tuple[str, ...]:
@@ -205,9 +201,9 @@ class _Words:
     compiled: Compiled | None
 
     def sentence(self) -> str:
-        best, wishes = self.best, wishes_in_words(self.plan)
-        if best.holds_wishes:
-            likely = f", {percent(best.chance)} likely within {wishes}" if best.chance is not None else ""
+        best, limits = self.best, limits_in_words(self.plan)
+        if best.holds_limits:
+            likely = f", {percent(best.chance)} likely within {limits}" if best.chance is not None else ""
             verb = "Take" if best.total_cost_usd is None else "Rent"
             head = f"{verb} {_where(best)}: {self._work()} {_took(best)}{likely}"
         else:
@@ -215,7 +211,7 @@ class _Words:
             share = "" if math.isinf(best.misses_by or 0) else f"{_share(best.misses_by or 0)} "
             likely = f", {percent(best.chance)} likely" if best.chance is not None else ""
             head = (
-                f"No offer stays within {wishes}: {_where(best)} comes nearest, {share}over the {over}; "
+                f"No offer stays within {limits}: {_where(best)} comes nearest, {share}over the {over}; "
                 f"{self._work()} {_took(best)}{likely}"
             )
         return "; ".join(filter(None, (head, self._others()))) + "."
@@ -240,14 +236,13 @@ class _Words:
         return ", ".join(parts)
 
     def hints(self) -> tuple[Note, ...]:
-        texts = {
-            Priority.CHANGE: (self._mixed_precision(), self._compile()),
-            Priority.LIMIT: (self._ruled_out(), self._loading(), self._batch()),
-            Priority.REMEDY: (self._remedy(),),
-            Priority.DETAIL: (self._data(), self._one_gpu()),
-            Priority.VERBOSE: (self._compiling(),),
-        }
-        return tuple(Note(priority, text) for priority, some in texts.items() for text in some if text)
+        return (
+            *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
+            *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
+            *notes_of(Priority.REMEDY, self._remedy()),
+            *notes_of(Priority.DETAIL, self._data(), self._one_gpu()),
+            *notes_of(Priority.VERBOSE, self._compiling()),
+        )
 
     def _mixed_precision(self) -> str:
         """What the cheapest change to the user's own code saves."""
@@ -345,7 +340,7 @@ class _Words:
 
     def _remedy(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-        remedy = self.best.sharpen or (MEASURE_IT if wide else None)
+        remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
         return f"To narrow the interval: {remedy}." if remedy else ""
 
 

@@ -13,6 +13,7 @@ from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
@@ -22,6 +23,7 @@ __all__ = [
     "LAYER_TABLE_COLUMNS",
     "Layer",
     "LayerTable",
+    "TableWarning",
     "layer_complaint",
     "read_layer_table_csv",
     "table_complaint",
@@ -66,12 +68,33 @@ class Layer:
     repeats: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class TableWarning:
+    """What a reader could not follow of a CNN.
+
+    `about` is the number of frozen parameters, the names of operators of unknown cost, or else a sentence.
+    """
+
+    kind: Literal["cnn", "frozen", "operator"]
+    about: str
+
+    def __str__(self) -> str:
+        return _WARNINGS[self.kind].format(self.about)
+
+
+_WARNINGS = {
+    "cnn": "{}",
+    "frozen": "frozen parameters, taken as trained: {}",
+    "operator": "operators of unknown cost: {}",
+}
+
+
 @dataclass(frozen=True)
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
-    `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
+    `warnings` are why an answer about it extrapolates.
     Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
     """
 
@@ -79,7 +102,7 @@ class LayerTable:
     image_size: int
     layers: tuple[Layer, ...]
     source: str = "zoo"
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[TableWarning, ...] = ()
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)

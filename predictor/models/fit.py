@@ -20,8 +20,7 @@ from predictor.measurements.table import check_measurements, disturbed_rows, noi
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.methods.files import Methods
-from predictor.models.methods.fit import fit_methods
+from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
 from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
@@ -58,7 +57,7 @@ def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
     return Ranges(
         gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
         generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.contexts})),
+        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
         modes=tuple(
             sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
         ),

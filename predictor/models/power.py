@@ -44,12 +44,12 @@ def power_w(
     Power / limit = `idle` + `busy` x b + `products` x sqrt(b x p), at most 1: b is the share of an iteration in which
     the GPU works, p that in which its arithmetic units would be busy at their peak rate.
     """
-    ratios = ratios or ratios_of("power")
+    shares = (ratios or ratios_of("power")).numbers
     busy = np.minimum(1.0, gpu_ms / iteration_ms)
     share = (
-        ratios["idle"]
-        + ratios["busy"] * busy
-        + ratios["products"] * np.sqrt(busy * product_ms / iteration_ms)
+        shares["idle"]
+        + shares["busy"] * busy
+        + shares["products"] * np.sqrt(busy * product_ms / iteration_ms)
     )
     power: Array = limit_w * np.minimum(1.0, share)
     return power

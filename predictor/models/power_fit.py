@@ -21,7 +21,7 @@ from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.files import data_root
-from predictor.models.data_parallel import Team, together
+from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.forecast import IterationForecast
 from predictor.models.power import power_w, product_times_ms
 from predictor.models.ratios import Ratios, ratios_of
@@ -83,7 +83,7 @@ class Reading:
 
     def _together(self, alone: IterationForecast) -> IterationForecast:
         team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
-        return together(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
+        return add_data_parallelism(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
 
     def terms(self) -> tuple[float, float, float]:
         """What the numbers of the law multiply, at the measured iteration time."""

@@ -111,11 +111,7 @@ def read_ratios(path: Path) -> dict[str, Ratios]:
     return {name: Ratios.from_json(name, entry) for name, entry in entries.items()}
 
 
-@lru_cache(maxsize=1)
-def _shipped() -> dict[str, Ratios]:
-    return read_ratios(data_file(FILE))
-
-
+@lru_cache(maxsize=64)
 def ratios_of(name: str) -> Ratios:
     """The shipped entry of this name.
 
@@ -125,7 +121,7 @@ def ratios_of(name: str) -> Ratios:
         If the file lacks it.
     """
     try:
-        return _shipped()[name]
+        return read_ratios(data_file(FILE))[name]
     except KeyError:
         raise ArtifactError(f"{FILE} has no entry {name!r}. Reinstall epochcast.") from None
 

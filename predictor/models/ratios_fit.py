@@ -26,7 +26,7 @@ from predictor.errors import DataError
 from predictor.files import data_root
 from predictor.models.chainer import CHAINER_BY_PYTORCH, CONVOLUTIONS, PRODUCTS, windowed_share
 from predictor.models.compiled import COMPILED, UNCHANGED, eager_mode, is_mixed
-from predictor.models.data_parallel import Gradients, Team, team_iteration_ms
+from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
 from predictor.models.intervals import interval_factor
 from predictor.models.ratios import Ratios, ratios_of
@@ -432,7 +432,9 @@ class TeamPair:
     def predicted_ms(self, ratios: Ratios) -> float:
         """The team's iteration by these ratios, from that of one GPU as measured."""
         one, host = np.array([self.one_ms]), np.array([self.host_ms])
-        return float(team_iteration_ms(one, host, self.gradients, self.gpu, self.team, ratios)[0])
+        return float(
+            team_iteration_ms(one, host, Exchange.of(self.gradients, self.gpu, self.team), ratios)[0]
+        )
 
 
 def team_pairs(

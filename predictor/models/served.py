@@ -38,8 +38,7 @@ from predictor.models.layer_times.served import (
     small_host_ms,
     too_little_measured,
 )
-from predictor.models.methods.files import Methods
-from predictor.models.methods.served import forecast_by_method
+from predictor.models.named import Methods
 from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
@@ -151,7 +150,7 @@ class Model(Epochs):
                 check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
-            return forecast_by_method(self.named_methods(), method, table, devices, batches, anchors)
+            return self.named_methods().forecasts(method, table, devices, batches, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
@@ -248,7 +247,7 @@ class Model(Epochs):
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
-        return any(mode.split("|")[0] == framework for mode in self.ranges.modes)
+        return any(words[0] == framework for words in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
@@ -317,7 +316,7 @@ class Model(Epochs):
         widths, gpu_widths = (
             law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
         )
-        why = reasons(self.ranges, table, kernels, devices, batches)
+        why = reasons(self.ranges, table, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
         more = [[] if doubt is None else [doubt] for doubt in doubts]

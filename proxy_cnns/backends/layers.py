@@ -42,7 +42,7 @@ def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]
         raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
     numbers = Numbers(layer)
     if layer.type == "conv2d":
-        for part, free, stride in zip(_SIDES, numbers.free, numbers.stride, strict=True):
+        for part, free, stride in zip(_SIDES, numbers.free, numbers.window[1], strict=True):
             numbers.check_size(part, free // stride + 1)
     return makers[layer.type](numbers)
 
@@ -63,6 +63,10 @@ class Numbers:
 
     layer: Layer | Operator
 
+    def __getattr__(self, name: str) -> int:
+        """A column of the layer, which must be known and at least 1."""
+        return self.number(name)
+
     def number(self, name: str, least: int = 1) -> int:
         """Value of a column that must be known and at least `least`; SchemaError names the layer."""
         value = getattr(self.layer, name)
@@ -80,12 +84,7 @@ class Numbers:
     @property
     def channels(self) -> Pair:
         """Input and output channels."""
-        return self.number("in_channels"), self.number("out_channels")
-
-    @property
-    def in_channels(self) -> int:
-        """Input channels."""
-        return self.number("in_channels")
+        return self.in_channels, self.out_channels
 
     @property
     def in_size(self) -> Pair:
@@ -98,14 +97,9 @@ class Numbers:
         return self.pair("out")
 
     @property
-    def stride(self) -> Pair:
-        """Stride."""
-        return self.pair("stride")
-
-    @property
     def window(self) -> tuple[Pair, Pair, Pair]:
         """Kernel, stride and padding."""
-        return self.pair("kernel"), self.stride, self._padding
+        return self.pair("kernel"), self.pair("stride"), self._padding
 
     @property
     def dilation(self) -> int:
@@ -126,11 +120,6 @@ class Numbers:
     def bias(self) -> bool:
         """Whether it has a bias."""
         return has_bias(self.layer)
-
-    @property
-    def dropped(self) -> float:
-        """Probability with which it drops."""
-        return DROPPED[self.layer.type]
 
     @property
     def _padding(self) -> Pair:
@@ -242,7 +231,7 @@ class Numbers:
         """Output size of a pool; rounded up, its last window begins inside the input or left padding."""
         sizes = []
         for size, free, stride, padding in zip(
-            self.in_size, self.free, self.stride, self._padding, strict=True
+            self.in_size, self.free, self.pair("stride"), self._padding, strict=True
         ):
             out = (free + (stride - 1) * up) // stride + 1
             sizes.append(out - 1 if up and (out - 1) * stride >= size + padding else out)

@@ -89,11 +89,11 @@ def input_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
 def _product_shapes(operator: Operator, batch_size: int) -> list[tuple[int, ...]]:
     """Shapes of the factors of a ``matmul``, or of queries, keys and values; `groups` products for each image."""
     numbers = Numbers(operator)
-    groups, rows = numbers.number("groups"), numbers.number("in_height")
+    groups, rows = numbers.number("groups"), numbers.in_height
     inner, columns = (each // groups for each in numbers.channels)
     if operator.type == "matmul":
         return [(batch_size, groups, rows, inner), (batch_size, groups, inner, columns)]
-    keys = numbers.number("kernel_height")
+    keys = numbers.kernel_height
     return [(batch_size, groups, n, size) for n, size in ((rows, inner), (keys, inner), (keys, columns))]
 
 

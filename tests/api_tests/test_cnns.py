@@ -63,7 +63,9 @@ def test_a_file_is_summed_up(client):
 
 
 def test_its_layers_are_taken_as_they_are_given(client):
-    table = read(client, onnx_of()).json()["layer_table"] | {"warnings": ["inference export"]}
+    table = read(client, onnx_of()).json()["layer_table"] | {
+        "warnings": [{"kind": "cnn", "about": "inference export"}]
+    }
     read_again = inline_table(LayerTableIn.model_validate(table))
     assert json.loads(to_json(as_sent(read_again))) == table
 

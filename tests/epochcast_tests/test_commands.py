@@ -16,7 +16,7 @@ from page_runner import ROOT
 
 import epochcast as face
 from epochcast.command import COMMANDS, build_app
-from epochcast.commands.answer_tables import gpu_name
+from epochcast.notes import gpu_name
 from predictor.answers.notes import Priority
 from predictor.catalogue.devices import all_gpus, find_gpu
 

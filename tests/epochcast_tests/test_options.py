@@ -120,7 +120,7 @@ def asked(monkeypatch):
             )
         raise AskedError("asked")
 
-    for target in ("predict.answer", "compare.compare", "explain.explain"):
+    for target in ("answer.answer", "compare.compare", "explain.explain"):
         monkeypatch.setattr(f"predictor.answers.{target}", record)
     return seen
 

@@ -9,12 +9,12 @@ import pytest
 import epochcast
 from epochcast.torch_device import Seen
 from epochcast.watching import Watch
+from predictor.answers.answer import answer
 from predictor.answers.bulk import ADDED_COLUMNS, checked_defaults, predict_rows
 from predictor.answers.compare import compare
 from predictor.answers.explain import explain
 from predictor.answers.options import ANSWERS, check_read, option, options_of
 from predictor.answers.parallel import parallel_ways
-from predictor.answers.predict import answer
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer
 from predictor.errors import SchemaError

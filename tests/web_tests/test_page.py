@@ -307,7 +307,9 @@ def test_what_extrapolates_says_why(first_visit, ask):
     expect(mark.locator("li").first).to_be_hidden()
     mark.locator("summary").click()
     expect(mark.locator("li").first).to_be_visible()
-    assert mark.locator("li").all_inner_texts() == row["extrapolates"]
+    assert mark.locator("li").all_inner_texts() == [
+        f"{reason['kind']}: {reason['text']}" for reason in row["extrapolates"]
+    ]
 
 
 def test_a_link_brings_the_question_back(page, open_page):
@@ -492,8 +494,10 @@ def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
     expect(page.locator("#why-chart")).to_have_attribute("aria-label", re.compile("H100"))
     names = ["constant", "batch size", "times of proxies", "Iteration"]
     assert [row[0] for row in text_rows(page, "#classes-table")] == names
-    (error,) = {reason for why in found["extrapolates"] for reason in why if reason.startswith("method: ")}
-    expect(page.locator("#why-facts")).to_contain_text(error.removeprefix("method: "))
+    (error,) = {
+        reason["text"] for why in found["extrapolates"] for reason in why if reason["kind"] == "method"
+    }
+    expect(page.locator("#why-facts")).to_contain_text(error)
 
 
 def test_a_method_outside_its_range_is_refused_beside_its_field(open_page):

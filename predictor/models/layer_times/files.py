@@ -274,6 +274,10 @@ class LayerModels:
         names = {_file_name(mode) for mode in self.given} | set(self.files)
         return sorted(name.removesuffix(".json.gz") for name in names)
 
+    def n_gpus(self) -> int:
+        """Number of GPUs with measured operators."""
+        return len({name.split("-")[0] for name in self.modes()})  # as `_file_name` joins them
+
 
 def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
     """GPU and mode of the library that a prediction needs."""

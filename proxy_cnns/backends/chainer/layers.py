@@ -13,7 +13,7 @@ from typing import Any
 from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.layers import Numbers, made
+from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
 __all__ = ["layer_function", "shuffle_channels"]
 
@@ -79,8 +79,8 @@ def _makers() -> dict[str, Callable[[Numbers], Any]]:
         "max_pool": _max_pool,
         "avg_pool": _avg_pool,
         "multiply": lambda n: L.Scale(axis=1, W_shape=(n.layer.parameters,)),
-        "dropout": lambda n: partial(F.dropout, ratio=n.dropped),
-        "stochastic_depth": lambda n: partial(_drop_images, kept=1 - n.dropped),
+        "dropout": lambda n: partial(F.dropout, ratio=DROPPED[n.layer.type]),
+        "stochastic_depth": lambda n: partial(_drop_images, kept=1 - DROPPED[n.layer.type]),
         "pad": pad,
         # bilinear: a layer table does not say how values between pixels are found
         "upsample": lambda n: partial(F.resize_images, output_shape=n.out_size, align_corners=False),

@@ -9,7 +9,7 @@ from typing import Any
 
 from predictor.cnns.layer_table import Layer
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.layers import Numbers, made
+from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
 __all__ = ["layer_module"]
 
@@ -92,8 +92,8 @@ def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Nu
         "max_pool": max_pool,
         "avg_pool": avg_pool,
         "multiply": lambda n: own["layer_scale"](n.layer.parameters, device),
-        "dropout": lambda n: nn.Dropout(n.dropped),
-        "stochastic_depth": lambda n: own["stochastic_depth"](n.dropped),
+        "dropout": lambda n: nn.Dropout(DROPPED[n.layer.type]),
+        "stochastic_depth": lambda n: own["stochastic_depth"](DROPPED[n.layer.type]),
         "pad": pad,
         # bilinear: a layer table does not say how values between pixels are found
         "upsample": lambda n: nn.Upsample(size=n.out_size, mode="bilinear"),

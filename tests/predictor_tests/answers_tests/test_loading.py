@@ -5,8 +5,8 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
-from predictor.answers.predict import answer, predict
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import SchemaError

@@ -10,7 +10,7 @@ import pytest
 
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.chainer_compat import install
-from predictor.cnns.layer_table import IMAGE
+from predictor.cnns.layer_table import IMAGE, TableWarning
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 
@@ -95,7 +95,7 @@ def test_a_classifier_is_taken_for_its_predictor(chainer: ModuleType) -> None:
 def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer: ModuleType, chain_of: Any) -> None:
     table = from_chainer(chain_of(lambda _self, x: chainer.functions.exp(x)), 8)
     assert [row.type for row in table] == ["other"]
-    assert table.warnings == ("operators of unknown cost: Exp",)
+    assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
 def test_too_small_an_image_is_out_of_range(chainer: ModuleType) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn

@@ -8,7 +8,7 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import find_link
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.data_parallel import Gradients, Team, added_gpu_ms, team_iteration_ms
+from predictor.models.data_parallel import Exchange, Gradients, Team, added_gpu_ms, team_iteration_ms
 from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.ratios_fit import DATA_PARALLEL, own_tables, team_pairs
 
@@ -29,7 +29,8 @@ def held_out(pairs):
 
 def added_ms(link="nvlink4", n_gpus=4, nodes=1, one_ms=60.0, cnn="resnet50"):
     team = Team(n_gpus, nodes, find_link(link))
-    return float(added_gpu_ms(np.array([one_ms]), Gradients.of(zoo_cnn(cnn)), H200, team)[0])
+    exchange = Exchange.of(Gradients.of(zoo_cnn(cnn)), H200, team)
+    return float(added_gpu_ms(np.array([one_ms]), exchange)[0])
 
 
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
@@ -72,7 +73,7 @@ def test_the_host_counts_where_it_becomes_the_slower_one():
     ratios = Ratios({**NOTHING, "host": 1.5})
     team, gradients = Team(2, 1, find_link("nvlink4")), Gradients(1, 4.0)
     one = np.array([10.0, 10.0])
-    slow, fast = team_iteration_ms(one, np.array([10.0, 1.0]), gradients, H200, team, ratios)
+    slow, fast = team_iteration_ms(one, np.array([10.0, 1.0]), Exchange.of(gradients, H200, team), ratios)
     assert slow == pytest.approx(15.0, rel=0.01)
     assert fast == pytest.approx(10.0, rel=0.01)
 
@@ -85,6 +86,7 @@ def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
 def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
     ratios = Ratios({**NOTHING, "wait": 0.01})
     link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
-    teams = [Team(n, 1, link) for n in (2, 8, 64, 512)]
-    waits = [float(added_gpu_ms(one, no_gradients, H200, team, ratios)[0]) for team in teams]
+    teams = [(H200, Team(n, 1, link)) for n in (2, 8, 64, 512)]
+    waits = added_gpu_ms(one, Exchange.of_rows(no_gradients, teams), ratios).tolist()
+    assert waits == [float(added_gpu_ms(one, Exchange.of(no_gradients, *team), ratios)[0]) for team in teams]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)

@@ -22,6 +22,7 @@ __all__ = [
     "compared_batch_size",
     "largest_batch_size",
     "largest_batch_sizes",
+    "largest_local_batch_sizes",
 ]
 
 
@@ -46,18 +47,18 @@ def largest_batch_size(table: LayerTable, gpu: Gpu, mode: Mode) -> int | None:
     int or None
         At most 65,536; None where not even one image fits, or the memory is not known.
     """
-    return _largest_of_one(table, [(gpu, mode)])[0]
+    return largest_local_batch_sizes(table, [(gpu, mode)])[0]
 
 
 def largest_batch_sizes(
     question: Question, table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]
 ) -> list[int | None]:
     """`largest_batch_size` on each GPU, times the GPUs that train together."""
-    found = _largest_of_one(table, devices)
-    return [None if size is None else size * question.n_gpus for size in found]
+    largest = largest_local_batch_sizes(table, devices)
+    return [None if size is None else size * question.n_gpus for size in largest]
 
 
-def _largest_of_one(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
+def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mode]]) -> list[int | None]:
     """`largest_batch_size` on each GPU: its memory and mode decide alone."""
     limits: dict[Mode, set[float]] = {}
     for gpu, mode in devices:

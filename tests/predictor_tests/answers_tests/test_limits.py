@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from predictor.answers.question import Plan
-from predictor.answers.wishes import chance_within, misses_by, wishes_in_words
+from predictor.answers.ranking import chance_within, limits_in_words, misses_by
 from predictor.errors import SchemaError
 
 POSITIVE = st.floats(0.01, 1e6)
@@ -45,7 +45,7 @@ def test_no_limit_is_left_after_the_set_up():
         ({"budget_usd": 5.0}, None, math.inf),
     ],
 )
-def test_the_wish_that_is_missed_most_counts(plan, cost, share):
+def test_the_limit_that_is_missed_most_counts(plan, cost, share):
     assert misses_by(Plan(**plan), 3.0, cost) == share
 
 
@@ -71,7 +71,7 @@ def test_a_deadline_that_is_none_is_refused(given_as):
         Plan(deadline_h=given_as)
 
 
-def test_wishes_are_said_in_words():
-    assert wishes_in_words(Plan(budget_usd=60.0, deadline_h="2d")) == "US$ 60 and 48 h"
-    assert wishes_in_words(Plan(deadline_h="90s")) == "90.0 s"
-    assert wishes_in_words(Plan()) == ""
+def test_limits_are_said_in_words():
+    assert limits_in_words(Plan(budget_usd=60.0, deadline_h="2d")) == "US$ 60 and 48 h"
+    assert limits_in_words(Plan(deadline_h="90s")) == "90.0 s"
+    assert limits_in_words(Plan()) == ""
