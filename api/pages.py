@@ -97,10 +97,10 @@ def _policy(policy: str) -> dict[str, str]:
 
 
 def _file(request: Request, folder: str, name: str) -> Response:
-    found = _files(folder).get(name)
-    if found is None or name == _PAGE:
+    file = _files(folder).get(name)
+    if file is None or name == _PAGE:
         raise HTTPException(404, f"/{folder} has no file {name[:80]!r}.")
-    return file_response(request, found)
+    return file_response(request, file)
 
 
 @cache

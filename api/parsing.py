@@ -89,7 +89,8 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     if file is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
         compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
-        file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
+        with snapshot.awaited(key):
+            file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
     return file_response(request, file)
 
 
@@ -144,8 +145,8 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
     try:
         return kind.model_validate(parsed_json(body, "the question"))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
+        errors = error.errors(include_url=False, include_context=False)
+        raise InvalidFieldsError.of(errors[:_MOST_ERRORS], len(errors), kind) from None
 
 
 def _table(question: _Asked) -> LayerTable:

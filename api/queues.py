@@ -6,7 +6,6 @@ A call that a client no longer waits for keeps its place until it has ended, sin
 import asyncio
 import contextvars
 import math
-import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,6 @@ from fastapi import HTTPException
 
 __all__ = ["Queue"]
 
-_SOON = 0.6  # a call is refused at once if its turn will hardly come within this share of the longest wait
-_NEWS = 0.1  # share of the last call in what calls usually take
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -51,7 +48,6 @@ class Queue:
         self._per_client_running = per_client_running or at_once
         self._per_client_waiting = per_client_waiting or max(1, waiting // 2)
         self._threads = ThreadPoolExecutor(at_once, "epochcast-queue")
-        self._usual_s = 0.0  # that a call took of late
         self._running: Counter[Hashable] = Counter()
         self._turns: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
 
@@ -60,9 +56,7 @@ class Queue:
         if self._runs_at_once(client):
             return False
         waiting, mine = sum(map(len, self._turns.values())), len(self._turns.get(client, ()))
-        before = (mine + 1) * (len(self._turns) - (client in self._turns)) + mine  # in the order of turns
-        late = (before + 0.5) * self._usual_s / self._at_once > _SOON * self._most_wait_s
-        return late or waiting >= self._waiting or mine >= self._per_client_waiting
+        return waiting >= self._waiting or mine >= self._per_client_waiting
 
     def check(self, client: Hashable) -> None:
         """Refuse before any work what `run` would refuse after it; HTTPException 503 if the queue is full."""
@@ -78,9 +72,8 @@ class Queue:
             await self._turn(client)
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        began = time.perf_counter()
         future = self._threads.submit(partial(context.run, partial(call, *args, **kwargs)))
-        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client, began)))
+        future.add_done_callback(lambda _: _soon(loop, partial(self._ended, client)))
         return await asyncio.wrap_future(future)
 
     def _runs_at_once(self, client: Hashable) -> bool:
@@ -102,10 +95,8 @@ class Queue:
                 self._forget(client, turn)
             raise (self._refusal() if isinstance(error, TimeoutError) else error) from None
 
-    def _ended(self, client: Hashable, began: float | None = None) -> None:
+    def _ended(self, client: Hashable) -> None:
         """A call has ended: the next client's turn."""
-        if began is not None:
-            self._usual_s += _NEWS * (time.perf_counter() - began - self._usual_s)
         self._running[client] -= 1
         self._running += Counter()  # clients without a call are forgotten
         while (following := next(filter(self._may_run, self._turns), None)) is not None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -62,12 +64,14 @@ class Snapshot:
     _answers: LRUCache[bytes, File] = field(
         default_factory=lambda: LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
     )
+    _clients: Counter[bytes] = field(default_factory=Counter)
+    _large: dict[bytes, File] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def kept(self, key: bytes, *, packed: bool) -> File | None:
         """The answer kept by this key; None if there is none, or it is to be packed and is not."""
         with self._lock:
-            file = self._answers.get(key)
+            file = self._answers.get(key) or self._large.get(key)
         return file if file is None or file.is_packed or not packed else None
 
     def answer(self, key: bytes, compute: Callable[[], bytes], *, packed: bool) -> File:
@@ -77,10 +81,26 @@ class Snapshot:
         """
         file = self.kept(key, packed=False) or File(compute())
         file = file.with_gzip() if packed else file
-        if _kept_size(file) <= _LARGEST_KEPT:  # one answer does not drive out all others
-            with self._lock:
+        with self._lock:
+            if _kept_size(file) <= _LARGEST_KEPT:  # one answer does not drive out all others
                 self._answers[key] = file
+            elif self._clients[key] > 1:
+                self._large[key] = file
         return file
+
+    @contextmanager
+    def awaited(self, key: bytes) -> Iterator[None]:
+        """Share an answer that is too large to keep with the clients that wait for it now."""
+        with self._lock:
+            self._clients[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._clients[key] -= 1
+                if not self._clients[key]:
+                    del self._clients[key]
+                    self._large.pop(key, None)
 
 
 class ServedModel:
@@ -149,10 +169,10 @@ class ServedModel:
     def _file_stamp(self) -> _Stamp | None:
         """What changes when the file is replaced, even within one tick of the clock."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 class ServingState:

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
     """What sending a request's line and headers may take."""
 
     max_per_address: _Count = 64
-    """Requests of one address that have begun and not ended, and its connections; further ones get 429."""
+    """Connections of one address, unless it is a proxy's; further ones are closed."""
 
     max_connections: _Count = 1000
     """Open connections; above it, those that have waited longest without a request are closed."""

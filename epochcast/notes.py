@@ -107,6 +107,7 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
         *beware(reason for row in records for reason in row["extrapolates"]),
         *notes_of(
             Priority.LIMIT,
+            _too_large(records),
             _host(records),
             _loading(records, question),
             _loading_left_out(records, question),
@@ -198,6 +199,15 @@ def _remedy(records: Records) -> str:
     """What would narrow most of the intervals."""
     remedies = Counter(filter(None, (remedy_of(row["extrapolates"]) for row in records)))
     return f"To narrow the interval: {remedies.most_common(1)[0][0]}." if remedies else ""
+
+
+def _too_large(records: Records) -> str:
+    """What fits on GPUs that do not hold a batch size."""
+    most = {row["gpu"]: row["largest_batch_size"] for row in records if not row["fits_in_memory"]}
+    held = [
+        f"{gpu_name(gpu)} batch {n:,}" if n else f"{gpu_name(gpu)} not one image" for gpu, n in most.items()
+    ]
+    return f"!: at most fits on {', '.join(held)}." if held else ""
 
 
 def _host(records: Records) -> str:

@@ -32,25 +32,20 @@ Kind = tuple[object, ...]
 
 
 def most_telling_first(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """The same configurations in another order: a cheap one of each common type, then by worth and cost.
+    """The same configurations in another order, by worth and cost.
 
     The order decides what `--limit` takes; while they are measured, the CPU's own speed decides what is short.
     """
     worths = _worths(dict.fromkeys(each.subject for each in configurations))
     costs_ms = [_cost_ms(each) for each in configurations]
     n_before: Counter[tuple[Subject, Mode]] = Counter()
-    types: set[str] = set()
-    keys: list[tuple[bool, float, int]] = []
+    keys: list[tuple[float, int]] = []
     for place in sorted(range(len(configurations)), key=costs_ms.__getitem__):
         subject, mode = configurations[place].subject, configurations[place].mode
         worth = max(_LEAST_WORTH, worths[subject]) * _SAME_SHAPE ** n_before[subject, mode]
         n_before[subject, mode] += 1
-        type_ = subject.operator.type if subject.operator else subject.kind
-        first_of_type = worths[subject] > 0 and type_ not in types
-        if first_of_type:
-            types.add(type_)
-        keys.append((not first_of_type, max(_LEAST_COST_MS, costs_ms[place]) / worth**_WORTH_POWER, place))
-    return [configurations[place] for *_, place in sorted(keys)]
+        keys.append((max(_LEAST_COST_MS, costs_ms[place]) / worth**_WORTH_POWER, place))
+    return [configurations[place] for _, place in sorted(keys)]
 
 
 def _cost_ms(configuration: Configuration) -> float:
@@ -62,13 +57,13 @@ def _cost_ms(configuration: Configuration) -> float:
     return one_ms * n_copies(operator, batch_size, 4, CPU_CACHE_BYTES)
 
 
-def _worths(subjects: Iterable[Subject]) -> Counter[Subject]:
+def _worths(subjects: Iterable[Subject]) -> dict[Subject, float]:
     """Share of the time of the zoo's CNNs, a mean over them, in shapes to which each operator is the nearest."""
     shares, of_kind = _shares_by_kind(), defaultdict(list)
+    worths: defaultdict[Subject, float] = defaultdict(float)
     for subject in subjects:
         if subject.operator is not None:
             of_kind[_kind(subject.operator)].append(subject)
-    worths: Counter[Subject] = Counter()
     for kind, some in of_kind.items():
         places = np.array([_place(each.operator) for each in some if each.operator is not None])
         for place, share in shares.get(kind, ()):
@@ -80,14 +75,14 @@ def _worths(subjects: Iterable[Subject]) -> Counter[Subject]:
 def _shares_by_kind() -> dict[Kind, list[tuple[tuple[float, ...], float]]]:
     """Place of each operator of the zoo, and its share of the time of an iteration on a CPU, by kind."""
     mode, tables = Mode(), [*_tables()]
-    shares: Counter[Operator] = Counter()
+    shares: defaultdict[Operator, float] = defaultdict(float)
     for table in tables:
-        times = Counter[Operator]()
+        times_ms: dict[Operator, float] = {}
         for operator, count in operators_of(table).items():
             subject = Subject("operator", operator.name, 1, operator=operator)
-            times[operator] = count * estimated_ms(subject, _BATCH_SIZE, mode, on_cpu=True)
-        for operator, time_ms in times.items():
-            shares[operator] += time_ms / times.total() / len(tables)
+            times_ms[operator] = count * estimated_ms(subject, _BATCH_SIZE, mode, on_cpu=True)
+        for operator, time_ms in times_ms.items():
+            shares[operator] += time_ms / sum(times_ms.values()) / len(tables)
     by_kind = defaultdict(list)
     for operator, share in shares.items():
         by_kind[_kind(operator)].append((_place(operator), share))

@@ -63,10 +63,8 @@ async def _uploader(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 ) -> ApiKey:
     """Find the key of a request that writes; HTTPException 401 where there is none, 403 where it was revoked."""
-    found = (
-        None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
-    )
-    if found is None:
+    key = None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
+    if key is None:
         problem = "no API key is given" if given is None else "this API key is not known"
         raise HTTPException(
             401,
@@ -74,12 +72,10 @@ async def _uploader(
             "`epochcast keys add`.",
             {"WWW-Authenticate": "Bearer"},
         )
-    if found.problem is not None:
-        raise HTTPException(
-            403, f"the API key of {found.name!r} {found.problem}. The operator makes another."
-        )
-    request.state.api_key = found.name
-    return found
+    if key.problem is not None:
+        raise HTTPException(403, f"the API key of {key.name!r} {key.problem}. The operator makes another.")
+    request.state.api_key = key.name
+    return key
 
 
 class UploadReceipt(BaseModel):
@@ -117,10 +113,10 @@ class Filters(BaseModel):
     limit: int = Field(1000, ge=1, le=10_000, description="Rows of a page at most.")
     format: Literal["json", "csv"] = "json"
 
-    def asked(self) -> dict[str, object]:
+    def given(self) -> dict[str, object]:
         """Filters that are given, the GPU by its canonical name."""
-        given = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
-        return given | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
+        chosen = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
+        return chosen | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
 
 
 @router.post(
@@ -185,9 +181,10 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
-    asked = filters.asked()
     queue, client = serving_of(request).download_queue, client_of(request)
-    page = await queue.run(client, find_rows, _store_of(request), asked, filters.after, filters.limit)
+    page = await queue.run(
+        client, find_rows, _store_of(request), filters.given(), filters.after, filters.limit
+    )
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
     file = await queue.run(client, write, page.rows, following)

@@ -102,16 +102,16 @@ def _refusing(engine: Engine) -> Iterator[None]:
 
 def _checked(url: str) -> URL:
     try:
-        found = make_url(url)
+        address = make_url(url)
     except ArgumentError:
         raise SchemaError(f"the store's address is not a database URL. Examples: {_EXAMPLES}.") from None
-    backend = found.get_backend_name()
-    if backend == "sqlite" and found.database not in (None, "", ":memory:"):
-        return found.set(drivername="sqlite")
+    backend = address.get_backend_name()
+    if backend == "sqlite" and address.database not in (None, "", ":memory:"):
+        return address.set(drivername="sqlite")
     if backend in ("postgresql", "postgres"):
-        return found.set(drivername="postgresql+psycopg")
+        return address.set(drivername="postgresql+psycopg")
     raise SchemaError(
-        f"the store cannot be {found.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
+        f"the store cannot be {address.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
         f"PostgreSQL. Examples: {_EXAMPLES}."
     )
 

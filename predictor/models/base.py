@@ -65,10 +65,9 @@ class Case:
 class FeatureTablePredictor:
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
-    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs, with
-    `uses_anchors`
-    `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no answer of its own.
-    A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
+    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs. With
+    `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
+    answer of its own. A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
     """
 
     uses_operators: ClassVar[bool] = False
@@ -202,10 +201,9 @@ class WholePredictor(FeatureTablePredictor):
     Attributes
     ----------
     half_widths_ : dict of str -> float
-        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass); set by
-        `calibrate`.
+        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass).
     trained_on_ : str
-        The training rows in words; set by `calibrate`.
+        The training rows in words. `calibrate` sets both.
     """
 
     served_parameters: ClassVar[Mapping[str, Any]] = {}

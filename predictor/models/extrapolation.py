@@ -228,8 +228,8 @@ def _of_any_gpu(
     if not {*_TOGETHER} & {*lacking} and not any(
         all(each[name] == asked[name] for name in _TOGETHER) for each in with_framework
     ):
-        words = ", ".join(_said(name, asked[name]) for name in _TOGETHER)
-        found.append(Reason("mode", f"{words} were never measured together with {mode.framework}"))
+        words = f"{mode.precision} with {mode.memory_format}{' and XLA' * mode.xla}"
+        found.append(Reason("mode", f"{mode.framework} was never measured in {words}"))
     return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
 
 

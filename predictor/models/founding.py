@@ -84,9 +84,8 @@ def proxy_work(table: LayerTable, proxies: tuple[str, ...]) -> dict[str, ProxyWo
     Notes
     -----
     The nearest proxy is that of the same class (a grouped, a transposed or another convolution), then of the most
-    similar
-    kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters. A linear
-    layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
+    similar kernel, then of the same stride, then of the most similar size: doublings of height, channels and filters.
+    A linear layer counts as a convolution of one pixel. Work is FLOPs + 200 x bytes of one image's three passes.
     """
     ratios: dict[str, list[float]] = {}
     for layer in _products(table):
@@ -196,8 +195,8 @@ def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Rea
 def _table_of(case: Case) -> LayerTable:
     if case.table is None:
         raise OutOfRangeError(
-            f"{case.cnn} has no layer table, whose layers count as proxies. Give "
-            f"feature_table a layer_table_of that has it."
+            f"{case.cnn} has no layer table, whose layers count as proxies. "
+            "Give feature_table a layer_table_of that has it."
         )
     return case.table
 
@@ -241,11 +240,9 @@ class GpuSpecs(WholePredictor):
     Notes
     -----
     time = a + h layers + u x batch size x product over specifications of spec^e x sum over proxies of c x work, where
-    all coefficients but e are above zero, and so is every time. `work` is that of the layers that count as the
-    proxy. The
-    peak rate is that of the precision. Least squares of ln time; every CNN of a mode weighs the same. Ridges hold the
-    coefficients of modes and proxies near one another, and the exponents near -1/2 for peak and bandwidth, 0 for
-    others.
+    all coefficients but e are above zero, and so is every time. `work` is that of the layers that count as the proxy;
+    the peak rate is that of the precision. Least squares of ln time; every CNN of a mode weighs the same. Ridges hold
+    the coefficients of modes and of proxies near one another, and e near -1/2 for peak and bandwidth, else near 0.
     """
 
     uses_proxies: ClassVar[bool] = True
@@ -259,8 +256,7 @@ class GpuSpecs(WholePredictor):
         Raises
         ------
         SchemaError
-            If a column is missing, no row has a layer table and a GPU with all specifications, or a time is not
-            above 0.
+            If a column is missing, no row has layers and a GPU with all specifications, or a time is not above 0.
         """
         from scipy.optimize import least_squares
 
@@ -305,9 +301,8 @@ class GpuSpecs(WholePredictor):
     def half_width(self, case: Case) -> float:
         """That of GPUs left out, where the GPU was not among those fitted in the mode."""
         widths = self.half_widths_
-        return (
-            widths[MEASURED] if case.gpu.name in self.modes_[_words(case.mode)][0] else max(widths.values())
-        )
+        is_fitted = case.gpu.name in self.modes_[_words(case.mode)][0]
+        return widths[MEASURED] if is_fitted and MEASURED in widths else max(widths.values())
 
     def coefficients(self) -> dict[str, float]:
         """Logarithms of the coefficients and the exponents, by name."""
@@ -484,7 +479,7 @@ class _Curve(NamedTuple):
     log_ms: Floats
 
     def at(self, sizes: Floats) -> Floats:
-        """GPU times; between measured batch sizes ln linear, above the largest proportional to it."""
+        """GPU times: ln linear between measured batch sizes, proportional above them, and no shorter below them."""
         asked = np.log(sizes)
         beyond = np.maximum(asked - self.log_sizes[-1], 0.0)
         return np.asarray(np.exp(np.interp(asked, self.log_sizes, self.log_ms) + beyond), dtype=float)

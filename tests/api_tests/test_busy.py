@@ -78,7 +78,9 @@ def test_a_file_is_refused_before_it_is_read(client, busy):
     assert client.post("/v1/cnns", files=files).status_code == 503
 
 
-def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch):
+@pytest.mark.parametrize("largest_kept", [2**20, 0])
+def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, largest_kept):
+    monkeypatch.setattr("api.serving._LARGEST_KEPT", largest_kept)
     computed, everybody_waits = [], threading.Event()
     compute = predictions.answer
 
@@ -88,7 +90,7 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch):
         return compute(question)
 
     monkeypatch.setattr(predictions, "answer", held)
-    question = ASKED | {"batch_sizes": [11, 13]}
+    question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + largest_kept}
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(client.post, "/v1/predictions", json=question) for _ in range(4)]
         wait_until(lambda: client.app.state.metrics.in_work == 4)

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,24 @@ def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
     found = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
     assert found["sentence"] == verdict.sentence
     assert found["best"]["offer"] == verdict.best.offer
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_reasons_and_what_energy_rests_on_are_objects_on_the_command_line_and_in_python(command, epochcast):
+    [shown] = rows_of(epochcast(command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000, "--json"))
+    [row] = getattr(face, command)("resnet18", "L4", 64, samples=1000).to_dict("records")
+    assert shown["extrapolates"] == [asdict(reason) for reason in row["extrapolates"]]
+    assert set(shown["extrapolates"][0]) == {"kind", "text", "remedy"}
+    assert shown["energy_basis"] == asdict(row["energy_basis"])
+    assert row["energy_basis"].kind == "estimated"
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_reasons_are_readable_in_csv(command, epochcast):
+    run = epochcast(command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000, "--format", "csv")
+    [row] = csv.DictReader(io.StringIO(run.out))
+    assert row["extrapolates"].startswith("gpu: never measured")
+    assert row["energy_basis"] == "estimated from the power limit of 72 W"
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
