@@ -116,7 +116,7 @@ def with_options(
     ]
     if "anchors" in declared:
         derived += [
-            _parameter(each, _ANCHOR + name, each.flags if each.flag else (_flag_of(_ANCHOR + name),), "")
+            _parameter(each, _ANCHOR + name, each.flags, "")
             for name, each in ANCHOR_FIELDS.items()
             if name != "image_size"  # the command line measures no other size
         ]
@@ -177,10 +177,6 @@ def _parameter(known: Option, name: str, flags: tuple[str, ...], shown: str) -> 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _flag_of(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

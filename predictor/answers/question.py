@@ -7,7 +7,7 @@ tables derive theirs from `options_of` (`predictor.answers.options`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -91,7 +91,7 @@ _PLAN = "The training"
 _ANCHOR = "A measurement of this CNN, to predict from"
 
 ANCHOR_FIELDS = {
-    each.name: each
+    each.name: replace(each, flag=each.flag or f"--anchor-{each.name.replace('_', '-')}")
     for each in (
         Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
         Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
@@ -295,7 +295,7 @@ class Question:
         for name, known in options_of(type(self)).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
         if self.batch_sizes is not None:
-            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
+            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes, named("batch_size")))
         if self.samples is not None:
             self.training_set()  # refuses more samples than it has
         if self.validation_samples and self.samples is None and self.data_set is None:
@@ -490,8 +490,9 @@ class Plan:
 
 
 def named(name: str) -> str:
-    """An option's name in messages; see `named_by_flags`."""
-    return {**options_of(Question), **options_of(Plan)}[name].shown
+    """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
+    known = {**options_of(Question), **options_of(Plan)}.get(name)
+    return (known or Option(name, "", "word", None, "")).shown
 
 
 def check_share(batch_size: int, n_gpus: int) -> None:
@@ -499,7 +500,8 @@ def check_share(batch_size: int, n_gpus: int) -> None:
     if batch_size % n_gpus:
         near = max(1, round(batch_size / n_gpus)) * n_gpus
         raise OutOfRangeError(
-            f"batch_size {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. Nearest: {near}."
+            f"{named('batch_size')} {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. "
+            f"Nearest: {near}."
         )
 
 

@@ -35,6 +35,12 @@ def test_the_same_value_is_refused_by_its_name_in_python():
         (("--n-gpus", "3", "--nodes", "2"), ("--n-gpus 3", "--nodes 2")),
         (("--link", "nvlink4"), ("--link 'nvlink4'", "--n-gpus is 1")),
         (("--sync-batch-norm",), ("--sync-batch-norm", "--n-gpus is 1")),
+        (("--nodes", "2", "--n-gpus", "4"), ("--nodes 2: pass --link",)),
+        (("--n-gpus", "12"), ("--n-gpus 12", "--nodes and --link")),
+        (("--workers", "2"), ("Pass --samples-per-worker-second, --input",)),
+        (("--anchor-gpu", "T4"), ("lacks --anchor-batch-size",)),
+        (("--anchor-gpu", "T4", "--anchor-batch-size", "x"), ("--anchor-batch-size 'x'",)),
+        (("-b", "x"), ("--batch-size 'x'",)),
         (("--validation-samples", "10"), ("--validation-samples 10", "Pass --samples")),
     ],
 )
