@@ -167,7 +167,7 @@ def check_read(asked: Any, answer: str) -> None:
     """Refuse an option that an answer does not read; SchemaError unless it has its default."""
     for name, known in options_of(type(asked)).items():
         if answer not in known.answers and not _is_default(getattr(asked, name), known.default):
-            raise SchemaError(f"{known.shown} changes nothing in {_IN_WORDS[answer]}. Leave it out.")
+            raise SchemaError(f"{known.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
 
 
 def _is_default(value: Any, default: Any) -> bool:
