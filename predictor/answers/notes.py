@@ -119,6 +119,9 @@ class Note:
     priority: Priority
     text: str
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def notes_of(priority: Priority, *texts: str) -> list[Note]:
     """A note of this priority for each text that is not empty."""
