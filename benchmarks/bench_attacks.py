@@ -352,7 +352,10 @@ def kills(port: int) -> None:
                 ]
                 for thread in uploads:
                     thread.start()
-                time.sleep(random.uniform(1.0, 2.5))  # noqa: S311
+                known = len(acknowledged)
+                while len(acknowledged) == known:  # the first upload loads pandas
+                    time.sleep(0.05)
+                time.sleep(random.uniform(0.2, 1.5))  # noqa: S311
                 process.send_signal(signal.SIGKILL)
                 stop.set()
                 for thread in uploads:
