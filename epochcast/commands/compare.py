@@ -29,7 +29,7 @@ __all__ = ["compare_command"]
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
-@o.with_options(Question, Plan)
+@o.with_options(Question, Plan, answer="compare")
 @o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],
@@ -101,11 +101,13 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
     notes = [
         *others,
-        *comparison_notes(shown, plan, question),
+        *comparison_notes(shown, question),
         *reasons,
         *notes_of(Priority.VERBOSE, found.scope),
     ]
-    print_notes_below(shown, shown[0]["framework"], [price_dates(records), *_amp(shown)], notes, verbose)
+    relative = [f"x: of {plan.relative_to}"] if plan.relative_to else []
+    also = [price_dates(records), *_amp(shown), *relative]
+    print_notes_below(shown, shown[0]["framework"], also, notes, verbose)
 
 
 def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:

@@ -241,6 +241,7 @@ def test_a_model_without_methods_says_that_none_was_fitted():
         b"",
         gzip.compress(json.dumps({"format_version": 2, "errors": {}, "fitted": {"gpu-specs": {}}}).encode()),
     ],
+    ids=("no gzip", "empty", "a method without fields"),
 )
 def test_a_damaged_file_of_methods_is_refused(tmp_path, content):
     (tmp_path / "mine_methods.json.gz").write_bytes(content)
