@@ -499,23 +499,26 @@ class _Proxies(NamedTuple):
 
 
 class _Law(NamedTuple):
-    """Coefficients of one CNN: of the proxies' GPU times, of the host's, and ms of an image."""
+    """Coefficients of one CNN: of the proxies' GPU times, of the host's, and of the former's limit of large batches."""
 
     gpu: float
     host: float
-    per_image_ms: float = 0.0
+    limit: float = 0.0
 
-    def cubes(self, busy: Floats, host: Floats, sizes: Floats) -> tuple[Floats, Floats]:
+    def cubes(self, busy: Floats, host: Floats, limit: Floats) -> tuple[Floats, Floats]:
         """Cubes of the GPU's time and of the host's."""
-        return (self.gpu * busy + self.per_image_ms * sizes) ** _CUBE, (self.host * host) ** _CUBE
+        return (self.gpu * busy + self.limit * limit) ** _CUBE, (self.host * host) ** _CUBE
 
+
+_LARGE = 2.0**20
+"""Batch size at which proxies' times are proportional to it."""
 
 _LEAST_OF_CNN = 2
 _NEAR_GENERAL = 0.1
 """Ridge of a CNN's own coefficients, chosen by batch sizes left out of the H200's rows in fp32."""
 
-_CNN = "cnn"  # key of `half_widths_`: a CNN without coefficients of its own
-_Key = tuple[str, int, ModeWords]
+_Key = tuple[str, int, ModeWords, bool]
+_Range = tuple[float, float, tuple[str, ...]]
 
 
 class ProxyTimes(WholePredictor):
@@ -525,17 +528,18 @@ class ProxyTimes(WholePredictor):
     ----------
     measured_ : dict of (device, mode) -> proxies' times
     general_ : coefficients of every CNN without its own
-    laws_ : dict of (cnn, image_size, mode) -> coefficients
+    laws_ : dict of (cnn, image_size, mode, whether of a CPU) -> coefficients
     gpus_ : tuple of str
         Devices whose CNNs the coefficients were fitted on.
-    ranges_ : dict of (cnn, image_size, mode) -> (smallest, largest batch size)
+    ranges_ : dict of the same keys -> (smallest and largest batch size, devices)
 
     Notes
     -----
-    time^3 = (g G + c batch size)^3 + (h layers x host)^3. G sums over the layers the GPU time of the nearest proxy, at
-    the batch size at which the proxy does the layer's work; host is the host's time of a proxy's iteration. Where no
-    GPU time was measured, as on CPUs, G is of whole iterations and host is 0. Rows of kind ``proxy`` are the proxies;
-    g and h are fitted on the other rows of the same sources, and with c for each CNN and mode, near the general ones.
+    time^3 = (g G + c L)^3 + (h layers x host)^3. G sums over the layers the GPU time of the nearest proxy, at the batch
+    size at which the proxy does the layer's work; L is the line through the origin that G follows at large batches;
+    host is the host's time of a proxy's iteration. Where no GPU time was measured, as on CPUs, G is of whole iterations
+    and host is 0. Rows of kind ``proxy`` are the proxies; g and h are fitted on GPUs' other rows of the same sources,
+    and with c for each CNN and mode, near the general ones.
     """
 
     uses_proxies: ClassVar[bool] = True
@@ -563,12 +567,9 @@ class ProxyTimes(WholePredictor):
             raise SchemaError(
                 "no CNN of known layers was measured beside the proxies. Measure some on the same GPU in the same mode."
             )
-        inputs = [self._inputs(case) for case, _ in known]
-        busy, host, sizes, measured = (
-            np.concatenate(each)
-            for each in zip(*((*i, t) for i, (_, t) in zip(inputs, known, strict=True)), strict=True)
-        )
-        self.general_ = _fitted_law(busy, host, sizes, measured)
+        on_gpus = [each for each in known if not is_cpu(each[0].gpu.name)] or known
+        inputs = np.hstack([self._inputs(case) for case, _ in on_gpus])
+        self.general_ = _fitted_law(inputs, np.concatenate([measured for _, measured in on_gpus]))
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in known}))
         self.laws_, self.ranges_ = self._own_laws(known)
         return self
@@ -592,18 +593,17 @@ class ProxyTimes(WholePredictor):
             )
         if _key(case) not in self.laws_:
             always = (Reason("cnn", "proxy-times was fitted on other CNNs in this mode", 1.0), *always)
-        low, high = self.ranges_.get(_key(case), proxies.range())
+        low, high, _ = self.ranges_.get(_key(case), (*proxies.range(), ()))
         return tuple((*always, *each) for each in _beyond("proxy-times", case.batch_sizes, low, high))
 
     def half_width(self, case: Case) -> float:
-        """The widest of those that apply: of a CNN, and of a GPU, without CNNs measured."""
-        kinds = {
-            MEASURED,
-            *([_CNN] * (_key(case) not in self.laws_)),
-            *([UNSEEN] * (case.gpu.name not in self.gpus_)),
-        }
+        """That of batch sizes left out, where the CNN was measured on the GPU; else that of GPUs left out.
+
+        Between runs on other days the host differs as it does between GPUs, whichever CNN it is.
+        """
         most = max(self.half_widths_.values())
-        return max(self.half_widths_.get(kind, most) for kind in kinds)
+        *_, gpus = self.ranges_.get(_key(case), (0.0, 0.0, ()))
+        return self.half_widths_.get(MEASURED, most) if case.gpu.name in gpus else most
 
     def with_measurements(self, X: pd.DataFrame) -> ProxyTimes:
         """With the proxies of a user's table, and coefficients of its CNNs; the general ones stay."""
@@ -621,7 +621,7 @@ class ProxyTimes(WholePredictor):
         """`<cnn>@<image_size>|<mode>:<name>` -> coefficient; those without a CNN are the general ones."""
         self._check_fitted("general_")
         named = {"": self.general_} | {
-            f"{cnn}@{size}|{'|'.join(mode)}:": law for (cnn, size, mode), law in self.laws_.items()
+            f"{cnn}@{size}|{'|'.join(mode)}:": law for (cnn, size, mode, _), law in self.laws_.items()
         }
         return {
             f"{prefix}{name}": value for prefix, law in named.items() for name, value in law._asdict().items()
@@ -641,10 +641,10 @@ class ProxyTimes(WholePredictor):
         return found
 
     def _inputs(self, case: Case) -> tuple[Floats, Floats, Floats]:
-        """Sum of the proxies' GPU times and the host's time of all layers in ms, and the batch sizes."""
+        """Sum of the proxies' GPU times and the host's time of all layers in ms, and the former's limit."""
         proxies, table = self._proxies(case), _table_of(case)
         work = proxy_work(table, tuple(proxies.curves))
-        sizes = case.batch_sizes
+        sizes = np.append(case.batch_sizes, _LARGE)
         busy = sum(
             (
                 proxies.curves[name].at(sizes[:, None] * each.ratios).sum(axis=1)
@@ -653,7 +653,8 @@ class ProxyTimes(WholePredictor):
             np.zeros(sizes.size),
         )
         layers = sum(each.n_layers for each in work.values())
-        return busy, np.full(sizes.size, layers * proxies.host_ms), sizes
+        host = np.full(case.batch_sizes.size, layers * proxies.host_ms)
+        return busy[:-1], host, case.batch_sizes * busy[-1] / _LARGE
 
     def _known(
         self, X: pd.DataFrame, times: Floats, is_proxy: NDArray[np.bool_]
@@ -667,33 +668,30 @@ class ProxyTimes(WholePredictor):
             if case.table is not None and (case.gpu.name, _words(case.mode)) in self.measured_:
                 yield case, times[at[rows]]
 
-    def _own_laws(
-        self, known: Sequence[tuple[Case, Floats]]
-    ) -> tuple[dict[_Key, _Law], dict[_Key, tuple[float, float]]]:
+    def _own_laws(self, known: Sequence[tuple[Case, Floats]]) -> tuple[dict[_Key, _Law], dict[_Key, _Range]]:
         """Coefficients and range of each CNN in each mode with two batch sizes or more."""
         rows: dict[_Key, list[tuple[Floats, ...]]] = {}
+        gpus: dict[_Key, set[str]] = {}
         for case, measured in known:
-            rows.setdefault(_key(case), []).append((*self._inputs(case), measured))
+            rows.setdefault(_key(case), []).append((*self._inputs(case), measured, case.batch_sizes))
+            gpus.setdefault(_key(case), set()).add(case.gpu.name)
         laws: dict[_Key, _Law] = {}
-        ranges: dict[_Key, tuple[float, float]] = {}
+        ranges: dict[_Key, _Range] = {}
         for key, some in rows.items():
-            busy, host, sizes, measured = (np.concatenate(each) for each in zip(*some, strict=True))
+            *inputs, measured, sizes = (np.concatenate(each) for each in zip(*some, strict=True))
             if np.unique(sizes).size >= _LEAST_OF_CNN:
-                laws[key] = _fitted_law(busy, host, sizes, measured, self.general_)
-                ranges[key] = (float(sizes.min()), float(sizes.max()))
+                laws[key] = _fitted_law(np.array(inputs), measured, self.general_)
+                ranges[key] = (float(sizes.min()), float(sizes.max()), tuple(sorted(gpus[key])))
         return laws, ranges
 
     def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
-        """Inner batch sizes of each CNN in turn; CNNs in five groups; the CNNs of one GPU after the other."""
+        """Inner batch sizes of each CNN in turn; the CNNs of one GPU after the other."""
         target = (X["kind"].fillna("target") == "target").to_numpy()
         series = X.groupby(["cnn", "image_size", "precision", "framework"], dropna=False)["batch_size"]
         rank, last = series.rank("dense").to_numpy() - 1, series.transform("nunique").to_numpy() - 1
         inner = target & (rank > 0) & (rank < last)
         for k in range(_FOLDS_OF_SIZES):
             yield MEASURED, np.flatnonzero(inner & (rank % _FOLDS_OF_SIZES == k))
-        group = X.groupby("cnn").ngroup().to_numpy()
-        for k in range(_FOLDS_OF_CNNS):
-            yield _CNN, np.flatnonzero(target & (group % _FOLDS_OF_CNNS == k))
         for gpu in sorted(set(X.loc[target, "gpu"])):
             yield UNSEEN, np.flatnonzero(target & (X["gpu"] == gpu).to_numpy())
 
@@ -716,6 +714,7 @@ class ProxyTimes(WholePredictor):
                 "cnn": key[0],
                 "image_size": key[1],
                 "mode": list(key[2]),
+                "cpu": key[3],
                 "law": list(law),
                 "range": list(self.ranges_[key]),
             }
@@ -736,19 +735,21 @@ class ProxyTimes(WholePredictor):
         }
         self.general_, self.gpus_ = _Law(*map(finite, learned["general"])), tuple(learned["gpus"])
         keys = {
-            (str(each["cnn"]), int(each["image_size"]), tuple(each["mode"])): each for each in learned["laws"]
+            (str(each["cnn"]), int(each["image_size"]), tuple(each["mode"]), bool(each["cpu"])): each
+            for each in learned["laws"]
         }
         self.laws_ = {key: _Law(*map(finite, each["law"])) for key, each in keys.items()}
         self.ranges_ = {
-            key: (finite(each["range"][0]), finite(each["range"][1])) for key, each in keys.items()
+            key: (finite(each["range"][0]), finite(each["range"][1]), tuple(each["range"][2]))
+            for key, each in keys.items()
         }
 
 
-_FOLDS_OF_SIZES, _FOLDS_OF_CNNS = 4, 5
+_FOLDS_OF_SIZES = 4
 
 
 def _key(case: Case) -> _Key:
-    return case.cnn, case.image_size, _words(case.mode)
+    return case.cnn, case.image_size, _words(case.mode), is_cpu(case.gpu.name)
 
 
 def _measured(X: pd.DataFrame, times: Floats) -> dict[tuple[str, ModeWords], _Proxies]:
@@ -776,24 +777,23 @@ def _curve(points: Mapping[float, Sequence[float]]) -> _Curve:
     return _Curve(np.log(sizes), np.log(np.maximum.accumulate(middle)))
 
 
-def _fitted_law(
-    busy: Floats, host: Floats, sizes: Floats, measured: Floats, general: _Law | None = None
-) -> _Law:
-    """Least squares of ln time over coefficients above zero; near `general` with a term of the batch size, if given."""
+def _fitted_law(inputs: Floats, measured: Floats, general: _Law | None = None) -> _Law:
+    """Least squares of ln time over coefficients above zero; near `general` with the limit's, if given.
+
+    `inputs` holds the proxies' GPU times, the host's and the limit, shape (3, n).
+    """
     from scipy.optimize import least_squares
 
     near = np.array(general[:2] if general else (0.5, 0.4))
     pull = _NEAR_GENERAL if general else 1e-3
-    unit = float(busy.mean() / sizes.mean())  # the term of the batch size in units of the proxies' times
 
     def residuals(x: Floats) -> Floats:
-        law = _Law(x[0], x[1], x[2] * unit) if general else _Law(*x)
-        on_gpu, on_host = law.cubes(busy, host, sizes)
-        return np.concatenate(
-            [np.log(on_gpu + on_host) / _CUBE - np.log(measured), pull * np.log(x[:2] / near), pull * x[2:]]
-        )
+        on_gpu, on_host = _Law(*x).cubes(*inputs)
+        errors = np.log(on_gpu + on_host) / _CUBE - np.log(measured)
+        return np.concatenate([errors, pull * np.log(x[:2] / near), pull * x[2:]])
 
-    start = np.array([*near, *[0.0] * bool(general)])
-    low = [1e-4, 1e-4, *[0.0] * bool(general)]
-    x = least_squares(residuals, np.maximum(start, low), bounds=(low, np.inf), loss="soft_l1", f_scale=0.2).x
-    return _Law(float(x[0]), float(x[1]), float(x[2] * unit) if general else 0.0)
+    low = np.array([1e-4, 1e-4, *[0.0] * bool(general)])
+    start = np.maximum([*near, *[0.0] * bool(general)], low)
+    return _Law(
+        *map(float, least_squares(residuals, start, bounds=(low, np.inf), loss="soft_l1", f_scale=0.2).x)
+    )

@@ -309,3 +309,8 @@ def test_an_explanation_holds_the_summands_of_the_law():
 def test_every_registered_predictor_is_a_method():
     assert {*WHOLE_METHODS, "layer-times", "roofline", "anchored"} == set(PREDICTORS)
     assert all(hasattr(estimator_class(name), "parts") for name in WHOLE_METHODS)
+
+
+def test_coefficients_of_a_cnn_measured_on_a_cpu_do_not_answer_for_a_gpu():
+    (row,) = predict("resnet18_cifar", "H200", 128, method="proxy-times", precision="fp32")
+    assert row.iteration_time_ms < 50  # measured: 17.3 ms; by the CPU's coefficients 3,032
