@@ -214,7 +214,7 @@ def _beside(
 
 def _texts(answers: Answers) -> list[tuple[str, ...]]:
     """The added cells of each distinct question."""
-    numbers = [["" if each != each else repr(each) for each in some] for some in answers.numbers.tolist()]
+    numbers = [["" if value != value else repr(value) for value in row] for row in answers.numbers.tolist()]
     fits = np.where(answers.failed, "", np.where(answers.fits, "true", "false")).tolist()
     return list(zip(*numbers, fits, *(answers.words[name].tolist() for name in WORDS), strict=True))
 
@@ -222,8 +222,8 @@ def _texts(answers: Answers) -> list[tuple[str, ...]]:
 @contextmanager
 def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
     arrow = load_pyarrow()
-    with open_parquet(in_table) as found:
-        schema = found.schema_arrow
+    with open_parquet(in_table) as table:
+        schema = table.schema_arrow
         _check_header(in_table, [name.strip() for name in schema.names])
         added = [arrow.field(name, _arrow_type(name)) for name in ADDED_COLUMNS]
         joined = arrow.schema([*schema, *added])
@@ -234,7 +234,7 @@ def _arrow_pipe(in_table: _Path, out_table: _Path) -> Iterator[_Pipe]:
         ):
 
             def batches() -> Iterator[tuple[Any, Columns]]:
-                for batch in parquet_batches(in_table, found, _ROWS_OF_ARROW):
+                for batch in parquet_batches(in_table, table, _ROWS_OF_ARROW):
                     yield batch, _coded_arrow(batch)
 
             def write(batch: Any, answers: Answers) -> None:

@@ -227,7 +227,7 @@ class BulkAnswers:
         own = [columns.get(name) or Coded.blank(len(columns["gpu"].codes)) for name in _OWN]
         which, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
         of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
-        numbers = np.stack([_whole(*each) for each in zip(_OWN, own, of_own, strict=True)])
+        numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
         answers = Answers.unknown(which, codes.shape[1])
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
         for start, end in pairwise([*starts, codes.shape[1]]):
@@ -343,7 +343,7 @@ class BulkAnswers:
         return grids
 
     def _keep(self, grids: Mapping[tuple[object, ...], _Grid]) -> None:
-        n = sum(len(each.sizes) for each in grids.values())
+        n = sum(len(grid.sizes) for grid in grids.values())
         if self._n_kept + n > _MOST_KEPT:
             self._grids, self._n_kept = {}, 0
         self._grids |= grids
