@@ -1,12 +1,12 @@
 """CNNs of other families under torch.compile: forecast, then measured beside eager iterations, then side by side.
 
     python benchmarks/compile_families.py forecast
-    python benchmarks/compile_families.py measure --out h100_pytorch_other_families.csv.gz --time-limit 480
+    python benchmarks/compile_families.py measure --out FILE.csv.gz --cnn repvgg_a0:tf32 repvgg_a0:amp_bf16
     python benchmarks/compile_families.py report --measured FILE.csv.gz
 
-Several processes compile beside each other on one GPU, and take turns at measuring: one lock is held from before an
-eager CNN is built, or after a compiled one was compiled, to the end of its timing. So `compile_s` is that of a machine
-that compiles as many at once, with `--threads` compiler processes each, and counts as an upper bound.
+The CNNs of a round compile beside each other, each in a process of its own; when all have, they are timed one after
+the other. So `compile_s` is that of a machine that compiles as many at once, with `--threads` compiler processes for
+each, an upper bound.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import fcntl
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -39,8 +40,8 @@ _GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
 _MODES = (Mode("pytorch", "tf32"), Mode("pytorch", "amp_bf16", "channels_last"))
 _BATCH_SIZES = (64, 16, 256)
 _LOCK = Path(tempfile.gettempdir()) / "compile_families.lock"
-_LATE = ("densenet121", "hrnet_w18_small")
-"""CNNs that compile longest: measured last, so that they keep no other waiting."""
+_ROUND = "COMPILE_FAMILIES_ROUND"
+"""Names the folder in which the processes of a round say that they have compiled."""
 
 
 def main() -> int:
@@ -109,40 +110,40 @@ _TIMES = (
 
 
 def _measure(options: argparse.Namespace) -> None:
-    """Measure compiled CNNs at the first batch size, then eager ones, then compiled ones at the other batch sizes."""
+    """Measure a round: CNNs under torch.compile, each in a process of its own, and the same run eagerly."""
     from proxy_cnns.jobs import Request
     from proxy_cnns.runs import profile
 
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
+    chosen = list(_configurations(options.cnn, options.batch_size))
+    n = len(chosen) // 2
     quick = replace(LIMITS["target"], warmup_s=0.3, wall_s=0.4, gpu_s=0.4, host_s=0.2)
     request = Request(
         "other families",
-        tuple(_configurations(options.cnn, options.batch_size)),
+        tuple(chosen),
         "pytorch",
-        (options.device,) * options.processes,
+        tuple(f"cuda:{options.gpus[i % len(options.gpus)]}" for i in range(n)),
         options.out,
         options.time_limit,
         allow_noise=True,
         limits=LIMITS | {"target": quick},
         backend="compile_families:InTurns",
     )
-    found = profile(
-        request, lambda progress: print(progress.now, f"{progress.seconds_left:.0f} s", flush=True)
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[_ROUND] = folder
+        (Path(folder) / "round").write_text(f"{n} {time.time() + options.compile_limit}")
+        found = profile(request, lambda progress: print(progress, flush=True))
     print(found)
 
 
-def _configurations(names: Iterable[str], batch_sizes: Iterable[int]) -> Iterator[Configuration]:
-    """Compiled and eager CNNs, those of the two roles in turn."""
-    chosen = [row for row in cnns() if not names or row["cnn"] in names]
-    chosen.sort(key=lambda row: row["cnn"] in _LATE)
-    subjects = [target_subject(text_of(row)) for row in chosen]
-    for batch_size in batch_sizes:
-        for capture in ("compile", "eager"):
-            for mode in _MODES:
-                yield from (
-                    Configuration(subject, replace(mode, capture=capture), batch_size) for subject in subjects
-                )
+def _configurations(words: Iterable[str], batch_size: int) -> Iterator[Configuration]:
+    """Compiled CNNs, then the same run eagerly; `words` are such as ``repvgg_a0:tf32``."""
+    rows = {row["cnn"]: row for row in cnns()}
+    modes = {mode.precision: mode for mode in _MODES}
+    for capture in ("compile", "eager"):
+        for cnn, _, precision in (each.partition(":") for each in words):
+            mode = replace(modes[precision], capture=capture)
+            yield Configuration(target_subject(text_of(rows[cnn])), mode, batch_size)
 
 
 def _is_own(*_: Any) -> bool:
@@ -151,25 +152,27 @@ def _is_own(*_: Any) -> bool:
 
 
 class InTurns(TorchBackend):
-    """PyTorch on a GPU that others use: compiles at any time, runs nothing else but under the lock."""
+    """PyTorch on a GPU that other processes use: timed when all of a round have compiled, one after the other."""
 
     def __init__(self, device: str) -> None:
         super().__init__(device)
-        self._lock = _LOCK.open("w")
+        self._lock = _LOCK.with_suffix(f".lock{os.environ.get('CUDA_VISIBLE_DEVICES', '')}").open("w")
         Monitor._foreign = _is_own  # type: ignore[method-assign]
 
     def prepare(self, configuration: Configuration) -> TorchPrepared:
-        """As PyTorch's own, with the lock, which closing releases."""
-        compiles = configuration.mode.capture == "compile"
-        if not compiles:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-        try:
+        """As PyTorch's own, then the lock, which closing releases."""
+        import torch
+
+        if configuration.subject.builder is None:  # the reference CNN of the host
+            return super().prepare(configuration)
+        if configuration.mode.capture == "compile":
             prepared = super().prepare(configuration)
-        except BaseException:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
-            raise
-        if compiles:
+            torch.cuda.empty_cache()
+            _wait_for_round(configuration)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+        else:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            prepared = super().prepare(configuration)
         close = prepared.close
 
         def release() -> None:
@@ -178,6 +181,15 @@ class InTurns(TorchBackend):
 
         prepared.close = release  # type: ignore[method-assign]
         return prepared
+
+
+def _wait_for_round(configuration: Configuration) -> None:
+    """Wait until as many CNNs are compiled as a round has, or its time is over."""
+    folder, mode = Path(os.environ[_ROUND]), configuration.mode
+    (folder / f"{configuration.subject.name}_{mode.precision}_{configuration.batch_size}").touch()
+    n, seconds = map(float, (folder / "round").read_text().split())
+    while len(list(folder.iterdir())) - 1 < n and time.time() < seconds:
+        time.sleep(0.2)
 
 
 # ------------------------------------------------------------------------------------------------------------ report
@@ -204,12 +216,12 @@ def _report(options: argparse.Namespace) -> None:
 
 def _show(name: str, rows: Any) -> None:
     line = f"{name:16}{len(rows):4}"
-    for time, low, high in (
+    for name_ms, low, high in (
         ("gpu_time_ms", "gpu_low_ms", "gpu_high_ms"),
         ("iteration_time_ms", "low_ms", "high_ms"),
     ):
-        wrong = rows[f"{time}_forecast"] / rows[time] - 1
-        inside = rows[time].between(rows[low], rows[high])
+        wrong = rows[f"{name_ms}_forecast"] / rows[name_ms] - 1
+        inside = rows[name_ms].between(rows[low], rows[high])
         line += f"{100 * np.mean(abs(wrong)):8.1f} % {100 * np.mean(wrong):+6.1f} % {inside.sum():4}"
     print(line)
 
@@ -222,11 +234,13 @@ def _options() -> argparse.Namespace:
     measure = steps.add_parser("measure", help=_measure.__doc__)
     measure.add_argument("--out", type=Path, required=True)
     measure.add_argument("--time-limit", type=float, default=480, help="seconds")
-    measure.add_argument("--processes", type=int, default=6, help="that compile at once")
-    measure.add_argument("--threads", type=int, default=4, help="compiler processes of each")
-    measure.add_argument("--device", default="cuda:0")
-    measure.add_argument("--cnn", action="append", default=[], help="of other_families.csv; may be repeated")
-    measure.add_argument("--batch-size", type=int, nargs="+", default=list(_BATCH_SIZES))
+    measure.add_argument(
+        "--compile-limit", type=float, default=300, help="seconds until timing begins at last"
+    )
+    measure.add_argument("--threads", type=int, default=3, help="compiler processes of each CNN")
+    measure.add_argument("--gpus", type=int, nargs="+", default=[0], help="that share the CNNs")
+    measure.add_argument("--cnn", nargs="+", required=True, help="and mode, such as repvgg_a0:tf32")
+    measure.add_argument("--batch-size", type=int, default=64)
     report = steps.add_parser("report", help=_report.__doc__)
     report.add_argument("--measured", type=Path, nargs="+", required=True)
     report.add_argument("--forecast", type=Path, default=_FORECAST)

@@ -9,7 +9,7 @@ from epochcast.tables import duration, print_notes, span
 from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
 
 if TYPE_CHECKING:
-    from predictor.answers.question import Plan, Question
+    from predictor.answers.question import Question
     from predictor.models.forecast import Kind
 
 __all__ = [
@@ -34,6 +34,8 @@ _NOTEWORTHY_LOADING = 1.05
 """Times that loading would take as long as training, from which on it is said."""
 _NOTEWORTHY_START = 0.02
 """Share of a training from which on its start is said."""
+_COST = "Cost: the price of the whole instance x time."
+_PARETO = "Bold: on the Pareto front, where no other row is both as fast and as cheap."
 _BEWARE: "dict[Kind, str]" = {
     "anchor": "Beware: the anchor is {}.",
     "classes": "Beware, classes: {}.",
@@ -117,31 +119,23 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
             Priority.DETAIL if known or _start_is_missed(records, question) else Priority.VERBOSE,
             _start(records, question, "once in a training"),
         ),
-        *notes_of(Priority.DETAIL, _default_precision(records, question), _rented_with_more(records)),
-        *notes_of(Priority.VERBOSE, _cost(records), _energy(records), _methods(records)),
+        *notes_of(Priority.DETAIL, _default_precision(records, question), _idle(records)),
+        *notes_of(Priority.VERBOSE, _COST, _energy(records)),
     ]
 
 
-def comparison_notes(records: Records, plan: "Plan", question: "Question") -> list[Note]:
+def comparison_notes(records: Records, question: "Question") -> list[Note]:
     """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
     matters = any(map(start_matters, records)) or _start_is_missed(records, question)
     return [
         *beware(reason for row in records for reason in row["extrapolates"]),
-        *notes_of(Priority.LIMIT, _relative(plan), _host(records)),
+        *notes_of(Priority.LIMIT, _host(records)),
         *notes_of(
             Priority.DETAIL if matters else Priority.VERBOSE,
             _start(records, question, "which each time holds once"),
         ),
         *notes_of(Priority.DETAIL, _idle(records)),
-        *notes_of(
-            Priority.VERBOSE,
-            _loading(records, question),
-            _loading_rate(records, question),
-            "Cost: the whole instance x time.",
-            "Bold: on the Pareto front, where no other row is both as fast and as cheap.",
-            _energy(records),
-            _methods(records),
-        ),
+        *notes_of(Priority.VERBOSE, _loading(records, question), _COST, _PARETO, _energy(records)),
     ]
 
 
@@ -242,19 +236,6 @@ def _loading(records: Records, question: "Question") -> str:
     )
 
 
-def _loading_rate(records: Records, question: "Question") -> str:
-    """By which rate loading is counted where nobody asked for it."""
-    from predictor.answers.loading import loading_asked
-
-    counted = [row for row in records if row["loading_time_ms"] is not None and row["vcpus"]]
-    if loading_asked(question) or not counted:
-        return ""
-    row = counted[0]
-    images = row["local_batch_size"] * row["gpus_used"] / row["nodes"]
-    rate = 1000.0 * images / row["loading_time_ms"] / row["vcpus"]
-    return f"A vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves loading out."
-
-
 def _loading_left_out(records: Records, question: "Question") -> str:
     """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
     from predictor.answers.loading import loading_left_out
@@ -330,37 +311,11 @@ def _default_precision(records: Records, question: "Question") -> str:
     )
 
 
-def _rented_with_more(records: Records) -> str:
-    counts = {
-        gpu_name(row["gpu"]): row["offer_gpu_count"]
-        for row in records
-        if (row["offer_gpu_count"] or 1) * row["nodes"] > row["gpus_used"]
-    }
-    used = records[0]["gpus_used"] // records[0]["nodes"]
-    more = "several GPUs" if used == 1 else f"more than {used} GPUs"
-    several = ", ".join(f"{gpu} ({count:g})" for gpu, count in counts.items())
-    return f"Rented only with {more}, all of which are paid for: {several}." if counts else ""
-
-
 def _idle(records: Records) -> str:
-    idle = any((row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1 for row in records)
-    return "An offer of several GPUs is paid for as a whole; those that do not work are idle." if idle else ""
-
-
-def _relative(plan: "Plan") -> str:
-    if not plan.relative_to:
-        return ""
-    return f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
-
-
-def _cost(records: Records) -> str:
-    """What the cost of predictions pays for."""
-    if all(row["cost_usd"] is None for row in records):
-        return ""
-    used, nodes = records[0]["gpus_used"], records[0]["nodes"]
-    rented = "the whole instance" if nodes == 1 else f"{nodes} whole instances"
-    gpus = "that GPU (one GPU used)" if used == 1 else f"{used // nodes} of that GPU"
-    return f"Cost: {rented} of the cheapest offer with {gpus}; `epochcast compare` says which to rent."
+    """Which GPUs are rented only with more than work."""
+    idle = [row for row in records if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
+    gpus = ", ".join(dict.fromkeys(f"{gpu_name(row['gpu'])} ({row['offer_gpu_count']:g})" for row in idle))
+    return f"Rented only with more GPUs than work, all of which are paid for: {gpus}." if idle else ""
 
 
 def _energy(records: Records) -> str:
@@ -385,10 +340,6 @@ def _energy(records: Records) -> str:
     ]
     text = "Energy is that of the GPUs only, without host, cooling and the start of the first epoch"
     return f"{'; '.join([text, *parts])}."
-
-
-def _methods(records: Records) -> str:
-    return f"Method: {', '.join(sorted({row['method'] for row in records}))}; intervals cover 90 %."
 
 
 def _letter(i: int) -> str:

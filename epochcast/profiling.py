@@ -36,7 +36,7 @@ _SECONDS = {"": 1.0, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "ms": 0.001}
 class ProfileRequest:
     """The options of `epochcast profile`; an empty list or None means the preset's default.
 
-    No preset is `quick`; on a processor, which measures two of its operators a minute, a small CNN at one batch size.
+    No preset is `quick`; on a processor, which has no time for all of it, a small CNN at one batch size.
     """
 
     preset: str | None = None

@@ -101,11 +101,13 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
     notes = [
         *others,
-        *comparison_notes(shown, plan, question),
+        *comparison_notes(shown, question),
         *reasons,
         *notes_of(Priority.VERBOSE, found.scope),
     ]
-    print_notes_below(shown, shown[0]["framework"], [price_dates(records), *_amp(shown)], notes, verbose)
+    relative = [f"x: of {plan.relative_to}"] if plan.relative_to else []
+    also = [price_dates(records), *_amp(shown), *relative]
+    print_notes_below(shown, shown[0]["framework"], also, notes, verbose)
 
 
 def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:

@@ -298,12 +298,11 @@ class _Words:
 
     def _data(self) -> str:
         """What of the best offer the stored data set exceeds."""
-        exceeds = {
-            "memory": "does not fit in this machine's memory; every epoch reads it from storage again",
-            "disk": "does not fit on its local disk; it needs a volume",
+        texts = {
+            "memory": "The data set does not fit in this machine's memory; every epoch reads it from storage again.",
+            "disk": "The data set does not fit on this machine's local disk; it needs a volume.",
         }
-        parts = [exceeds[name] for name in self.best.data_exceeds]
-        return f"The data set {_and(parts)}." if parts else ""
+        return " ".join(texts[name] for name in self.best.data_exceeds)
 
     def _one_gpu(self) -> str:
         """What one GPU of an offer would do, where several train together."""

@@ -165,7 +165,8 @@ def _shape_of_proxy(name: str) -> _Shape:
     return _shape(next(layer for layer in proxy_table(name) if layer.type in _PRODUCTS))
 
 
-def _counted(table: LayerTable, proxies: Sequence[str]) -> tuple[Reason, ...]:
+@lru_cache(maxsize=512)
+def _counted(table: LayerTable, proxies: tuple[str, ...]) -> tuple[Reason, ...]:
     """That layers without a proxy of their shape count as others, with the most frequent ones."""
     unlike: Counter[tuple[str, str]] = Counter()
     layers = list(_products(table))
@@ -176,7 +177,7 @@ def _counted(table: LayerTable, proxies: Sequence[str]) -> tuple[Reason, ...]:
             else proxy_name(layer)
         )
         if name not in proxies:
-            unlike[name, _nearest(_shape(layer), tuple(proxies))[0]] += 1
+            unlike[name, _nearest(_shape(layer), proxies)[0]] += 1
     if not unlike:
         return ()
     some = ", ".join(f"{name} as {proxy}" for (name, proxy), _ in unlike.most_common(_EXAMPLES))

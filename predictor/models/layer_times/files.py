@@ -112,12 +112,6 @@ class LayerModel:
             library = library.on_base(CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
         return cls(library, SummingLaw.from_json(found["law"]))
 
-    def save(self, folder: Path) -> Path:
-        """Write `packed`, atomically: a concurrent reader gets the old file or the new one."""
-        path = folder / _file_name(self.library.mode)
-        replace_file(path, self.packed())
-        return path
-
     def packed(self) -> bytes:
         """`to_json`, rounded and compressed."""
         text = json.dumps(self._rounded().to_json(), separators=(",", ":"), allow_nan=False)
@@ -138,21 +132,16 @@ class LayerModel:
         return replace(self, library=short)
 
     @classmethod
-    def load(cls, path: Path) -> LayerModel:
-        """Read the file of one GPU and mode.
+    def unpacked(
+        cls, content: bytes, path: Path, measured: Callable[[DeviceMode], LayerModel | None]
+    ) -> LayerModel:
+        """Read `packed`, the content of the file at `path`; `measured` as of `from_json`.
 
         Raises
         ------
         ArtifactError
             If it is damaged or of another version.
         """
-        return cls.unpacked(path.read_bytes(), path, lambda mode: cls.load(path.parent / _file_name(mode)))
-
-    @classmethod
-    def unpacked(
-        cls, content: bytes, path: Path, measured: Callable[[DeviceMode], LayerModel | None]
-    ) -> LayerModel:
-        """Read `packed`, the content of the file at `path`; `measured` as of `from_json`, errors as of `load`."""
         try:
             stored = json.loads(gzip.decompress(content))
             if stored["format_version"] != FORMAT_VERSION:

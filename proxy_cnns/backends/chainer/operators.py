@@ -28,15 +28,7 @@ def operator_program(
 ) -> Program:
     """Build copies of an operator with their inputs and incoming gradients. Call it within `modes.configured`.
 
-    Parameters
-    ----------
-    operator : Operator
-    mode : Mode
-    batch_size : int
-    device : str
-        Chainer's name: ``@numpy`` or ``@cupy:0``.
-    cache_bytes : int
-        Size of the cache that the copies are to exceed twice.
+    Together the copies exceed a cache of `cache_bytes` twice. `device` is Chainer's name: ``@numpy`` or ``@cupy:0``.
 
     Raises
     ------

@@ -46,14 +46,7 @@ def operator_program(
 ) -> Program:
     """Build copies of an operator with their inputs and incoming gradients, and run one of them once.
 
-    Parameters
-    ----------
-    operator : Operator
-    mode : Mode
-    batch_size : int
-    device : str
-    cache_bytes : int
-        Size of the cache that the copies are to exceed twice.
+    Together the copies exceed a cache of `cache_bytes` twice.
 
     Raises
     ------

@@ -145,3 +145,14 @@ def test_recurrent_links_are_refused_by_name(chainer: ModuleType, chain_of: Any)
     chain = chain_of(lambda self, x: self.reads(None, None, list(x.reshape(len(x), -1, 3)))[0], reads=link)
     with pytest.raises(SchemaError, match=r"link 'reads': NStepLSTM layers .* anchor"):
         from_chainer(chain, 16)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_images_have_the_channels_that_the_first_link_reads(chainer: ModuleType, channels: int) -> None:
+    links = chainer.links
+    first, *_ = from_chainer(
+        chainer.Sequential(links.Convolution2D(channels, 8, 3), links.Linear(None, 10)), 28
+    )
+    assert first.in_channels == channels
+    flat, *_ = from_chainer(links.Linear(channels * 28 * 28, 10), 28)
+    assert flat.in_channels == channels

@@ -100,7 +100,7 @@ def test_a_predictor_that_refuses_every_fold_keeps_its_line(features):
     result = evaluate(features, ["unseen-cnn"], ["line"])
     row = result.table("unseen-cnn").iloc[0]
     assert row["n"] == 0
-    assert row["notes"].startswith("not applicable to 120 rows: Line has no two batch sizes of profet/Cnn0")
+    assert row["notes"].startswith("not applicable to 120 rows: line has no two batch sizes of profet/Cnn0")
     assert row["notes"].endswith("23 more reasons")
 
 

@@ -1,7 +1,6 @@
 """The ladder: measured here, carried over from another card or mode, interpolated; the better base is chosen."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,7 +122,7 @@ def test_own_measurements_correct_those_that_are_known_of_the_mode(h200, made_up
     found = with_bases({H200: own}, {H200: h200}.get, lambda each: each)[H200]
     assert found.base.source is h200
     with pytest.raises(SchemaError, match="Fit the two tables together"):
-        LayerModel(found, SummingLaw()).save(Path())
+        LayerModel(found, SummingLaw()).packed()
 
 
 def test_a_library_is_no_base_of_a_richer_one(h200, made_up_gpu):

@@ -200,7 +200,7 @@ def test_what_was_measured_gives_no_reason_for_caution(model):
             "H200",
             Mode(memory_format="channels_last"),
             64,
-            "mode: fp32, channels_last, no xla were never measured together with pytorch",
+            "mode: pytorch was never measured in fp32 with channels_last",
         ),
         (
             "resnet50",

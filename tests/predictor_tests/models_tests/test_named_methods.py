@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import subprocess
+import sys
 from hashlib import sha256
 
 import numpy as np
@@ -107,6 +109,18 @@ def test_what_is_served_is_what_the_estimator_predicts_from_own_runs(name):
     estimator = new_predictor(name).fit(known, [each.iteration_time_ms for each in runs])
     expected = estimator.predict(grid_rows([RESNET], [(H200, TF32)], [32, 100]))
     np.testing.assert_allclose(found.iteration_time_ms, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["gpu-specs", "proxy-times", "flops-ratio"])
+def test_answering_by_a_method_imports_neither_scikit_learn_nor_scipy(name):
+    code = (
+        "import sys; from predictor.models.served import Model; from predictor.catalogue.devices import find_gpu;"
+        "from predictor.catalogue.modes import Mode; from predictor.cnns.zoo import zoo_cnn;"
+        f"Model.load().forecast(zoo_cnn('resnet50'), find_gpu('H200'), Mode(), [64], method={name!r});"
+        "sys.exit(' '.join({'pandas', 'sklearn', 'scipy'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip() == ""
 
 
 REFUSALS = (
@@ -227,6 +241,7 @@ def test_a_model_without_methods_says_that_none_was_fitted():
         b"",
         gzip.compress(json.dumps({"format_version": 2, "errors": {}, "fitted": {"gpu-specs": {}}}).encode()),
     ],
+    ids=("no gzip", "empty", "a method without fields"),
 )
 def test_a_damaged_file_of_methods_is_refused(tmp_path, content):
     (tmp_path / "mine_methods.json.gz").write_bytes(content)
