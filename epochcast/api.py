@@ -9,6 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
+from predictor.answers.options import check_read
 from predictor.answers.question import Plan, Question
 from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     Explanations = tuple[list[Explanation], str]
 
 __all__ = [
-    "NOT_EXPLAINED",
     "USUAL_BATCH_SIZES",
     "compare",
     "evaluate",
@@ -43,21 +43,6 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
-
-NOT_EXPLAINED = (
-    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
-    *_OF_LOADING,
-)
-"""Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
-
-_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
-
-_NOT_OF_MEMORY = (
-    *("samples", "validation_samples", "host", "offers", "spot"),
-    *("anchors", "measurements", "method", "model"),
-    *_OF_LOADING,
-)
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
 
@@ -67,7 +52,7 @@ _MEASURED = (
 )
 
 
-@takes_options(Question)
+@takes_options(Question, answer="predict")
 def predict(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -114,7 +99,7 @@ def predict(
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
 
-@takes_options(Plan, Question)
+@takes_options(Plan, Question, answer="compare")
 def compare(
     cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -155,7 +140,7 @@ def compare(
     return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
 
-@takes_options(Question, without=_NOT_OF_MEMORY)
+@takes_options(Question, answer="memory")
 def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
 
@@ -189,6 +174,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     from predictor.answers.sizes import largest_batch_size as largest_of
 
     question = Question.of(cnn, gpu, None, options)
+    check_read(question, "memory")
     tables, devices = question.layer_tables(), question.devices()
     if len(tables) != 1 or len(devices) != 1:
         raise SchemaError(
@@ -200,7 +186,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     return largest
 
 
-@takes_options(Question, without=NOT_EXPLAINED)
+@takes_options(Question, answer="explain")
 def explain(
     what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -245,7 +231,7 @@ def explain(
     return explanation_frame(*explanations(what, gpu, batch_size, options))
 
 
-@takes_options(Question, without=_NOT_OF_WAYS)
+@takes_options(Question, answer="parallel")
 def parallel_ways(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
 ) -> "pd.DataFrame":
@@ -651,14 +637,9 @@ def _of_cnns(
     ask: "Callable[[Question], Explanations] | None",
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
-    from predictor.answers.options import options_of
 
     question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
-    for name in NOT_EXPLAINED:
-        if getattr(question, name) != options_of(Question)[name].default:
-            raise SchemaError(
-                f"{name} has no effect on an explanation, which is of an iteration on one GPU. Leave it out."
-            )
+    check_read(question, "explain")
     return (ask or explain_locally)(question)
 
 

@@ -8,7 +8,6 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 import predictor.errors
-from epochcast.api import NOT_EXPLAINED
 from epochcast.service import KEY_VARIABLE, Reply, Service
 from epochcast.signatures import takes_options
 from predictor.answers.answer import COLUMNS, TIMES, Answer
@@ -73,7 +72,7 @@ class Client:
     def __init__(self, url: str, key: str | None = None, timeout_s: float = 60.0) -> None:
         self._service = Service(url, key, timeout_s)
 
-    @takes_options(Question, without=_LOCAL)
+    @takes_options(Question, answer="predict", without=_LOCAL)
     def predict(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":
@@ -88,7 +87,7 @@ class Client:
         """
         return self.answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
-    @takes_options(Plan, Question, without=_LOCAL)
+    @takes_options(Plan, Question, answer="compare", without=_LOCAL)
     def compare(
         self,
         cnn: object,
@@ -108,7 +107,7 @@ class Client:
         plan, others = Plan.of(options)
         return self.comparison(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
-    @takes_options(Question, without=(*NOT_EXPLAINED, *_LOCAL))
+    @takes_options(Question, answer="explain", without=_LOCAL)
     def explain(
         self, cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
     ) -> "pd.DataFrame":

@@ -12,6 +12,7 @@ from typing import Any
 from epochcast.signatures import takes_options
 from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
 from predictor.answers.answer import PredictionRow, answer
+from predictor.answers.options import check_read
 from predictor.answers.quantities import duration, number, usd
 from predictor.answers.question import Question
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
@@ -63,7 +64,7 @@ class Watched:
         return f"{said}."
 
 
-@takes_options(Question)
+@takes_options(Question, answer="watch")
 def watch(
     loader: Iterable[Any],
     model: object = None,
@@ -193,7 +194,7 @@ class Watch:
     _waits_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        Question.of(None, None, None, dict(self.options))
+        check_read(Question.of(None, None, None, dict(self.options)), "watch")
         if is_module(self.model):
             module: Any = self.model
             self._device = TorchDevice(module)

@@ -29,7 +29,7 @@ __all__ = ["compare_command"]
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
 
 
-@o.with_options(Question, Plan)
+@o.with_options(Question, Plan, answer="compare")
 @o.with_json
 def compare_command(
     cnn: Annotated[str, typer.Argument(help=f"The CNN: {o.CNN_HELP}.", show_default=False)],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from epochcast.api import NOT_EXPLAINED, USUAL_BATCH_SIZES
+from epochcast.api import USUAL_BATCH_SIZES
 from epochcast.commands import options as o
 from epochcast.notes import beware, gpu_name, legend, most_important
 from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
@@ -51,7 +51,7 @@ _BOUNDS = {
 }
 
 
-@o.with_options(Question, without=NOT_EXPLAINED, usual=_OF_TABLE)
+@o.with_options(Question, answer="explain", usual=_OF_TABLE)
 @o.with_json
 def explain_command(
     what: Annotated[

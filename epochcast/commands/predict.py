@@ -23,7 +23,7 @@ __all__ = ["predict_command"]
 _MANY = "Many at once"
 
 
-@o.with_options(Question)
+@o.with_options(Question, answer="predict")
 @o.with_json
 def predict_command(
     cnn: Annotated[

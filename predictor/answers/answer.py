@@ -30,7 +30,8 @@ from predictor.answers.loading import (
     with_loading,
 )
 from predictor.answers.notes import EnergyBasis, as_answered
-from predictor.answers.question import Question
+from predictor.answers.options import check_read
+from predictor.answers.question import Question, named
 from predictor.answers.scope import scope_of
 from predictor.answers.sizes import (
     batch_sizes_to_try,
@@ -260,15 +261,15 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
     for gpu in gpus:
         if question.n_gpus > 1 and is_cpu(gpu.name):
             raise SchemaError(
-                f"n_gpus {question.n_gpus}: {gpu.name} is a CPU. Leave n_gpus out, or name GPUs."
+                f"{named('n_gpus')} {question.n_gpus}: {gpu.name} is a CPU. Leave it out, or name GPUs."
             )
         offer = enough.get(gpu.name)
         if offer is None and gpu.name in some and question.link is None:
             counts = [rent.gpu_count for rent in prices if rent.gpu == gpu.name and not rent.historic]
-            on = f" on nodes {question.nodes}" if question.nodes > 1 else ""
+            on = f" on {named('nodes')} {question.nodes}" if question.nodes > 1 else ""
             raise OutOfRangeError(
-                f"n_gpus {question.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. Pass fewer, "
-                "or nodes and link, or link alone for a machine of your own."
+                f"{named('n_gpus')} {question.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "
+                f"Pass fewer, or {named('nodes')} and {named('link')}, or only {named('link')} for your own machine."
             )
         team = None
         if question.n_gpus > 1:
@@ -283,7 +284,9 @@ def _link(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Of
         return find_link(question.link)
     if question.nodes > 1:
         known = ", ".join(link.name for link in all_links() if link.joins == "node")
-        raise SchemaError(f"nodes {question.nodes}: pass link, what joins the machines, one of {known}.")
+        raise SchemaError(
+            f"{named('nodes')} {question.nodes}: pass {named('link')}, what joins the machines, one of {known}."
+        )
     if offer is not None and offer.link:
         return find_link(offer.link, "gpu")
     return usual_link(gpu, prices)
@@ -701,6 +704,7 @@ def answer(question: Question) -> Answer:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
+    check_read(question, "predict")
     if question.batch_sizes is None:
         return _searched(question)
     known, devices = Knowledge.of(question), question.devices()

@@ -27,7 +27,7 @@ from predictor.answers.bulk_answers import (
     optional_columns,
 )
 from predictor.answers.coded import Coded, unrepeated
-from predictor.answers.options import options_of
+from predictor.answers.options import named_by_flags, options_of
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 from predictor.files import replacing
@@ -119,7 +119,7 @@ def predict_rows(
     """
     checked = {**checked_defaults(defaults), "device": device}
     try:
-        with _opened(in_table, out_table) as pipe:
+        with named_by_flags(False), _opened(in_table, out_table) as pipe:  # errors of rows name their columns
             return _answered(pipe, spread, checked)
     except BrokenPipeError:
         raise  # the reader has gone

@@ -20,7 +20,7 @@ from predictor.answers.coded import Coded, distinct
 from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
 from predictor.answers.loading import LOADING_TIMES, STARTS
 from predictor.answers.notes import as_answered
-from predictor.answers.options import options_of
+from predictor.answers.options import check_read, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
@@ -84,7 +84,6 @@ WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error"
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
-_FOR_ALL_ROWS = ("offers", "model", "measurements", "spot", "anchors", "method")  # options without a column
 _FIXED = {"pass": "training", "xla": "false"}
 """Columns of measurement tables whose other values cannot be predicted; a row that has one is refused."""
 
@@ -104,8 +103,7 @@ _Cells = Mapping[str, str]
 
 def optional_columns() -> tuple[str, ...]:
     """Columns that a table may have beside the required ones: the options of a question, and an anchor's fields."""
-    options = (name for name in options_of(Question) if name not in _FOR_ALL_ROWS)
-    return (*options, *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
+    return (*options_of(Question, "cell"), *(f"{_ANCHOR}{name}" for name in ANCHOR_FIELDS), *_FIXED)
 
 
 def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,6 +112,7 @@ def checked_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
         {} if {"samples", "data_set"} & set(defaults) else {"samples": 1}
     )  # rows have theirs
     question = Question.of(None, None, 1, {**epoch, **defaults})
+    check_read(question, "bulk")
     return {name: getattr(question, name) for name in defaults}
 
 

@@ -23,7 +23,8 @@ from predictor.answers.answer import (
 )
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_asked, loading_in_words
-from predictor.answers.question import Plan, Question, gpus_of
+from predictor.answers.options import check_read
+from predictor.answers.question import Plan, Question, gpus_of, named
 from predictor.answers.ranking import (
     ComparisonRow,
     chance_within,
@@ -113,6 +114,7 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense.
     """
+    check_read(question, "compare")
     plan = plan or Plan()
     comparer = Comparer.of(question, plan)
     question = comparer.question
@@ -203,7 +205,7 @@ class Comparer:
         samples, prices = question.epoch_samples(), question.prices()
         if samples is None:
             raise SchemaError(
-                "compare needs the samples of an epoch. Pass samples, or a data set such as 'imagenet'."
+                f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
             )
         known, [table] = Knowledge.of(question), question.layer_tables()
         loading_asked(question)  # refuses options that contradict each other

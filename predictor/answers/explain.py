@@ -22,13 +22,14 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.notes import Reason, as_answered
+from predictor.answers.options import check_read
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
@@ -231,10 +232,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    if question.n_gpus > 1:
-        raise SchemaError(
-            f"n_gpus {question.n_gpus}: explain takes one GPU apart. Leave n_gpus out, with the batch size of one GPU."
-        )
+    check_read(question, "explain")
     known, devices = Knowledge.of(question), question.devices()
     found: list[Explanation] = []
     for table in question.layer_tables():

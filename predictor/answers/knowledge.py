@@ -100,38 +100,49 @@ def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anc
     missing = [key for key in ("gpu", "batch_size") if key not in given]
     unknown = sorted(set(given) - set(ANCHOR_FIELDS))
     if missing or unknown:
-        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong = [f"lacks {', '.join(ANCHOR_FIELDS[key].shown for key in missing)}"] * bool(missing)
         wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
         raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
     gpu = find_gpu(str(given["gpu"]))
     mode = question.mode_on(gpu)
     check_precision(gpu, mode.precision)
-    batch_size = whole_number("anchor batch_size", given["batch_size"], high=MAX_BATCH_SIZE)
+    batch_size = whole_number(_named("batch_size"), given["batch_size"], high=MAX_BATCH_SIZE)
     size = given.get("image_size")
     return Anchor(
         gpu=gpu.name,
         batch_size=batch_size,
         iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
-        image_size=None if size is None else whole_number("anchor image_size", size),
+        image_size=None if size is None else whole_number(_named("image_size"), size),
         precision=mode.precision,
     )
 
 
+def _named(name: str) -> str:
+    """A field of an anchor in messages."""
+    shown = ANCHOR_FIELDS[name].shown
+    return f"anchor {name}" if shown == name else shown
+
+
 def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
+    shown = {name: known.shown for name, known in ANCHOR_FIELDS.items()}
     times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in given]
     if len(times) != 1:
         raise SchemaError(
             f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
-            "iteration_time_ms, epoch_time_s with samples, or throughput_samples_per_s."
+            f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
+            f"{shown['throughput_samples_per_s']}."
         )
-    value = positive_number(f"anchor {times[0]}", given[times[0]])
+    value = positive_number(_named(times[0]), given[times[0]])
     if times[0] == "iteration_time_ms":
         return value
     if times[0] == "throughput_samples_per_s":
         return 1000.0 * batch_size / value
     if "samples" not in given:
-        raise SchemaError("the anchor's epoch_time_s needs samples. Give the training samples of that epoch.")
-    iterations = math.ceil(whole_number("anchor samples", given["samples"]) / batch_size)
+        raise SchemaError(
+            f"the anchor's {shown['epoch_time_s']} needs {shown['samples']}, the training samples of that epoch. "
+            "Give both."
+        )
+    iterations = math.ceil(whole_number(_named("samples"), given["samples"]) / batch_size)
     return _iteration_time_ms_of_epoch(value, iterations, model, mode)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.answers.question import named
 from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.catalogue.modes import Mode
@@ -327,8 +328,9 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
         return _Rates(measured.samples_per_worker_second, busy, _MEASURED_SPREAD)
     if data_set is None:
         raise SchemaError(
-            "how fast a worker loads these images is not known. Pass samples_per_worker_second, input (the file of "
-            "`epochcast profile input`), or a data set."
+            "how fast a worker loads these images is not known. Pass "
+            f"{named('samples_per_worker_second')}, {named('input')} (the file of `epochcast profile input`), or a "
+            "data set."
         )
     return _of_tables(question, image_size, data_set, name)
 
@@ -352,6 +354,6 @@ def _reading(question: Question, measured: InputMeasurement | None) -> float:
     if measured is not None:
         return source.read_mb_per_s / measured.mean_mb
     raise SchemaError(
-        f"data_source {question.data_source!r}: how large an image is stored is not known. Pass a data set, or "
-        "input (the file of `epochcast profile input`)."
+        f"{named('data_source')} {question.data_source!r}: how large an image is stored is not known. Pass a data set, "
+        f"or {named('input')} (the file of `epochcast profile input`)."
     )

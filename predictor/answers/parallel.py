@@ -16,7 +16,8 @@ import numpy as np
 
 from predictor.answers.answer import rentals_of
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.question import Question
+from predictor.answers.options import check_read
+from predictor.answers.question import Question, named
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
@@ -66,8 +67,11 @@ def parallel_ways(question: Question) -> list[ParallelWay]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense.
     """
+    check_read(question, "parallel")
     if question.n_gpus < 2:
-        raise SchemaError(f"n_gpus {question.n_gpus}: several GPUs share an iteration. Pass 2 or more.")
+        raise SchemaError(
+            f"{named('n_gpus')} {question.n_gpus}: several GPUs share an iteration. Pass 2 or more."
+        )
     known, devices = Knowledge.of(question), question.devices()
     rentals = rentals_of(question, [gpu for gpu, _ in devices])
     sizes = sorted({*question.batch_sizes, *question.local_batch_sizes})

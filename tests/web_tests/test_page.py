@@ -51,6 +51,40 @@ def test_a_first_visit_shows_a_filled_answer(first_visit, ask):
     expect(first_visit.locator("#status")).to_contain_text(str(len(rows)))
 
 
+def test_a_new_option_of_the_service_has_a_field_and_is_asked(open_page, window):
+    """The page is not changed for it: its name, help and questions come from the service."""
+    new = {
+        **{
+            "name": "discount",
+            "kind": "number",
+            "help": "Share that is not paid.",
+            "default": None,
+            "usual": "",
+        },
+        **{"panel": "", "choices": [], "needs": {}, "low": 0, "high": 1, "listed": None},
+        "answers": ["comparisons"],
+    }
+
+    def with_one_more(route):
+        route.fulfill(json=[*route.fetch().json(), new])
+
+    window.route("**/v1/options", with_one_more)
+    try:
+        page = open_page()
+        page.click("#more summary")
+        page.get_by_label("Share that is not paid.").fill("0.5")
+        with (
+            page.expect_request("**/v1/comparisons") as compared,
+            page.expect_request("**/v1/predictions") as predicted,
+        ):
+            page.click("#ask")
+        assert compared.value.post_data_json["discount"] == 0.5
+        assert "discount" not in predicted.value.post_data_json
+        assert "discount=0.5" in page.url
+    finally:
+        window.unroute("**/v1/options")
+
+
 def test_several_gpus_share_the_mini_batch_and_one_of_them_is_explained(page, ask):
     page.click("#more summary")
     page.fill("#n_gpus", "4")

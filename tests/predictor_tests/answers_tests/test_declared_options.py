@@ -10,8 +10,8 @@ from predictor.errors import SchemaError
 
 @dataclass
 class Declared:
-    share: float = option(5.0, "A share.", "number")
-    extra: float = option(0.0, "An extra.", "number")
+    share: float = option(5.0, "A share.", "number", answers=("predict",))
+    extra: float = option(0.0, "An extra.", "number", answers=("predict",))
 
 
 OPTIONS = options_of(Declared)
