@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
 
 if TYPE_CHECKING:
+    from predictor.answers.bulk import Columns
     from predictor.answers.bulk_answers import Answers, BulkAnswers
-    from predictor.answers.bulk_pipes import Columns
 
 __all__ = ["Fleet", "digest_of", "fingerprint"]
 

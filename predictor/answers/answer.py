@@ -78,7 +78,6 @@ __all__ = [
     "epochs",
     "fastest_size",
     "iterations_of",
-    "on_rentals",
     "plain",
     "predict",
     "rentals_of",
@@ -272,15 +271,12 @@ def rentals_of(question: Question, gpus: Sequence[Gpu]) -> list[Rental]:
                 f"{named('n_gpus')} {question.n_gpus}{on}: no offer of {gpu.name} has more than {max(counts):g} GPUs. "
                 f"Pass fewer, or {named('nodes')} and {named('link')}, or only {named('link')} for your own machine."
             )
-        rentals.append(Rental(offer, _team_of(question, gpu, offer, prices)))
+        team = None
+        if question.n_gpus > 1:
+            link = _link(question, gpu, offer, prices)
+            team = Team(question.n_gpus, question.nodes, link, question.sync_batch_norm)
+        rentals.append(Rental(offer, team))
     return rentals
-
-
-def _team_of(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Team | None:
-    if question.n_gpus == 1:
-        return None
-    link = _link(question, gpu, offer, prices)
-    return Team(question.n_gpus, question.nodes, link, question.sync_batch_norm)
 
 
 def _link(question: Question, gpu: Gpu, offer: Offer | None, prices: Sequence[Offer]) -> Link:
@@ -625,14 +621,6 @@ def _listed(values: Sequence[Any], places: _Places) -> list[Any]:
     return listed
 
 
-def on_rentals(iterations: Iterations, rentals: Sequence[Rental]) -> OfferRows:
-    """Iterations on the offer that each GPU is rented in, without their epochs."""
-    question = iterations.question
-    offers = [rental.offer for rental in rentals]
-    feed = feed_of_rentals(question, iterations.table.image_size, offers)
-    return OfferRows.of(iterations, Offers.of(question, offers, feed), iterations.device)
-
-
 def epochs(
     numbers: dict[str, NDArray[Any]],
     samples: int | _Places,
@@ -743,8 +731,10 @@ def rented_rows(
 ) -> OfferRows:
     """A row for each GPU, as rented, and batch size of a question, without their epochs."""
     iterations = iterations_of(question, known, table, devices, question.local_batch_sizes)
-    teams = _listed([rental.team for rental in rentals], iterations.device)
-    return on_rentals(iterations.with_teams(teams), rentals)
+    iterations = iterations.with_teams(_listed([rental.team for rental in rentals], iterations.device))
+    offers = [rental.offer for rental in rentals]
+    feed = feed_of_rentals(question, table.image_size, offers)
+    return OfferRows.of(iterations, Offers.of(question, offers, feed), iterations.device)
 
 
 def best_of_gpus(time_s: _Floats, fits: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from predictor.answers.answer import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.coded import Coded, distinct
 from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
-from predictor.answers.loading import STARTS
+from predictor.answers.loading import LOADING_TIMES, STARTS
 from predictor.answers.notes import as_answered
 from predictor.answers.options import check_read, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
@@ -60,6 +60,21 @@ NUMBERS = (
     *(*EPOCH_TIMES, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib"),
 )
 """Added columns that hold numbers; NaN where a row has none."""
+
+_OF_OFFERS = (
+    *(name for name in NUMBERS if name not in (*EPOCH_TIMES, "cost_usd", *ENERGIES)),
+    *(
+        *LOADING_TIMES[1:],
+        "batch_size",
+        "gpus_used",
+        "usd_per_hour",
+        "power_w",
+        "power_limit_w",
+        "power_spread",
+    ),
+    "fits_in_memory",
+)
+"""What is kept of a grid: what the added columns, and epochs, follow from."""
 
 FITS = "fits_in_memory"
 """Added column that holds yes or no."""
@@ -211,43 +226,41 @@ class BulkAnswers:
         own = [columns.get(name) or Coded.blank(len(columns["gpu"].codes)) for name in _OWN]
         which, codes = distinct([*(columns[name] for name in (*shared, "gpu")), *own])
         of_group, of_gpu, of_own = np.split(codes, [len(shared), len(shared) + 1])
-        numbers = np.stack([_whole(*each) for each in zip(_OWN, own, of_own, strict=True)])
-        found = Answers.unknown(which, codes.shape[1])
+        numbers = np.stack([_whole(*column) for column in zip(_OWN, own, of_own, strict=True)])
+        answers = Answers.unknown(which, codes.shape[1])
         starts = np.flatnonzero((np.diff(of_group, prepend=-1) != 0).any(axis=0)).tolist()
         for start, end in pairwise([*starts, codes.shape[1]]):
             part = slice(start, end)
             group = _Group(
                 {name: columns[name].words[i] for name, i in zip(shared, of_group[:, start], strict=True)},
                 Coded(columns["gpu"].words, of_gpu[0, part]),
-                [Coded(each.words, of_each[part]) for each, of_each in zip(own, of_own, strict=True)],
+                [Coded(column.words, own_codes[part]) for column, own_codes in zip(own, of_own, strict=True)],
                 numbers[:, part],
             )
-            self._answer(group, found, start)
-        return found
+            self._answer(group, answers, start)
+        return answers
 
-    def _answer(self, group: _Group, found: Answers, start: int) -> None:
+    def _answer(self, group: _Group, answers: Answers, start: int) -> None:
         """Fill in the answers of a group, whose questions are those from `start` on."""
         numbers, errors = self._numbers(group)
         for place, error in errors.items():
-            found.words["error"][start + place] = error
+            answers.words["error"][start + place] = error
         places = group.by_gpu(numbers[0] > 0)
-        grids = self._asked(group.cells, {gpu: np.unique(numbers[0, some]) for gpu, some in places.items()})
+        grids = self._grids_of(
+            group.cells, {gpu: np.unique(numbers[0, some]) for gpu, some in places.items()}
+        )
         for gpu, some in places.items():
             grid = grids[gpu]
             if isinstance(grid, EpochcastError):
-                found.words["error"][start + some] = str(grid)
-            else:
-                self._fill(found, start + some, grid, numbers[:, some])
-
-    def _fill(self, found: Answers, places: _Indices, grid: _Grid, numbers: _Indices) -> None:
-        """Fill in the answers of one GPU to batch sizes, samples and validation samples, shape (3, n_questions)."""
-        sizes, samples, validation = numbers
-        at = np.searchsorted(grid.sizes, sizes)
-        rows = grid.at(at, samples, validation)
-        found.numbers[:, places] = [rows[name] for name in NUMBERS]
-        found.fits[places] = rows[FITS]
-        for name, text in grid.words.items():
-            found.words[name][places] = text if isinstance(text, str) else text[at]
+                answers.words["error"][start + some] = str(grid)
+                continue
+            sizes, samples, validation = numbers[:, some]
+            at = np.searchsorted(grid.sizes, sizes)
+            rows = grid.at(at, samples, validation)
+            answers.numbers[:, start + some] = [rows[name] for name in NUMBERS]
+            answers.fits[start + some] = rows[FITS]
+            for name, text in grid.words.items():
+                answers.words[name][start + some] = text if isinstance(text, str) else text[at]
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
         """Batch size, samples (0: the data set's, or none) and validation samples of each question.
@@ -262,7 +275,7 @@ class BulkAnswers:
         numbers = np.where(group.numbers == _BLANK, self._usual()[:, None], group.numbers)
         errors: dict[int, str] = {}
         for place in np.flatnonzero(~self._plain(group, numbers)).tolist():
-            texts = [each.words[each.codes[place]] for each in group.own]
+            texts = [column.words[column.codes[place]] for column in group.own]
             try:
                 numbers[:, place] = self._checked(group.cells, *texts)
             except EpochcastError as error:
@@ -312,24 +325,24 @@ class BulkAnswers:
             raise SchemaError(f"validation_samples {more} needs an epoch to follow. Fill in samples, too.")
         return batch_size, n or 0, more
 
-    def _asked(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
+    def _grids_of(self, cells: _Cells, wanted: Mapping[str, _Indices]) -> dict[str, _Grid | EpochcastError]:
         """Grids of these GPUs with at least these batch sizes: kept ones, or new ones that contain them."""
         key = tuple(cells.items())
-        found: dict[str, _Grid | EpochcastError] = {}
+        grids: dict[str, _Grid | EpochcastError] = {}
         missing: dict[str, _Indices] = {}
         for gpu, sizes in wanted.items():
             kept = self._grids.get((key, gpu))
             if kept is not None and np.isin(sizes, kept.sizes).all():
-                found[gpu] = kept
+                grids[gpu] = kept
             else:
                 missing[gpu] = sizes if kept is None else np.union1d(sizes, kept.sizes)
         for some in _together(missing):
-            found |= (asked := self._ask(cells, some))
-            self._keep({(key, gpu): grid for gpu, grid in asked.items() if isinstance(grid, _Grid)})
-        return found
+            grids |= (new := self._ask(cells, some))
+            self._keep({(key, gpu): grid for gpu, grid in new.items() if isinstance(grid, _Grid)})
+        return grids
 
     def _keep(self, grids: Mapping[tuple[object, ...], _Grid]) -> None:
-        n = sum(len(each.sizes) for each in grids.values())
+        n = sum(len(grid.sizes) for grid in grids.values())
         if self._n_kept + n > _MOST_KEPT:
             self._grids, self._n_kept = {}, 0
         self._grids |= grids
@@ -355,13 +368,13 @@ class BulkAnswers:
         reasons = rows.iterations.reasons()
         joined = {
             id(some): "; ".join(map(str, as_answered(some))) for some in reasons
-        }  # batch sizes share their tuples
+        }  # shared by batch sizes
         texts = np.array([joined[id(some)] for some in reasons], dtype=object)
         n = len(question.batch_sizes)
         grids = {}
         for i, (gpu, mode) in enumerate(devices):
             part = slice(i * n, (i + 1) * n)
-            numbers = {name: values[part] for name, values in rows.numbers.items()}
+            numbers = {name: rows.numbers[name][part] for name in (*_OF_OFFERS, "bottleneck")}
             grids[gpu.name] = _Grid(
                 sizes=np.array(question.batch_sizes),
                 numbers=numbers,
@@ -401,10 +414,10 @@ class BulkAnswers:
                 self._tables[cnn, image_size] = resolve_cnn(cnn, image_size)
             except EpochcastError as error:
                 self._tables[cnn, image_size] = error
-        found = self._tables[cnn, image_size]
-        if isinstance(found, EpochcastError):
-            raise found
-        return found
+        table = self._tables[cnn, image_size]
+        if isinstance(table, EpochcastError):
+            raise table
+        return table
 
 
 def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:

@@ -289,7 +289,7 @@ class Comparer:
         chosen = []
         for (gpu, _), is_best, rate, most in zip(whole.devices, best, rates, whole.largest, strict=True):
             size = self.sizes.get(gpu.name) or tried[int(is_best.argmax())]
-            held = [each for each in tried if each <= (most or 0) * question.n_gpus]
+            held = [other for other in tried if other <= (most or 0) * question.n_gpus]
             fast = None if self.common is None else fastest_size(tried, rate, held)
             chosen.append((size, fast or size, bool(is_best[list(tried).index(size)])))
         return chosen

@@ -76,10 +76,6 @@ class Knowledge:
             )
         return found
 
-    def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
-        """Whether the times follow a training whose host worked beside its loader."""
-        return any(anchor.beside_loader for anchor in self.anchors(table, question))
-
 
 def load_model(model: Model | str | PathLike[str] | None) -> Model:
     """Return the model itself, the one in a JSON file, or the default that comes with epochcast."""

@@ -66,8 +66,8 @@ def largest_local_batch_sizes(table: LayerTable, devices: Sequence[tuple[Gpu, Mo
             limits.setdefault(mode, set()).add(gpu.memory_gib)
     of_memory: dict[tuple[float | None, Mode], int] = {}
     for mode, gib in limits.items():
-        sizes = largest_batches_within(table, [USABLE_SHARE * each for each in gib], mode)
-        of_memory |= {(each, mode): size for each, size in zip(gib, sizes, strict=True)}
+        sizes = largest_batches_within(table, [USABLE_SHARE * memory for memory in gib], mode)
+        of_memory |= {(memory, mode): size for memory, size in zip(gib, sizes, strict=True)}
     return [of_memory.get((gpu.memory_gib, mode)) or None for gpu, mode in devices]
 
 
@@ -79,7 +79,7 @@ def batch_sizes_to_try(largest: Iterable[int | None], samples: int | None, n_gpu
     OutOfRangeError
         If no GPU holds a single image.
     """
-    holding = [each for each in largest if each is not None]
+    holding = [size for size in largest if size is not None]
     if not holding:
         raise OutOfRangeError(NOT_ONE_IMAGE)
     most = min(max(holding), samples or _LARGEST_TRIED, _LARGEST_TRIED)
@@ -92,8 +92,8 @@ def common_batch_size(largest: Sequence[int | None], samples: int | None, n_gpus
     GPUs that hold fewer than 32 images are not counted, unless all hold fewer. Of several GPUs that train together it
     is the mini-batch of all of them.
     """
-    holding = [each for each in largest if each is not None]
-    enough = sorted((each for each in holding if each >= _FEWEST_COMPARED), reverse=True)
+    holding = [size for size in largest if size is not None]
+    enough = sorted((size for size in holding if size >= _FEWEST_COMPARED), reverse=True)
     most = enough[len(enough) // 2] if enough else max(holding)
     return batch_sizes_to_try([min(most, max(n_gpus, MOST_COMPARED))], samples, n_gpus)[-1]
 

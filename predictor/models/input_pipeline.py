@@ -127,7 +127,7 @@ class Feed:
             numbers = range(1, math.floor(self.measured[-1][0]) + 1)
             rates = [(n, self._measured_of(n)) for n in numbers]
             fast_enough = (
-                next((n for n, rate in rates if rate >= each), math.nan) for each in needed.ravel()
+                next((n for n, rate in rates if rate >= least), math.nan) for least in needed.ravel()
             )
             return np.array(list(fast_enough), dtype=float).reshape(needed.shape)
         sharing = min(self.per_worker, self.per_vcpu)

@@ -16,7 +16,7 @@ from waiting import PATIENCE_S, wait_until
 from epochcast import fleet as fleets
 from epochcast.fleet import Fleet, digest_of
 from epochcast.profiling import run_profile
-from predictor.answers import bulk_pipes
+from predictor.answers import bulk
 from predictor.answers.bulk import predict_rows
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, SchemaError, ServiceError
@@ -136,7 +136,7 @@ def test_rows_are_answered_there_in_their_order(cluster, tmp_path, monkeypatch):
     asked, here, there = (tmp_path / name for name in ("rows.csv", "here.csv", "there.csv"))
     asked.write_text("\n".join(["cnn,gpu,batch_size", *lines, ""]))
     predict_rows(asked, here, samples=1000)
-    monkeypatch.setattr(bulk_pipes, "_ROWS_OF_TEXT", 5)
+    monkeypatch.setattr(bulk, "_ROWS_OF_TEXT", 5)
     with Fleet(cluster.address) as fleet:
         assert predict_rows(asked, there, spread=fleet.answered, samples=1000) == len(sizes)
         asked.write_text("cnn,gpu,batch_size\nmine.onnx,T4,8\n")

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.answers import bulk_pipes
+from predictor.answers import bulk
 from predictor.answers.answer import answer
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
 from predictor.answers.bulk_answers import NUMBERS, WORDS
@@ -74,12 +74,12 @@ def test_the_rows_stay_as_they_are(predicted, fake_model):
 
 def test_batches_of_rows_give_the_table_of_one_batch(predicted, fake_model, monkeypatch):
     whole = predicted(grid(), model=fake_model)
-    monkeypatch.setattr(bulk_pipes, "_ROWS_OF_ARROW", 5)
+    monkeypatch.setattr(bulk, "_ROWS_OF_ARROW", 5)
     pd.testing.assert_frame_equal(predicted(grid(), model=fake_model), whole)
 
 
 def test_what_a_batch_asked_is_known_to_the_next(predicted, fake_model, monkeypatch):
-    monkeypatch.setattr(bulk_pipes, "_ROWS_OF_ARROW", 18)
+    monkeypatch.setattr(bulk, "_ROWS_OF_ARROW", 18)
     predicted(pd.concat([grid()] * 3, ignore_index=True), model=fake_model)
     assert len(fake_model.calls) == len(CNNS) * len(GPUS)
 

@@ -84,6 +84,18 @@ def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_wait
     assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)
 
 
+@pytest.mark.parametrize("n_workers", [None, 2])
+def test_a_comparison_has_the_energy_of_the_prediction_on_its_offer(n_workers):
+    asked = {"data_set": "cifar10", "samples_per_worker_second": 200.0, "workers": n_workers}
+    for gpu in ("Quadro RTX 6000", "H100 SXM", "Tesla T4"):
+        [row] = compare(Question("resnet18_cifar", gpu, 256, **asked)).rows
+        alone = row_of(gpu, 256, cnn="resnet18_cifar", **asked)
+        if n_workers is None and row.offer != alone.offer:
+            continue  # another offer is cheaper for a training than by the hour
+        for name in ("iteration_time_ms", "epoch_time_s", "power_w", "watt_hours", "watt_hours_high"):
+            assert getattr(row, name) == pytest.approx(getattr(alone, name))
+
+
 def test_rows_of_a_file_have_the_energy_of_single_answers(tmp_path):
     asked, answered = tmp_path / "rows.csv", tmp_path / "answers.csv"
     asked.write_text(
