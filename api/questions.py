@@ -20,7 +20,6 @@ from pydantic import (
 
 from api.layer_tables import STRICT, LayerTableIn, Name
 from predictor.answers.knowledge import OwnMeasurements
-from predictor.answers.loading import LOADING_OPTIONS
 from predictor.answers.options import Option, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
@@ -31,6 +30,7 @@ from predictor.errors import SchemaError
 from predictor.models.served import Model
 
 __all__ = [
+    "LISTED",
     "MAX_BATCHES",
     "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
@@ -41,6 +41,7 @@ __all__ = [
     "PredictionQuestion",
     "StoredRows",
     "core_question",
+    "is_served",
     "plan_of",
 ]
 
@@ -51,18 +52,8 @@ MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
 
-_LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
+LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
-
-_NOT_EXPLAINED = (
-    "validation_samples",
-    "spot",
-    "n_gpus",
-    "nodes",
-    "link",
-    "sync_batch_norm",
-    *LOADING_OPTIONS,
-)
 
 _LARGEST = 1e12
 _SMALLEST = 1e-6
@@ -73,6 +64,11 @@ _Measurement = Annotated[dict[_ColumnName, _Cell], Field(max_length=100)]
 _MeasurementColumns = Annotated[
     dict[_ColumnName, Annotated[list[Any], Field(max_length=MAX_COLUMN_ROWS)]], Field(max_length=100)
 ]  # cells are checked with their rows: a type for each would name a million wrong ones
+
+
+def is_served(known: Option) -> bool:
+    """Whether a service takes an option; of those that name files it opens none."""
+    return known.remote and known.kind != "file"
 
 
 def _form_of(value: object) -> str | None:
@@ -135,7 +131,7 @@ def _with_options(
     declared: dict[str, Any] = {
         each.name: _field_of(each, needed=each.name in needed)
         for each in options.values()
-        if each.remote and each.kind != "file" and each.name not in without
+        if is_served(each) and each.name not in without
     }
     return create_model(base.__name__.strip("_"), __base__=base, __doc__=base.__doc__, **declared)
 
@@ -171,6 +167,9 @@ class _CnnQuestion(BaseModel):
     example_names: ClassVar[tuple[str, ...]] = ()
     """Of its examples in the OpenAPI document."""
 
+    answer: ClassVar[str] = "predict"
+    """What it asks for, a word of `predictor.answers.options.ANSWERS`."""
+
     cnn: Name | None = Field(None, description="A CNN of the zoo: `GET /v1/cnns`.")
     batch_sizes: _BatchSizes | None = Field(
         None, description="Null: those that fit are searched; comparisons use one common size."
@@ -199,9 +198,9 @@ if TYPE_CHECKING:
     _Explained = _CnnQuestion
     _Compared = _CnnQuestion
 else:
-    _Predicted = _with_options(_CnnQuestion, options_of(Question), without=tuple(_LISTED))
-    _Explained = _with_options(_CnnQuestion, options_of(Question), without=_NOT_EXPLAINED)
-    _Compared = _with_options(_CnnQuestion, {**options_of(Question), **options_of(Plan)})
+    _Predicted = _with_options(_CnnQuestion, options_of(Question, "predict"), without=tuple(LISTED))
+    _Explained = _with_options(_CnnQuestion, options_of(Question, "explain"))
+    _Compared = _with_options(_CnnQuestion, {**options_of(Question, "compare"), **options_of(Plan)})
 
 _Gpus = Annotated[list[Name], Field(min_length=1, max_length=MAX_GPUS)]
 if TYPE_CHECKING:
@@ -265,6 +264,7 @@ class ExplanationQuestion(_Explained):
 
     batch_sizes: _BatchSizes
     example_names: ClassVar[tuple[str, ...]] = ("one_gpu",)
+    answer: ClassVar[str] = "explain"
 
     gpus: Annotated[list[Name], Field(min_length=1, max_length=MAX_EXPLAINED_GPUS)] = Field(
         description="Names as drivers and people write them."
@@ -349,6 +349,7 @@ class ComparisonQuestion(_Compared):
     )
 
     example_names: ClassVar[tuple[str, ...]] = ("within_a_budget",)
+    answer: ClassVar[str] = "compare"
 
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
 
@@ -392,4 +393,5 @@ def core_question(
         "model": served,
         "offers": offers,
     }
-    return Question(table, gpus, asked.batch_sizes, **{**options, **own})
+    read = {name: value for name, value in own.items() if asked.answer in options_of(Question)[name].answers}
+    return Question(table, gpus, asked.batch_sizes, **{**options, **read})

@@ -112,8 +112,8 @@ _TIMES = (
 
 def _measure(options: argparse.Namespace) -> None:
     """Measure a round: CNNs under torch.compile, each in a process of its own, and the same run eagerly."""
+    from proxy_cnns.jobs import Request
     from proxy_cnns.runs import profile
-    from proxy_cnns.shards import Request
 
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(options.threads)
     chosen = list(_configurations(options.cnn, options.batch_size))

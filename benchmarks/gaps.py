@@ -16,11 +16,10 @@ from predictor.catalogue.modes import Mode
 from predictor.operators.operators import Operator
 from proxy_cnns.configuration import Configuration, Replicas
 from proxy_cnns.data_parallel import TOGETHER
-from proxy_cnns.operator_shapes import conv, conv_transpose, from_to, linear, same_shape
-from proxy_cnns.parallel_plan import SYNC
-from proxy_cnns.presets import operator_subjects
+from proxy_cnns.designs import conv, conv_transpose, from_to, linear, same_shape
+from proxy_cnns.jobs import Request
+from proxy_cnns.presets import SYNC, operator_subjects
 from proxy_cnns.runs import profile
-from proxy_cnns.shards import Request
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
 TF32, BF16 = Mode("pytorch", "tf32"), Mode("pytorch", "amp_bf16")

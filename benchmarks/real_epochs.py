@@ -237,7 +237,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
         **{name: None if value is None else float(f"{value:.5g}") for name, value in times.items()},
         "bottleneck": found["bottleneck"],
         "method": found["method"],
-        "extrapolates": " ".join(each.partition(":")[0] for each in found["extrapolates"]),
+        "extrapolates": " ".join(reason.kind for reason in found["extrapolates"]),
         "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
     }
 

@@ -6,10 +6,10 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
+from predictor.answers.options import check_read
 from predictor.answers.question import Plan, Question
 from predictor.checks import as_list
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Explanations = tuple[list[Explanation], str]
 
 __all__ = [
-    "NOT_EXPLAINED",
     "USUAL_BATCH_SIZES",
     "compare",
     "evaluate",
@@ -44,21 +43,6 @@ __all__ = [
 USUAL_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Batch sizes that are explained if none is given."""
 
-_OF_LOADING = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
-
-NOT_EXPLAINED = (
-    *("validation_samples", "offers", "spot", "n_gpus", "nodes", "link", "sync_batch_norm"),
-    *_OF_LOADING,
-)
-"""Options of a question that change nothing in an explanation, which has neither epochs, costs nor loading."""
-
-_NOT_OF_WAYS = ("samples", "validation_samples", *_OF_LOADING)
-
-_NOT_OF_MEMORY = (
-    *("samples", "validation_samples", "host", "offers", "spot"),
-    *("anchors", "measurements", "method", "model"),
-    *_OF_LOADING,
-)
 _OF_A_MODE = ("precision", "memory_format", "framework", "capture", "autotune", "optimizer")
 _OF_TABLES = ("image_size", "samples", "data_set", *_OF_A_MODE)
 
@@ -68,7 +52,7 @@ _MEASURED = (
 )
 
 
-@takes_options(Question)
+@takes_options(Question, answer="predict")
 def predict(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -89,7 +73,7 @@ def predict(
     Returns
     -------
     DataFrame
-        A row per CNN, GPU and batch size with the columns of `predictor.answers.predict.PredictionRow`; times in
+        A row per CNN, GPU and batch size with the columns of `predictor.answers.answer.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -110,12 +94,12 @@ def predict(
     >>> bool(v100 < t4)
     True
     """
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
 
-@takes_options(Plan, Question)
+@takes_options(Plan, Question, answer="compare")
 def compare(
     cnn: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -156,7 +140,7 @@ def compare(
     return compare_gpus(Question.of(cnn, gpu, batch_size, others), plan).frame()
 
 
-@takes_options(Question, without=_NOT_OF_MEMORY)
+@takes_options(Question, answer="memory")
 def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     """The largest mini-batch with which a CNN can be trained on a GPU, by the estimate of peak memory.
 
@@ -186,10 +170,11 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
-    from predictor.answers.batch_sizes import NOT_ONE_IMAGE
-    from predictor.answers.batch_sizes import largest_batch_size as largest_of
+    from predictor.answers.sizes import NOT_ONE_IMAGE
+    from predictor.answers.sizes import largest_batch_size as largest_of
 
     question = Question.of(cnn, gpu, None, options)
+    check_read(question, "memory")
     tables, devices = question.layer_tables(), question.devices()
     if len(tables) != 1 or len(devices) != 1:
         raise SchemaError(
@@ -201,7 +186,7 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     return largest
 
 
-@takes_options(Question, without=NOT_EXPLAINED)
+@takes_options(Question, answer="explain")
 def explain(
     what: object, gpu: object = None, batch_size: int | str | Iterable[object] | None = None, **options: Any
 ) -> "pd.DataFrame":
@@ -246,7 +231,7 @@ def explain(
     return explanation_frame(*explanations(what, gpu, batch_size, options))
 
 
-@takes_options(Question, without=_NOT_OF_WAYS)
+@takes_options(Question, answer="parallel")
 def parallel_ways(
     cnn: object, gpu: object, batch_size: int | str | Iterable[object], **options: Any
 ) -> "pd.DataFrame":
@@ -404,7 +389,7 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
 
     summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
     if methods_only:
@@ -427,7 +412,7 @@ def _with_methods(
 ) -> "Model":
     """The model in `out` with its named methods fitted again, written beside it."""
     from predictor.models.fit import default_methods, methods_of
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
     from predictor.models.served import Model
 
     if out is None:
@@ -436,7 +421,7 @@ def _with_methods(
     found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
     judged = [_accuracy_of_card(model), *summaries]
     model = replace(model, methods=errors_of(judged, found) if summaries else found)
-    model.named_methods().save(Path(out))
+    model.save(out)
     return model
 
 
@@ -652,14 +637,9 @@ def _of_cnns(
     ask: "Callable[[Question], Explanations] | None",
 ) -> "Explanations":
     from predictor.answers.explain import explain as explain_locally
-    from predictor.answers.options import options_of
 
     question = Question.of(cnns, gpu, USUAL_BATCH_SIZES if batch_size is None else batch_size, options)
-    for name in NOT_EXPLAINED:
-        if getattr(question, name) != options_of(Question)[name].default:
-            raise SchemaError(
-                f"{name} has no effect on an explanation, which is of an iteration on one GPU. Leave it out."
-            )
+    check_read(question, "explain")
     return (ask or explain_locally)(question)
 
 

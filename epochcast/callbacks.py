@@ -44,7 +44,7 @@ class _Watching:
             self.watching.ends_epoch()
 
 
-@takes_options(Question)
+@takes_options(Question, answer="watch")
 def lightning_callback(
     model: object = None,
     *,
@@ -119,7 +119,7 @@ def lightning_callback(
     return EpochcastCallback()
 
 
-@takes_options(Question)
+@takes_options(Question, answer="watch")
 def trainer_callback(
     model: object = None,
     *,

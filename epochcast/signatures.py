@@ -21,15 +21,19 @@ _PLACE = re.compile(r"^(?P<margin> *)\*\*options\n(?:(?P=margin) +.*\n)*", re.MU
 _WIDTH = 108
 
 
-def takes_options(*declared: type[Any], without: Collection[str] = ()) -> Callable[[_Function], _Function]:
+def takes_options(
+    *declared: type[Any], answer: str, without: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
     """Say of a function with ``**options`` which they are, in its signature and in its docstring.
 
     Parameters
     ----------
     *declared : type
         Dataclasses whose options it takes, `Question` and `Plan`.
+    answer : str
+        What it gives, a word of `predictor.answers.options.ANSWERS`: it takes what that reads.
     without : collection of str
-        Options that it refuses.
+        Options that it refuses all the same.
 
     Returns
     -------
@@ -42,7 +46,7 @@ def takes_options(*declared: type[Any], without: Collection[str] = ()) -> Callab
         name: (each, annotation)
         for kind in kinds
         for name, (each, annotation) in _annotated(kind).items()
-        if name not in without
+        if answer in each.answers and name not in without
     }
 
     def say(function: _Function) -> _Function:

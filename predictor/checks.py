@@ -73,13 +73,13 @@ def yes_or_no(name: str, text: str) -> bool:
     return word in _YES
 
 
-def batch_sizes_of(values: int | str | Iterable[object]) -> list[int]:
+def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size") -> list[int]:
     """Distinct checked batch sizes in ascending order, from one or many; a text may hold several."""
     many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
     if not parts:
-        raise SchemaError("no batch_size is given. Pass at least one, such as 64.")
-    return sorted({whole_number("batch_size", part, high=MAX_BATCH_SIZE) for part in parts})
+        raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
+    return sorted({whole_number(name, part, high=MAX_BATCH_SIZE) for part in parts})
 
 
 def as_list(values: object) -> list[object]:

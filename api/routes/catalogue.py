@@ -1,6 +1,7 @@
 """What a question may name: GPUs, offers, CNNs, data sets; and the model that answers. All of it is read once."""
 
 from functools import cache
+from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -9,7 +10,10 @@ from pydantic import BaseModel, Field
 
 from api.caching import KeptRoute
 from api.problems import only_known_parameters
+from api.questions import LISTED, ComparisonQuestion, ExplanationQuestion, PredictionQuestion, is_served
 from api.serving import serving_of
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import TrainingSet, training_sets
 from predictor.catalogue.devices import Gpu, all_gpus, find_gpu, generations, precisions_of
 from predictor.catalogue.offers import Offer
@@ -17,7 +21,7 @@ from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.zoo import minimum_image_size, usual_image_size, zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
-from predictor.models.registry import METHODS
+from predictor.models.registry import METHODS, PREDICTORS
 from predictor.models.served import Model
 from predictor.operators.work import cnn_flops
 
@@ -29,6 +33,13 @@ router = APIRouter(
 )
 
 _Name = Annotated[str, Query(min_length=1, max_length=200)]
+
+_ANSWERS = {
+    "predictions": PredictionQuestion.answer,
+    "comparisons": ComparisonQuestion.answer,
+    "explanations": ExplanationQuestion.answer,
+}
+_NEEDS = {"method": {name: "anchors" for name, entry in PREDICTORS.items() if entry.needs_runs}}
 
 
 class KnownGpu(BaseModel):
@@ -58,6 +69,25 @@ class CnnLayers(BaseModel):
     parameters: int
     training_flops_per_image: float
     layers: list[Layer]
+
+
+class KnownOption(BaseModel):
+    """An option of a question: what a form or a client needs to offer it."""
+
+    name: str
+    kind: str = Field(description="whole, number, hours, choice, word, flag or anchors.")
+    help: str
+    default: str | float | bool | list[str] | None
+    usual: str = Field(description="What holds where the default is null.")
+    panel: str = Field(description="Options of one panel belong together.")
+    choices: tuple[str, ...]
+    needs: dict[str, str] = Field(description="Choices that mean something only beside another option.")
+    low: float
+    high: float | None = Field(description="Null: unbounded.")
+    answers: tuple[str, ...] = Field(
+        description="Questions that take it: predictions, comparisons, explanations."
+    )
+    listed: str | None = Field(description="Its name where a question about predictions takes several.")
 
 
 class ModelCard(BaseModel):
@@ -130,6 +160,12 @@ async def cnn(
     )
 
 
+@router.get("/options", operation_id="list_options", summary="Options of a question")
+async def options() -> list[KnownOption]:
+    """Every option with its kind, default and choices, and the questions that take it."""
+    return _known_options()
+
+
 @router.get("/data_sets", operation_id="list_data_sets", summary="Known data sets")
 async def data_sets() -> list[TrainingSet]:
     """What `data_set` may name, with the samples of an epoch and the size of the images."""
@@ -149,7 +185,7 @@ async def models(request: Request) -> list[ModelCard]:
             methods=METHODS,
             hosts=model.hosts(),
             measured_gpus=sorted(model.ranges.gpus),
-            operator_libraries=await run_in_threadpool(model.layers.modes),
+            operator_libraries=model.layers.modes(),
             problem=served.problem,
         )
     ]
@@ -157,6 +193,29 @@ async def models(request: Request) -> list[ModelCard]:
 
 def _known_gpu(gpu: Gpu, model: Model) -> KnownGpu:
     return KnownGpu(gpu=gpu, precisions=precisions_of(gpu), measured=gpu.name in model.ranges.gpus)
+
+
+@cache
+def _known_options() -> list[KnownOption]:
+    declared = {**options_of(Question), **options_of(Plan)}
+    return [
+        KnownOption(
+            name=each.name,
+            kind=each.kind,
+            help=each.help,
+            default=list(each.default) if isinstance(each.default, tuple) else each.default,
+            usual=each.usual,
+            panel=each.panel,
+            choices=each.choices,
+            needs=_NEEDS.get(each.name, {}),
+            low=each.low,
+            high=each.high if isfinite(each.high) else None,
+            answers=tuple(path for path, answer in _ANSWERS.items() if answer in each.answers),
+            listed=LISTED.get(each.name),
+        )
+        for each in declared.values()
+        if is_served(each)
+    ]
 
 
 @cache

@@ -2,16 +2,15 @@
  * The form: shows a question, reads what people changed, and the file that they chose.
  * Called by main.js; calls the GPU picker, upload, and the dictionary for the words of lists.
  */
-import { byId, fill } from "./dom.js";
+import { byId, fill, make } from "./dom.js";
 import { clearError, clearGeneral, showError } from "./errors.js";
 import { count, number } from "./format.js";
 import { GpuPicker } from "./gpu_picker.js";
 import { currentLanguage, known, t } from "./i18n.js";
-import { FIRST, WORDS } from "./question.js";
+import { FIRST, learn } from "./question.js";
 import { readUpload } from "./upload.js";
 
-/** What lists say where nothing is chosen. */
-const USUAL = { precision: "precision_default", loader: "loader_usual", data_source: "data_source_usual" };
+const LISTS = ["data_set", "host"]; // words that the catalogue lists
 
 /** The form with its lists. */
 export class Form {
@@ -22,7 +21,7 @@ export class Form {
       byId("gpus").dispatchEvent(new Event("input", { bubbles: true }));
     });
     this.upload = null;
-    this.lists = { cnns: [], gpus: [], data_sets: [], offers: [], hosts: [] };
+    this.lists = { cnns: [], gpus: [], data_sets: [], offers: [], hosts: [], options: [] };
     this.wantedFile = "";
     this.element.addEventListener("input", (event) => this.#touched(event.target));
     byId("file").addEventListener("change", () => this.#read());
@@ -30,7 +29,8 @@ export class Form {
 
   /** Take the catalogue. @param {typeof this.lists} lists */
   load(lists) {
-    this.lists = lists;
+    this.lists = { ...lists, options: learn(lists.options) };
+    this.#build();
     this.picker.load(lists.gpus, lists.offers);
     this.draw();
   }
@@ -46,9 +46,10 @@ export class Form {
     fill(byId("cnn"), this.lists.cnns.map((cnn) => [cnn.cnn, cnn.cnn]));
     fill(byId("data_set"), [...this.lists.data_sets.map((set) => [set.name, set.name]), own]);
     fill(byId("host"), [["", t("host_usual")], ...this.lists.hosts.map((host) => [host, host])]);
-    for (const [name, words] of Object.entries(WORDS)) {
-      const options = words.map((word) => [word, known(`${name}_${word}`) ? t(`${name}_${word}`) : word]);
-      fill(byId(name), name in USUAL ? [["", t(USUAL[name])], ...options] : options);
+    for (const { name, kind, default: first, usual, choices, needs } of this.lists.options) {
+      if (kind !== "choice") continue;
+      const words = choices.filter((word) => !(word in needs)).map((word) => [word, text(`${name}_${word}`, word)]);
+      fill(byId(name), first === null ? [["", text(`${name}_usual`, usual)], ...words] : words);
     }
     this.picker.draw();
     this.#about();
@@ -60,8 +61,7 @@ export class Form {
     this.picker.set(state.gpus);
     this.wantedFile = state.source === "file" ? state.file : "";
     if (this.upload?.name !== state.file) this.#forgetFile();
-    byId("more").open ||= ["framework", "capture", "optimizer", "method", "host", "n_gpus", "nodes", "link", "workers", "loader", "samples_per_worker_second", "data_source", "validation_samples", "setup_minutes", "sync_batch_norm", "autotune"]
-      .some((name) => state[name] !== FIRST[name]);
+    byId("more").open ||= [...byId("more").querySelectorAll("[name]")].some(({ name }) => state[name] !== FIRST[name]);
     this.#about();
   }
 
@@ -98,6 +98,18 @@ export class Form {
       t("pixels", { size: cnn.image_size }),
       t("cnn_about", about),
     ].join(" · ");
+  }
+
+  /** Make a field for each option: where the page has a place for it, else under More. */
+  #build() {
+    const options = new Map(this.lists.options.map((option) => [option.name, option]));
+    for (const place of this.element.querySelectorAll("[data-options]")) {
+      for (const name of place.dataset.options.split(" ")) {
+        place.append(fieldOf(options.get(name)));
+        options.delete(name);
+      }
+    }
+    for (const option of options.values()) byId(option.kind === "flag" ? "more-ticks" : "more-fields").append(fieldOf(option));
   }
 
   #set(name, value) {
@@ -154,6 +166,27 @@ export class Form {
       showError("file", error.message, currentLanguage());
     }
   }
+}
+
+/** The page's words for a key, else the service's. */
+function text(key, other) {
+  return known(key) ? t(key) : other;
+}
+
+/** An element with the label of an option, in the language now and after it changes. */
+function label(tag, { name, help }, attributes = {}) {
+  return make(tag, { text: text(name, help), "data-i18n": known(name) ? name : null, ...attributes });
+}
+
+/** @param {import("./question.js").Option} option */
+function fieldOf(option) {
+  const { name, kind } = option;
+  if (kind === "flag") return make("label", { class: "tick" }, make("input", { type: "checkbox", id: name, name }), label("span", option));
+  const about = { id: name, name, "aria-describedby": `${name}-error` };
+  const mode = { whole: "numeric", number: "decimal", hours: "decimal" }[kind];
+  const control = kind === "choice" || LISTS.includes(name) ? make("select", about) : make("input", { ...about, inputmode: mode, autocomplete: "off" });
+  const error = make("p", { class: "error", id: `${name}-error` });
+  return make("div", { class: "field", "data-field": name }, label("label", option, { for: name }), control, error);
 }
 
 function cnnText(cnn) {

@@ -37,8 +37,7 @@ let running = null;
 start();
 
 async function start() {
-  const { state, language } = fromFragment(location.hash);
-  setLanguage(language ?? preferredLanguage());
+  setLanguage(fromFragment(location.hash).language ?? preferredLanguage());
   listen();
   try {
     form.load(await lists());
@@ -47,15 +46,15 @@ async function start() {
     return;
   }
   drawLanguage();
-  form.show(state);
+  form.show(fromFragment(location.hash).state); // the lists say which fields a link may have
   await answer({ keepFocus: true, keepLink: true });
 }
 
 async function lists() {
-  const [cnns, gpus, data_sets, offers, models] = await Promise.all(
-    ["cnns", "gpus", "data_sets", "offers", "models"].map((name) => get(`v1/${name}`)),
+  const [cnns, gpus, data_sets, offers, models, options] = await Promise.all(
+    ["cnns", "gpus", "data_sets", "offers", "models", "options"].map((name) => get(`v1/${name}`)),
   );
-  return { cnns, gpus, data_sets, offers, hosts: models.flatMap((model) => model.hosts) };
+  return { cnns, gpus, data_sets, offers, options, hosts: models.flatMap((model) => model.hosts) };
 }
 
 function listen() {

@@ -4,63 +4,28 @@
  * its field. What people type is sent as typed where it is no number: the service says what is wrong with it.
  */
 
-/** Words that the service takes; tests compare them with the core's. */
-export const WORDS = {
-  precision: ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
-  memory_format: ["nchw", "channels_last"],
-  framework: ["pytorch", "tensorflow", "chainer"],
-  capture: ["eager", "graph", "static_graph", "compile"],
-  optimizer: ["sgd", "momentum", "adam"],
-  method: ["auto", "gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative", "layer-times", "roofline", "flops-ratio"], // the others need measurements of the CNN
-  loader: ["torchvision", "pillow_simd", "dali", "none"],
-  data_source: ["folder", "nfs", "lmdb", "hdf5", "memory"],
-};
-
-/** What a first visit asks. Fields of a link that are not given are these. */
-export const FIRST = Object.freeze({
+/** What a first visit asks, and fields of a link that are not given; `learn` adds the service's options. */
+export const FIRST = {
   source: "zoo",
   cnn: "resnet50",
   file: "",
   data_set: "imagenet",
-  samples: "",
-  image_size: "",
-  precision: "", // none is sent: the service answers in the framework's default on each GPU
-  memory_format: "nchw",
   batch_sizes: "16, 32, 64, 128, 256, 512",
   gpus: [ // measured ones first; all can be rented
     "Tesla T4", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-40GB", "NVIDIA H200", "NVIDIA A10G", "NVIDIA H100 80GB HBM3",
   ],
   epochs: "90",
-  budget_usd: "",
-  deadline_h: "",
   chosen_only: false,
-  all_offers: false,
-  spot: false,
-  framework: "pytorch",
-  capture: "eager",
-  optimizer: "momentum",
-  method: "auto",
-  host: "",
-  n_gpus: "",
-  nodes: "",
-  link: "",
-  workers: "", // with none of these four the service counts the loading of JPEGs in comparisons alone
-  loader: "",
-  samples_per_worker_second: "",
-  data_source: "",
-  validation_samples: "",
-  setup_minutes: "",
-  autotune: false,
-  sync_batch_norm: false,
-});
-
-const SERVICE_DEFAULTS = {
-  framework: "pytorch", capture: "eager", optimizer: "momentum", method: "auto", autotune: false, spot: false,
-  sync_batch_norm: false, all_offers: false,
 };
 
-const WHOLE = new Set(["samples", "image_size", "epochs", "n_gpus", "nodes", "workers", "validation_samples"]);
-const NUMBERS = [...WHOLE, "budget_usd", "deadline_h", "setup_minutes", "samples_per_worker_second"];
+/**
+ * @typedef {{name: string, kind: string, help: string, default: *, usual: string, choices: string[],
+ *   needs: Object<string, string>, answers: string[], listed: ?string}} Option
+ * @type {Option[]}
+ */
+let options = [];
+const UNSEEN = ["anchors", "relative_to"]; // no field takes the first, no table shows the second
+const NUMBERS = ["whole", "number", "hours"];
 const MOST_BATCH_SIZE = 65536;
 
 /**
@@ -100,48 +65,56 @@ export function fromFragment(fragment) {
 }
 
 /**
+ * Take the options that the service declares (`GET /v1/options`).
+ * @param {Option[]} served
+ * @returns {Option[]} those that the form shows
+ */
+export function learn(served) {
+  options = served.filter(({ name }) => !UNSEEN.includes(name));
+  for (const { name, kind, default: usual } of options) {
+    FIRST[name] ??= kind === "flag" || kind === "choice" ? (usual ?? "") : "";
+  }
+  return options;
+}
+
+/**
  * What the service is asked, each by its path.
  * @param {typeof FIRST} state
  * @param {?import("./upload.js").Upload} upload
  * @returns {Object<string, object>}
  */
 export function questions(state, upload) {
-  const base = common(state, upload);
   return {
-    predictions: {
-      ...base, gpus: state.gpus, ...(state.precision ? { precisions: [state.precision] } : {}), memory_formats: [state.memory_format],
-    },
-    comparisons: {
-      ...base,
-      ...(state.chosen_only ? { gpus: state.gpus } : {}),
-      ...given(state, ["precision"], String),
-      memory_format: state.memory_format,
-      ...given(state, ["epochs", "budget_usd", "deadline_h", "setup_minutes"], typed),
-      ...changed(state, ["all_offers"]),
-    },
+    predictions: { ...question("predictions", state, upload), gpus: state.gpus },
+    comparisons: { ...question("comparisons", state, upload), ...(state.chosen_only ? { gpus: state.gpus } : {}) },
   };
 }
 
 /** What is asked about the GPU of a predicted row, in the row's precision: what its time is made of; of several, one. */
 export function explanationQuestion(state, upload, { gpu, precision }) {
-  const {
-    spot, validation_samples, n_gpus, nodes, link, sync_batch_norm, workers, loader, samples_per_worker_second, data_source, ...base
-  } = common(state, upload);
-  const batch_sizes = base.batch_sizes.map((size) => size / (n_gpus ?? 1));
-  return { ...base, batch_sizes, gpus: [gpu], precision, memory_format: state.memory_format };
+  const asked = question("explanations", { ...state, precision }, upload);
+  const batch_sizes = asked.batch_sizes.map((size) => size / (typed(state.n_gpus) || 1));
+  return { ...asked, batch_sizes, gpus: [gpu] };
 }
 
-/** What all questions share, in the order in which people read it. */
-export function common(state, upload) {
+/** The CNN, batch sizes, and every option that these answers read and that is not at its default. */
+function question(answers, state, upload) {
+  const given = options.filter((option) => option.answers.includes(answers)).map((option) => [option, valueOf(option, state)]);
   return {
     ...(state.source === "zoo" ? { cnn: state.cnn } : upload?.layer_table ? { layer_table: upload.layer_table } : {}),
     batch_sizes: state.batch_sizes.split(/[\s,;、，]+/).filter(Boolean).map(typed),
-    ...given(state, ["image_size"], typed),
-    ...given(state, ["data_set"], String),
-    ...given(state, ["samples", "n_gpus", "nodes", "workers", "samples_per_worker_second", "validation_samples"], typed),
-    ...given(state, ["link", "host", "loader", "data_source"], String),
-    ...changed(state, ["framework", "capture", "optimizer", "method", "autotune", "sync_batch_norm", "spot"]),
+    ...Object.fromEntries(
+      given
+        .filter(([option, value]) => value !== option.default)
+        .map(([{ name, listed }, value]) => (listed && answers === "predictions" ? [listed, [value]] : [name, value])),
+    ),
   };
+}
+
+function valueOf({ name, kind, default: usual }, state) {
+  if (kind === "flag") return state[name];
+  if (!state[name].trim()) return usual;
+  return NUMBERS.includes(kind) ? typed(state[name]) : state[name];
 }
 
 /** Text as a number where it is one; full-width digits and thousands' commas count. */
@@ -158,10 +131,10 @@ export function typed(text) {
  */
 export function doubts(state) {
   const found = [];
-  for (const name of NUMBERS) {
+  for (const { name, kind } of options.filter((option) => NUMBERS.includes(option.kind))) {
     const text = state[name].normalize("NFKC").trim();
     if (/^[1-9]\d{0,2}(\.\d{3})+$/.test(text)) {
-      found.push({ name, key: WHOLE.has(name) ? "dots_whole" : "dots", values: { text, number: text.replaceAll(".", "") } });
+      found.push({ name, key: kind === "whole" ? "dots_whole" : "dots", values: { text, number: text.replaceAll(".", "") } });
     }
   }
   const sizes = state.batch_sizes.normalize("NFKC").split(/[\s;、]+/);
@@ -174,14 +147,4 @@ export function doubts(state) {
     }
   }
   return found;
-}
-
-function given(state, names, read) {
-  return Object.fromEntries(names.filter((name) => state[name].trim()).map((name) => [name, read(state[name])]));
-}
-
-function changed(state, names) {
-  return Object.fromEntries(
-    names.filter((name) => state[name] !== SERVICE_DEFAULTS[name]).map((name) => [name, state[name]]),
-  );
 }

@@ -53,7 +53,7 @@ def show_command(
     from predictor.checks import MAX_BATCH_SIZE, whole_number
     from predictor.cnns.resolve import resolve_cnn
 
-    size = whole_number("batch_size", batch_size, high=MAX_BATCH_SIZE)
+    size = whole_number("--batch-size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
     records = [_layer_record(layer, size) for layer in table]
     if output is not Format.table:

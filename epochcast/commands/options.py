@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.tables import Format
-from predictor.answers.options import Option, options_of
+from predictor.answers.options import Option, named_by_flags, options_of
 from predictor.answers.question import ANCHOR_FIELDS, Question
 from predictor.errors import SchemaError
 
@@ -94,7 +94,7 @@ _ANCHOR = "anchor_"
 
 
 def with_options(
-    *kinds: type[Any], without: Iterable[str] = (), usual: Mapping[str, str] | None = None
+    *kinds: type[Any], answer: str, usual: Mapping[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options that these dataclasses declare; those given reach it as the dict `options`.
 
@@ -102,23 +102,21 @@ def with_options(
     ----------
     *kinds : dataclass
         Such as `Question` and `Plan`.
-    without : iterable of str
-        Options that this command does not take.
+    answer : str
+        What the command gives, a word of `predictor.answers.options.ANSWERS`: it takes what that reads.
     usual : mapping of str to str, optional
         What to show as the default of an option instead of what it declares.
     """
-    declared = {
-        name: each for kind in kinds for name, each in options_of(kind).items() if name not in without
-    }
+    declared = {name: each for kind in kinds for name, each in options_of(kind, answer).items()}
     shown = usual or {}
     derived = [
-        _parameter(each, each.name, each.flag or _flag_of(each.name), shown.get(name, ""))
+        _parameter(each, each.name, each.flags, shown.get(name, ""))
         for name, each in declared.items()
         if each.kind != "anchors"
     ]
     if "anchors" in declared:
         derived += [
-            _parameter(each, _ANCHOR + name, each.flag or _flag_of(_ANCHOR + name), "")
+            _parameter(each, _ANCHOR + name, each.flags, "")
             for name, each in ANCHOR_FIELDS.items()
             if name != "image_size"  # the command line measures no other size
         ]
@@ -129,7 +127,13 @@ def with_options(
         @functools.wraps(command)
         def call(**values: Any) -> None:
             given = {each.name: values.pop(each.name) for each in derived}
-            command(**values, options=_given(given))
+            options = _given(given)
+            with named_by_flags():
+                for name, value in options.items():
+                    declared[name].checked(
+                        value
+                    )  # here the flag is named; rows of a table name their columns
+                command(**values, options=options)
 
         signature = inspect.Signature([*own, *derived])
         call.__signature__ = signature  # type: ignore[attr-defined]
@@ -155,8 +159,8 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
-def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Parameter:
-    panel, flags = known.panel or None, flag.split()
+def _parameter(known: Option, name: str, flags: tuple[str, ...], shown: str) -> inspect.Parameter:
+    panel = known.panel or None
     if known.kind == "flag":
         about = typer.Option(*flags, help=known.help, rich_help_panel=panel)
         return _keyword(name, Annotated[bool, about], False)
@@ -173,10 +177,6 @@ def _parameter(known: Option, name: str, flag: str, shown: str) -> inspect.Param
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _flag_of(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from predictor.answers.bulk_answers import (
 )
 from predictor.answers.bulk_pipes import ADDED_COLUMNS, Columns, Pipe, opened
 from predictor.answers.coded import unrepeated
+from predictor.answers.options import named_by_flags
 from predictor.errors import SchemaError
 
 __all__ = ["ADDED_COLUMNS", "REQUIRED_COLUMNS", "Spread", "answered_here", "optional_columns", "predict_rows"]
@@ -77,7 +78,7 @@ def predict_rows(
     """
     checked = {**checked_defaults(defaults), "device": device}
     try:
-        with opened(in_table, out_table) as pipe:
+        with named_by_flags(False), opened(in_table, out_table) as pipe:  # errors of rows name their columns
             return _answered(pipe, spread, checked)
     except BrokenPipeError:
         raise  # the reader has gone

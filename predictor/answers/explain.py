@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.answer import TIMES
 from predictor.answers.bounds import (
     GPU_BOUNDS,
     OVERHEAD,
@@ -20,14 +21,15 @@ from predictor.answers.bounds import (
     switches_of_library,
 )
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.predict import TIMES
+from predictor.answers.notes import Reason, as_answered
+from predictor.answers.options import check_read
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
 from predictor.catalogue.devices import Gpu, is_cpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import OutOfRangeError, SchemaError
+from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
 from predictor.models.layer_times.files import library_mode
 from predictor.models.layer_times.times import RUNGS
@@ -104,7 +106,7 @@ class OtherMode:
     high: Numbers
     gpu_factor: Numbers
     method: str
-    extrapolates: tuple[str, ...]
+    extrapolates: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +149,7 @@ class Explanation:
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[tuple[str, ...], ...]
+    extrapolates: tuple[tuple[Reason, ...], ...]
 
 
 def small_batch_law(
@@ -221,7 +223,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     Returns
     -------
     explanations : list of Explanation
-        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.predict.answer`.
+        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
         Samples are needed for the constant of the small-batch law.
     scope : str
 
@@ -230,10 +232,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     SchemaError, OutOfRangeError, UnknownCnnError, UnknownGpuError
         If the question makes no sense; nothing is answered then.
     """
-    if question.n_gpus > 1:
-        raise SchemaError(
-            f"n_gpus {question.n_gpus}: explain takes one GPU apart. Leave n_gpus out, with the batch size of one GPU."
-        )
+    check_read(question, "explain")
     known, devices = Knowledge.of(question), question.devices()
     found: list[Explanation] = []
     for table in question.layer_tables():
@@ -309,7 +308,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         forecast.host,
         forecast.method,
         forecast.trained_on,
-        tuple(tuple(map(str, why)) for why in with_shares(forecast.extrapolates, table, gpu, mode, sizes)),
+        tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
     )
 
 
@@ -426,10 +425,10 @@ def _alike(
     return here, there
 
 
-def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
+def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[Reason, ...]:
     """Reasons for caution of the one forecast, at any batch size, that the other does not have."""
     pairs = zip(there.extrapolates, here.extrapolates, strict=True)
-    return tuple(dict.fromkeys(str(why) for one, other in pairs for why in one if why not in other))
+    return as_answered(dict.fromkeys(why for one, other in pairs for why in one if why not in other))
 
 
 def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> Array:

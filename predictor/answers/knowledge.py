@@ -14,12 +14,12 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.shortest import check_not_too_short, check_rows_not_too_short
 from predictor.models.forecast import Anchor, Reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.methods.files import Methods
     from predictor.models.served import Model
 
 __all__ = ["Knowledge", "OwnMeasurements", "load_model"]
@@ -42,7 +42,7 @@ class Knowledge:
             for each in question.anchors
         )
         own = _fitted(question.measurements, model)
-        if own is not None and own.proxies_alone and not question.method.startswith("proxy-times"):
+        if own is not None and own.proxies_alone and not question.method == "proxy-times":
             raise DataError(
                 "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
@@ -55,8 +55,30 @@ class Knowledge:
         return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The given anchors, and those from the user's own measurements of this CNN."""
-        return self.given + (self.own.anchors(table, question) if self.own else ())
+        """The given anchors, and those from the user's own measurements of this CNN.
+
+        Raises
+        ------
+        OutOfRangeError
+            If one is shorter than its GPU can compute.
+        """
+        found = self.given + (self.own.anchors(table, question) if self.own else ())
+        for anchor in found:
+            gpu = device_of(anchor.gpu)
+            precision = anchor.precision or question.mode_on(gpu).precision
+            check_not_too_short(
+                anchor.iteration_time_ms,
+                f"the anchor's time on {gpu.name}",
+                table,
+                gpu,
+                precision,
+                anchor.batch_size,
+            )
+        return found
+
+    def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
+        """Whether the times follow a training whose host worked beside its loader."""
+        return any(anchor.beside_loader for anchor in self.anchors(table, question))
 
 
 def load_model(model: Model | str | PathLike[str] | None) -> Model:
@@ -82,38 +104,49 @@ def _anchor_from(given: dict[str, Any], model: Model, question: Question) -> Anc
     missing = [key for key in ("gpu", "batch_size") if key not in given]
     unknown = sorted(set(given) - set(ANCHOR_FIELDS))
     if missing or unknown:
-        wrong = [f"lacks {', '.join(missing)}"] * bool(missing)
+        wrong = [f"lacks {', '.join(ANCHOR_FIELDS[key].shown for key in missing)}"] * bool(missing)
         wrong += [f"has the unknown {', '.join(unknown)}"] * bool(unknown)
         raise SchemaError(f"the anchor {' and '.join(wrong)}. Give its gpu, its batch_size and one time.")
     gpu = find_gpu(str(given["gpu"]))
     mode = question.mode_on(gpu)
     check_precision(gpu, mode.precision)
-    batch_size = whole_number("anchor batch_size", given["batch_size"], high=MAX_BATCH_SIZE)
+    batch_size = whole_number(_named("batch_size"), given["batch_size"], high=MAX_BATCH_SIZE)
     size = given.get("image_size")
     return Anchor(
         gpu=gpu.name,
         batch_size=batch_size,
         iteration_time_ms=_anchor_time_ms(given, batch_size, model, mode),
-        image_size=None if size is None else whole_number("anchor image_size", size),
+        image_size=None if size is None else whole_number(_named("image_size"), size),
         precision=mode.precision,
     )
 
 
+def _named(name: str) -> str:
+    """A field of an anchor in messages."""
+    shown = ANCHOR_FIELDS[name].shown
+    return f"anchor {name}" if shown == name else shown
+
+
 def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: Mode) -> float:
+    shown = {name: known.shown for name, known in ANCHOR_FIELDS.items()}
     times = [key for key in ("iteration_time_ms", "epoch_time_s", "throughput_samples_per_s") if key in given]
     if len(times) != 1:
         raise SchemaError(
             f"the anchor has {len(times)} times ({', '.join(times) or 'none'}). Give exactly one: "
-            "iteration_time_ms, epoch_time_s with samples, or throughput_samples_per_s."
+            f"{shown['iteration_time_ms']}, {shown['epoch_time_s']} with {shown['samples']}, or "
+            f"{shown['throughput_samples_per_s']}."
         )
-    value = positive_number(f"anchor {times[0]}", given[times[0]])
+    value = positive_number(_named(times[0]), given[times[0]])
     if times[0] == "iteration_time_ms":
         return value
     if times[0] == "throughput_samples_per_s":
         return 1000.0 * batch_size / value
     if "samples" not in given:
-        raise SchemaError("the anchor's epoch_time_s needs samples. Give the training samples of that epoch.")
-    iterations = math.ceil(whole_number("anchor samples", given["samples"]) / batch_size)
+        raise SchemaError(
+            f"the anchor's {shown['epoch_time_s']} needs {shown['samples']}, the training samples of that epoch. "
+            "Give both."
+        )
+    iterations = math.ceil(whole_number(_named("samples"), given["samples"]) / batch_size)
     return _iteration_time_ms_of_epoch(value, iterations, model, mode)
 
 
@@ -158,6 +191,7 @@ class OwnMeasurements:
             if isinstance(table, str | PathLike)
             else check_measurements(table, "the measurements given")
         )
+        check_rows_not_too_short(frame, "the measurements given")
         trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
@@ -167,10 +201,14 @@ class OwnMeasurements:
                 "the measurements hold neither operators nor proxies nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        methods = _with_proxies(model, frame) if proxies else model.methods
+        methods = model.named_methods().with_measurements(frame) if proxies else model.methods
         layers = model.layers.with_more(models)
         alone = not (models or targets)
         return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
+
+    def without_cnns(self) -> OwnMeasurements:
+        """The measured operators and proxies, without the CNNs, which are anchors."""
+        return replace(self, targets=())
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
         """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
@@ -203,13 +241,6 @@ class OwnMeasurements:
         return tuple(anchor for anchor in found if anchor is not None)
 
 
-def _with_proxies(model: Model, frame: pd.DataFrame) -> Methods:
-    """The model's methods with the proxies of a measurement table, and laws of its CNNs where it has enough rows."""
-    from predictor.models.methods.fit import fit_proxy_times
-
-    return model.named_methods().with_more(*fit_proxy_times(frame))
-
-
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     name = str(row["gpu"])
     mode = question.mode_on(device_of(name))
@@ -217,7 +248,13 @@ def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     if time_ms is None:
         return None
     return Anchor(
-        name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision, of_table=True
+        name,
+        int(row["batch_size"]),
+        time_ms,
+        int(row["image_size"]),
+        mode.precision,
+        of_table=True,
+        beside_loader=_known(row.get("loader_workers"), None) != 0,
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import cache
 from typing import Any
@@ -12,7 +14,23 @@ from typing import Any
 from predictor.checks import positive_number, whole_number, yes_or_no
 from predictor.errors import SchemaError, nearest
 
-__all__ = ["Option", "option", "options_of"]
+__all__ = ["ANSWERS", "Option", "check_read", "named_by_flags", "option", "options_of"]
+
+ANSWERS = ("predict", "compare", "bulk", "cell", "watch", "explain", "parallel", "memory")
+"""What reads options: predictions, comparisons, tables of questions (for all rows, and in a row's own cell), watched
+trainings, explanations, ways to train on several GPUs, and the largest batch size."""
+
+_BY_FLAGS = ContextVar("_BY_FLAGS", default=False)
+
+
+@contextmanager
+def named_by_flags(by_flags: bool = True) -> Iterator[None]:
+    """Name options in messages as the command line does, not as Python, REST and columns of tables do."""
+    token = _BY_FLAGS.set(by_flags)
+    try:
+        yield
+    finally:
+        _BY_FLAGS.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +39,8 @@ class Option:
 
     `kind` is ``whole``, ``number``, ``hours``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and
     `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from `name`;
-    `usual` describes a default of None. `remote` is False if a service uses its own value.
+    `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the words of
+    `ANSWERS` that it changes; all others refuse it.
     """
 
     name: str
@@ -35,6 +54,17 @@ class Option:
     flag: str = ""
     usual: str = ""
     remote: bool = True
+    answers: tuple[str, ...] = ()
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its names on the command line, the usual one first."""
+        return tuple(self.flag.split()) or (f"--{self.name.replace('_', '-')}",)
+
+    @property
+    def shown(self) -> str:
+        """Its name in messages: the flag, where a command is being carried out (`named_by_flags`)."""
+        return self.flags[0] if _BY_FLAGS.get() else self.name
 
     def checked(self, value: Any) -> Any:
         """Check `value`, or its text from a table's cell, and convert it to this option's type.
@@ -46,17 +76,18 @@ class Option:
         """
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default
-        if self.kind == "number" and str(value) in (str(self.default), "0") and self.default is not None:
-            return self.default
         return _CHECKS[self.kind](self, value)
 
 
 def _whole(known: Option, value: Any) -> int:
-    return whole_number(known.name, value, low=int(known.low), high=int(known.high))
+    return whole_number(known.shown, value, low=int(known.low), high=int(known.high))
 
 
 def _number(known: Option, value: Any) -> float:
-    return positive_number(known.name, value)
+    """A number above 0; 0, too, where it is the default."""
+    if known.default == 0 and str(value).strip() in _ZERO:
+        return 0.0
+    return positive_number(known.shown, value)
 
 
 def _hours(known: Option, value: Any) -> float:
@@ -64,14 +95,15 @@ def _hours(known: Option, value: Any) -> float:
     text = str(value).strip()
     match = _WITH_UNIT.fullmatch(text)
     if match is not None:
-        return positive_number(known.name, match["number"]) * _HOURS[match["unit"][0].casefold()]
+        return positive_number(known.shown, match["number"]) * _HOURS[match["unit"][0].casefold()]
     if isinstance(value, str) and not _PLAIN.fullmatch(text):
         raise SchemaError(
-            f"{known.name} {value!r} is not a number of hours, nor one with a unit: 90min, 36h, 2d."
+            f"{known.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 36h, 2d."
         )
-    return positive_number(known.name, value)
+    return positive_number(known.shown, value)
 
 
+_ZERO = ("0", "0.0")
 _WITH_UNIT = re.compile(r"(?P<number>[0-9.]+)\s*(?P<unit>s|min|minutes|h|hours|d|days)", re.IGNORECASE)
 _PLAIN = re.compile(r"[-+0-9.e]+", re.IGNORECASE)
 _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
@@ -81,7 +113,7 @@ def _choice(known: Option, value: Any) -> str:
     word = str(value).strip()
     if word not in known.choices:
         raise SchemaError(
-            f"{known.name} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
+            f"{known.shown} {value!r} is not known. Nearest: {nearest(word, known.choices)}; "
             f"known: {', '.join(known.choices)}."
         )
     return word
@@ -92,7 +124,7 @@ def _word(_known: Option, value: Any) -> str:
 
 
 def _flag(known: Option, value: Any) -> bool:
-    return value if isinstance(value, bool) else yes_or_no(known.name, str(value))
+    return value if isinstance(value, bool) else yes_or_no(known.shown, str(value))
 
 
 def _as_given(_known: Option, value: Any) -> Any:
@@ -115,15 +147,43 @@ _CHECKS: dict[str, Callable[[Option, Any], Any]] = {
 }
 
 
-def option(default: Any, help_: str, kind: str = "word", panel: str = "", **more: Any) -> Any:
-    """Declare an option of a question as a dataclass field with a default."""
-    return field(default=default, metadata={"help": help_, "kind": kind, "panel": panel, **more})
+def option(
+    default: Any, help_: str, kind: str = "word", panel: str = "", *, answers: tuple[str, ...], **more: Any
+) -> Any:
+    """Declare an option of a question as a dataclass field with a default, and the answers that read it."""
+    return field(
+        default=default, metadata={"help": help_, "kind": kind, "panel": panel, "answers": answers, **more}
+    )
 
 
-def options_of(kind: type[Any]) -> Mapping[str, Option]:
-    """The options that a dataclass declares with `option`, by name, in order."""
+def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Option]:
+    """The options that a dataclass declares with `option`, by name, in order; those that an answer reads, if given."""
     declared: Any = kind
-    return _declared(declared)
+    found = _declared(declared)
+    return found if answer is None else {name: each for name, each in found.items() if answer in each.answers}
+
+
+def check_read(asked: Any, answer: str) -> None:
+    """Refuse an option that an answer does not read; SchemaError unless it has its default."""
+    for name, known in options_of(type(asked)).items():
+        if answer not in known.answers and not _is_default(getattr(asked, name), known.default):
+            raise SchemaError(f"{known.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (isinstance(value, str | int | float | tuple) and value == default)
+
+
+_IN_WORDS = {
+    "predict": "a prediction",
+    "compare": "a comparison",
+    "bulk": "a table of questions",
+    "cell": "a row of a table",
+    "watch": "a watched training",
+    "explain": "an explanation, which is of an iteration on one GPU",
+    "parallel": "ways to share an iteration",
+    "memory": "the largest batch size",
+}
 
 
 @cache

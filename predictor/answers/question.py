@@ -7,7 +7,7 @@ tables derive theirs from `options_of` (`predictor.answers.options`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -51,9 +51,6 @@ from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from predictor.answers.knowledge import OwnMeasurements
     from predictor.models.served import Model
 
 __all__ = [
@@ -63,6 +60,7 @@ __all__ = [
     "Question",
     "check_share",
     "gpus_of",
+    "named",
 ]
 
 
@@ -75,6 +73,16 @@ RANKINGS = ("cost", "time")
 """Ranking criteria of a comparison: `total_cost_usd` or `total_time_h`."""
 
 
+# Which answers read an option (`predictor.answers.options.ANSWERS`).
+_COSTS = ("predict", "compare", "bulk")
+_EPOCHS = (*_COSTS, "cell")
+_LOADED = (*_EPOCHS, "watch")
+_TEAMS = (*_LOADED, "parallel")
+_TIMES = (*_TEAMS, "explain")
+_MEMORY = (*_TIMES, "memory")
+_KNOWN = (*_COSTS, "watch", "parallel", "explain")
+_PLANS = ("compare",)
+
 _TRAINING = "How it is trained"
 _LOADING = "Loading of images"
 _PRICES = "Prices"
@@ -83,7 +91,7 @@ _PLAN = "The training"
 _ANCHOR = "A measurement of this CNN, to predict from"
 
 ANCHOR_FIELDS = {
-    each.name: each
+    each.name: replace(each, flag=each.flag or f"--anchor-{each.name.replace('_', '-')}")
     for each in (
         Option("gpu", "GPU on which it was measured.", "word", None, _ANCHOR),
         Option("batch_size", "Batch size of the measurement.", "whole", None, _ANCHOR, 1, MAX_BATCH_SIZE),
@@ -123,7 +131,7 @@ class Question:
     gpus : str, Gpu, or a list of them
         Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
     batch_sizes : int, str, or a list of them, optional
-        If None, the answer searches for them (`predictor.answers.batch_sizes`).
+        If None, the answer searches for them (`predictor.answers.sizes`).
     image_size, data_set, ... :
         See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
         of the data set's images.
@@ -140,9 +148,13 @@ class Question:
     image_size: int | None = option(
         None, "Side of the square images in pixels.", "whole", low=1, high=MAX_IMAGE_SIZE,
         usual="the data set's or the CNN's",
+        answers=_MEMORY,
     )  # fmt: skip
     data_set: str | None = option(
-        None, "A known data set, such as cifar100 or imagenet.", flag="--data-set --dataset"
+        None,
+        "A known data set, such as cifar100 or imagenet.",
+        flag="--data-set --dataset",
+        answers=_MEMORY,
     )
     samples: int | None = option(
         None,
@@ -151,90 +163,145 @@ class Question:
         low=1,
         high=MAX_SAMPLES,
         usual="all of the data set's",
+        answers=(*_EPOCHS, "explain"),
     )
     validation_samples: int = option(
-        0, "Add a forward pass over N samples to each epoch.", "whole", low=0, high=MAX_SAMPLES
+        0,
+        "Add a forward pass over N samples to each epoch.",
+        "whole",
+        low=0,
+        high=MAX_SAMPLES,
+        answers=_EPOCHS,
     )
     precision: str | None = option(
         None, f"{', '.join(PRECISIONS)}.", "choice", _TRAINING, choices=PRECISIONS,
         usual="what the framework does: tf32 where the GPU has it, else fp32",
+        answers=_MEMORY,
     )  # fmt: skip
     memory_format: str = option(
-        "nchw", f"{', '.join(MEMORY_FORMATS)}.", "choice", _TRAINING, choices=MEMORY_FORMATS
+        "nchw",
+        f"{', '.join(MEMORY_FORMATS)}.",
+        "choice",
+        _TRAINING,
+        choices=MEMORY_FORMATS,
+        answers=_TIMES,
     )
-    framework: str = option("pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS)
-    autotune: bool = option(False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING)
-    capture: str = option("eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES)
-    optimizer: str = option("momentum", f"{', '.join(OPTIMIZERS)}.", "choice", _TRAINING, choices=OPTIMIZERS)
+    framework: str = option(
+        "pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS, answers=_TIMES
+    )
+    autotune: bool = option(
+        False, "cuDNN times its algorithms and takes the fastest.", "flag", _TRAINING, answers=_TIMES
+    )
+    capture: str = option(
+        "eager", f"{', '.join(CAPTURES)}.", "choice", _TRAINING, choices=CAPTURES, answers=_TIMES
+    )
+    optimizer: str = option(
+        "momentum",
+        f"{', '.join(OPTIMIZERS)}.",
+        "choice",
+        _TRAINING,
+        choices=OPTIMIZERS,
+        answers=(*_LOADED, "explain", "memory"),
+    )
     n_gpus: int = option(
         1, "GPUs that train together; the batch size is that of all of them.", "whole", _TRAINING,
         low=1, high=MAX_N_GPUS,
+        answers=_TEAMS,
     )  # fmt: skip
     nodes: int = option(
-        1, "Machines that these GPUs are spread over evenly.", "whole", _TRAINING, low=1, high=MAX_N_GPUS
+        1,
+        "Machines that these GPUs are spread over evenly.",
+        "whole",
+        _TRAINING,
+        low=1,
+        high=MAX_N_GPUS,
+        answers=_TEAMS,
     )
     link: str | None = option(
         None, "What joins the GPUs, or the machines: a name of links.csv, such as nvlink4 or ethernet_25g.",
         panel=_TRAINING, usual="the offer's, else the usual one of the GPU",
+        answers=_TEAMS,
     )  # fmt: skip
     sync_batch_norm: bool = option(
-        False, "Batch norms take the statistics of all GPUs' images.", "flag", _TRAINING
+        False,
+        "Batch norms take the statistics of all GPUs' images.",
+        "flag",
+        _TRAINING,
+        answers=_TEAMS,
     )
     host: str | None = option(
         None,
         "The machine around the GPU, which enqueues its kernels: a name, or the file of `epochcast host`.",
         panel=_TRAINING,
         usual="the reference host",
+        answers=_TIMES,
     )
     workers: int | None = option(
         None, "Processes that load images for each GPU (num_workers of a DataLoader); 0 loads between iterations.",
         "whole", _LOADING, low=0, high=MAX_WORKERS,
         usual="loading is not counted; if another of these options is given, as many as the offer's vCPUs keep busy",
+        answers=_LOADED,
     )  # fmt: skip
     loader: str | None = option(
         None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out.", "choice", _LOADING,
         choices=(*LOADERS, "none"), usual="torchvision",
+        answers=_LOADED,
     )  # fmt: skip
     samples_per_worker_second: float | None = option(
         None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
         usual="by the loader and the data set",
+        answers=_LOADED,
     )  # fmt: skip
     data_source: str | None = option(
         None, f"Where images are read from: {', '.join(SOURCES)}.", "choice", _LOADING, choices=SOURCES,
         usual="reading is taken as faster than decoding",
+        answers=_LOADED,
     )  # fmt: skip
     input: str | PathLike[str] | None = option(
         None, "Rates measured on this machine: the file of `epochcast profile input`.", "file", _LOADING,
         remote=False,
+        answers=_LOADED,
     )  # fmt: skip
     offers: str | PathLike[str] | Sequence[Offer] | None = option(
         None, "Your own price file, with the columns of offers.csv.", "file", _PRICES,
         usual="the shipped prices", remote=False,
+        answers=(*_COSTS, "watch", "parallel"),
     )  # fmt: skip
-    spot: bool = option(False, "Use spot prices.", "flag", _PRICES)
+    spot: bool = option(False, "Use spot prices.", "flag", _PRICES, answers=(*_COSTS, "watch", "parallel"))
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
-        (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR
+        (),
+        "Measurements of this CNN to predict from.",
+        "anchors",
+        _ANCHOR,
+        answers=_KNOWN,
     )
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = option(
+    measurements: Any = option(
         None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file", _MODEL,
+        answers=_KNOWN,
     )  # fmt: skip
-    method: str = option("auto", f"{', '.join(METHODS)}.", "choice", _MODEL, choices=METHODS)
+    method: str = option("auto", f"{', '.join(METHODS)}.", "choice", _MODEL, choices=METHODS, answers=_KNOWN)
     model: Model | str | PathLike[str] | None = option(
-        None, "A model that `epochcast fit` wrote.", "file", _MODEL, usual="the shipped one", remote=False
+        None,
+        "A model that `epochcast fit` wrote.",
+        "file",
+        _MODEL,
+        usual="the shipped one",
+        remote=False,
+        answers=_KNOWN,
     )
 
     def __post_init__(self) -> None:
-        for name, known in options_of(Question).items():
+        for name, known in options_of(type(self)).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
         if self.batch_sizes is not None:
-            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes))
+            object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes, named("batch_size")))
         if self.samples is not None:
             self.training_set()  # refuses more samples than it has
         if self.validation_samples and self.samples is None and self.data_set is None:
             raise SchemaError(
-                f"validation_samples {self.validation_samples} needs an epoch to follow. "
-                "Pass samples or a data set, too."
+                f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
+                f"Pass {named('samples')} or a data set, too."
             )
 
     def check_team(self) -> None:
@@ -249,21 +316,25 @@ class Question:
         """
         if self.n_gpus > 1 and self.is_whole:
             raise SchemaError(
-                f"method {self.method!r} predicts an iteration on one GPU, and n_gpus is {self.n_gpus}. "
+                f"{named('method')} {self.method!r} predicts an iteration on one GPU, and {named('n_gpus')} is "
+                f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
             )
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
-                f"n_gpus {self.n_gpus} cannot be spread evenly over nodes {self.nodes}. Pass a multiple of nodes."
+                f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "
+                "Pass a multiple."
             )
         if self.link is not None:
             find_link(self.link, "gpu" if self.nodes == 1 else "node")
             if self.n_gpus == 1:
                 raise SchemaError(
-                    f"link {self.link!r} joins several GPUs, and n_gpus is 1. Pass n_gpus, too."
+                    f"{named('link')} {self.link!r} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
                 )
         if self.sync_batch_norm and self.n_gpus == 1:
-            raise SchemaError("sync_batch_norm joins several GPUs, and n_gpus is 1. Pass n_gpus, too.")
+            raise SchemaError(
+                f"{named('sync_batch_norm')} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
+            )
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 
@@ -285,7 +356,7 @@ class Question:
     @classmethod
     def of(cls, cnn: object, gpus: object, batch_sizes: Any, options: Mapping[str, Any]) -> Question:
         """Make a question from options by name; SchemaError with the nearest names for an unknown one."""
-        _check_names(options, options_of(Question))
+        _check_names(options, options_of(cls))
         return cls(cnn, gpus, batch_sizes, **options)
 
     def mode_on(self, gpu: Gpu) -> Mode:
@@ -368,21 +439,38 @@ class Plan:
     Rows that miss the budget or the deadline are ranked below those that hold both; set-up minutes are billed.
     """
 
-    epochs: int = option(1, "Epochs to train.", "whole", _PLAN, low=1, high=1_000_000)
+    epochs: int = option(1, "Epochs to train.", "whole", _PLAN, low=1, high=1_000_000, answers=_PLANS)
     budget_usd: float | None = option(
-        None, "US$ that the training may cost.", "number", _PLAN, flag="--budget"
+        None,
+        "US$ that the training may cost.",
+        "number",
+        _PLAN,
+        flag="--budget",
+        answers=_PLANS,
     )
     deadline_h: float | None = option(
-        None, "Hours that it may take; 90min and 2d are understood, too.", "hours", _PLAN, flag="--deadline"
+        None,
+        "Hours that it may take; 90min and 2d are understood, too.",
+        "hours",
+        _PLAN,
+        flag="--deadline",
+        answers=_PLANS,
     )
     trials: int = option(
         1, "Trainings of a parameter search; each GPU of an offer works on one at a time.", "whole", _PLAN,
         low=1, high=1_000_000,
+        answers=_PLANS,
     )  # fmt: skip
-    setup_minutes: float = option(0.0, "Minutes that are paid before training starts.", "number", _PLAN)
-    relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN)
-    rank_by: str = option("cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS)
-    all_offers: bool = option(False, "Rank every offer, not only the cheapest of each GPU.", "flag", _PLAN)
+    setup_minutes: float = option(
+        0.0, "Minutes that are paid before training starts.", "number", _PLAN, answers=_PLANS
+    )
+    relative_to: str | None = option(None, "GPU to compare the others with.", panel=_PLAN, answers=_PLANS)
+    rank_by: str = option(
+        "cost", f"{', '.join(RANKINGS)}.", "choice", _PLAN, choices=RANKINGS, answers=_PLANS
+    )
+    all_offers: bool = option(
+        False, "Rank every offer, not only the cheapest of each GPU.", "flag", _PLAN, answers=_PLANS
+    )
 
     def __post_init__(self) -> None:
         for name, known in options_of(Plan).items():
@@ -401,12 +489,19 @@ class Plan:
         return self.setup_minutes / 60.0
 
 
+def named(name: str) -> str:
+    """An option's name in messages, or that of the CNN, GPU or batch size; see `named_by_flags`."""
+    known = {**options_of(Question), **options_of(Plan)}.get(name)
+    return (known or Option(name, "", "word", None, "")).shown
+
+
 def check_share(batch_size: int, n_gpus: int) -> None:
     """Refuse a mini-batch that GPUs cannot share evenly; OutOfRangeError with the nearest that they can."""
     if batch_size % n_gpus:
         near = max(1, round(batch_size / n_gpus)) * n_gpus
         raise OutOfRangeError(
-            f"batch_size {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. Nearest: {near}."
+            f"{named('batch_size')} {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. "
+            f"Nearest: {near}."
         )
 
 

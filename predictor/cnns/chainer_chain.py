@@ -12,7 +12,7 @@ import numpy as np
 
 from predictor.cnns.chainer_compat import install
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import Recorder
+from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
@@ -136,11 +136,20 @@ _OPERATORS = {
 """Classes of functions that are always the same PyTorch operator."""
 
 
+_RECURRENT = "NStepRNNBase"  # class of recurrent links over all positions
+
+_CHANNELS = 3
+"""Channels of the images that a chain is first run on."""
+
 _TOO_SMALL = "should be positive"  # in Chainer's error about an output size
 
 
 def from_chainer(
-    chain: chainer.Chain, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
+    chain: chainer.Chain,
+    image_size: int,
+    cnn: str | None = None,
+    in_channels: int | None = None,
+    batch: int = 2,
 ) -> LayerTable:
     """Layer table of a training forward pass of `chain`.
 
@@ -152,8 +161,8 @@ def from_chainer(
         Height and width of the images, in pixels.
     cnn : str, optional
         Name of the CNN; the class's by default.
-    in_channels : int
-        Channels of the images.
+    in_channels : int, optional
+        Channels of the images; by default 3, or what the first link with weights reads.
     batch : int
         Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
 
@@ -164,7 +173,8 @@ def from_chainer(
     OutOfRangeError
         If the image is too small for the chain.
     SchemaError
-        If it is no chain, does not run on a batch of such images, or runs other functions on a larger one.
+        If it is no chain, does not run on a batch of such images, runs other functions on a larger one, or has
+        recurrent links.
     """
     chainer = install()
     if isinstance(chain, chainer.links.Classifier):
@@ -174,16 +184,40 @@ def from_chainer(
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(chain).__name__
+    for path, link in chain.namedlinks():
+        if any(each.__name__ == _RECURRENT for each in type(link).__mro__):
+            where = path.strip("/").replace("/", ".")
+            raise SchemaError(f"{name}, link {where!r}: {recurrent_refusal(type(link).__name__)}")
     copy = deepcopy(chain)
     copy.to_device("@numpy")
-    image, larger = (
-        chainer.Variable(np.zeros((n, in_channels, image_size, image_size), np.float32))
-        for n in (batch, batch + 1)
-    )
-    ran, _result = _run(copy, image, chainer, name)  # the result keeps Chainer's graph alive
-    again, _larger_result = _run(copy, larger, chainer, name)
+    channels = in_channels or _CHANNELS
+
+    def run(n: int) -> tuple[Any, list[_Ran], Any]:
+        image = chainer.Variable(np.zeros((n, channels, image_size, image_size), np.float32))
+        return image, *_run(copy, image, chainer, name, started)
+
+    started: list[Any] = []
+    try:
+        image, ran, _result = run(batch)  # the result keeps Chainer's graph alive
+    except SchemaError:
+        channels = channels if in_channels else _channels_read(started, image_size)
+        if channels == (in_channels or _CHANNELS):
+            raise
+        image, ran, _result = run(batch)
+    _larger, again, _larger_result = run(batch + 1)
     recorder = _record(ran, again, copy, image, batch, name)
     return LayerTable(name, image_size, tuple(recorder.rows), "chainer", tuple(recorder.warnings()))
+
+
+def _channels_read(started: list[Any], image_size: int) -> int:
+    """Channels that the first link with weights reads, if a run on images of the usual channels stopped there."""
+    link = next((each for each in started if getattr(each, "W", None) is not None), None)
+    if link is None or link is not started[-1] or link.W.array is None:
+        return _CHANNELS
+    if link.W.ndim == 2:  # a linear link reads flattened images
+        channels, rest = divmod(link.W.shape[1], image_size**2)
+        return _CHANNELS if rest or not channels else int(channels)
+    return int(link.W.shape[1] * getattr(link, "groups", 1))
 
 
 @dataclass(slots=True)
@@ -210,10 +244,11 @@ class _Tensor:
         return True
 
 
-def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], Any]:
-    """Run the chain forward and return its functions in their order, and its result."""
+def _run(chain: Any, image: Any, chainer: Any, name: str, started: list[Any]) -> tuple[list[_Ran], Any]:
+    """Run the chain forward and return its functions in their order, and its result; `started` gets its links."""
     ran: list[_Ran] = []
-    function_hook, link_hook = _hooks(chainer, ran, {id(link): path for path, link in chain.namedlinks()})
+    paths = {id(link): path for path, link in chain.namedlinks()}
+    function_hook, link_hook = _hooks(chainer, ran, paths, started)
     try:
         with (
             _kept_random_state(),
@@ -229,11 +264,11 @@ def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], A
         text = f"{name} does not run on a batch of {size}: {' '.join(lines[-3:])}"
         if _TOO_SMALL in str(error):
             raise OutOfRangeError(f"{text} Give a larger image_size.") from error
-        raise SchemaError(f"{text} Check image_size and in_channels.") from error
+        raise SchemaError(f"{text} Check image_size.") from error
     return ran, result
 
 
-def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, Any]:
+def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str], started: list[Any]) -> tuple[Any, Any]:
     """Build the hooks that note every function, and the link in which it runs."""
     inside: list[tuple[str, bool]] = []
 
@@ -248,6 +283,7 @@ def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, A
         name = "epochcast links"
 
         def forward_preprocess(self, args: Any) -> None:
+            started.append(args.link)
             path = paths.get(id(args.link), "").strip("/").replace("/", ".")
             inside.append((path, not isinstance(args.link, chainer.Chain | chainer.ChainList)))
 

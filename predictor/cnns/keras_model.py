@@ -19,8 +19,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.layer_table import Layer, LayerTable
-from predictor.cnns.recorder import Recorder
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
+from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.cnns.torch_module import record_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
@@ -54,8 +54,8 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
     OutOfRangeError
         If the model is made for images of another size, or they are too small for it.
     SchemaError
-        If it is not built, has several inputs, does not run on a batch of such images, or parameters remain that no
-        operator reads.
+        If it is not built, has several inputs or recurrent layers, does not run on a batch of such images, or
+        parameters remain that no operator reads.
     """
     keras = _keras()
     name = cnn or str(model.name)
@@ -63,6 +63,9 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
         raise SchemaError(
             f"{name} has no weights yet. Give it a keras.Input, or run it once, before it is read."
         )
+    for layer in _layers(model):
+        if type(layer).__name__ in _RECURRENT:
+            raise SchemaError(f"{name}, layer {layer.name!r}: {recurrent_refusal(type(layer).__name__)}")
     channels_last, shape = _image_shape(model, name, image_size)
     values = [(variable, _meta(variable)) for variable in model.variables]
     trained = {id(variable) for layer in _layers(model) for variable in layer._trainable_variables}
@@ -300,6 +303,8 @@ def _max_pool(layer: Any) -> Callable[..., Any]:
     return pooled
 
 
+_RECURRENT = ("LSTM", "GRU", "SimpleRNN")
+
 _READ_AS = {
     "BatchNormalization": _batch_norm,
     "Dropout": _dropout,
@@ -339,7 +344,7 @@ def _is_bias(row: Layer, source: Layer) -> bool:
     return row.type == "add" and computes and row.parameters == source.out_channels
 
 
-def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:
+def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
     found = recorder.warnings()
     if recorder.uncounted_parameters():
         raise SchemaError(
@@ -354,7 +359,7 @@ def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:
     }
     count = sum(int(each.value.numel()) for each in frozen.values())
     if count:
-        found.append(f"{count:,} frozen parameters, taken as trained")
+        found.append(TableWarning("frozen", f"{count:,}"))
     return tuple(found)
 
 

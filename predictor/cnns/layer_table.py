@@ -13,6 +13,7 @@ from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
@@ -22,10 +23,10 @@ __all__ = [
     "LAYER_TABLE_COLUMNS",
     "Layer",
     "LayerTable",
+    "TableWarning",
     "layer_complaint",
     "read_layer_table_csv",
     "table_complaint",
-    "write_layer_table_csv",
 ]
 
 IMAGE = -1
@@ -67,12 +68,33 @@ class Layer:
     repeats: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class TableWarning:
+    """What a reader could not follow of a CNN.
+
+    `about` is the number of frozen parameters, the names of operators of unknown cost, or else a sentence.
+    """
+
+    kind: Literal["cnn", "frozen", "operator"]
+    about: str
+
+    def __str__(self) -> str:
+        return _WARNINGS[self.kind].format(self.about)
+
+
+_WARNINGS = {
+    "cnn": "{}",
+    "frozen": "frozen parameters, taken as trained: {}",
+    "operator": "operators of unknown cost: {}",
+}
+
+
 @dataclass(frozen=True)
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
-    `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
+    `warnings` are why an answer about it extrapolates.
     Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
     """
 
@@ -80,7 +102,7 @@ class LayerTable:
     image_size: int
     layers: tuple[Layer, ...]
     source: str = "zoo"
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[TableWarning, ...] = ()
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
@@ -95,6 +117,11 @@ class LayerTable:
     def parameters(self) -> int:
         """Trainable parameters of the whole CNN."""
         return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def has_unknown_edges(self) -> bool:
+        """Whether no row says what it reads, and some cannot read the row before: there are branches."""
+        return _is_flat(self) and any(_edge_complaints(self))
 
     @cached_property
     def digest(self) -> str:
@@ -245,26 +272,9 @@ LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
 """The columns of a layer table, in the order in which they are written; `repeats` only where one is not 1."""
 
 _TEXT_COLUMNS = ("name", "type", "kind")
-_OPTIONAL_COLUMNS = ("repeats",)
-_REQUIRED_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in _OPTIONAL_COLUMNS)
+_OPTIONAL_COLUMNS = ("inputs", "repeats")
+_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats")
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
-
-
-def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
-    """Write a layer table as CSV; `read_layer_table_csv` gives the same layers back.
-
-    Parameters
-    ----------
-    table : LayerTable
-    path : str or path
-        Overwritten if it exists.
-    """
-    repeated = any(layer.repeats != 1 for layer in table)
-    columns = LAYER_TABLE_COLUMNS if repeated else _REQUIRED_COLUMNS
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_text(getattr(layer, name)) for name in columns] for layer in table)
 
 
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
@@ -273,7 +283,8 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     Parameters
     ----------
     path : str or path
-        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order; without `repeats`, each is 1.
+        CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` each is 1; without `inputs`
+        layers read the one before, or, where they cannot, what is unknown.
     cnn : str, optional
         Name of the CNN; the file's name without its ending by default.
 
@@ -309,14 +320,6 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     return table
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)
-
-
 def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
     reader = csv.reader(file, strict=True)
     header = [name.strip() for name in next(reader, [])]
@@ -335,13 +338,13 @@ def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
 def _check_header(header: list[str], path: Path) -> None:
     if not any(header):
         raise SchemaError(
-            f"{path} is empty. A layer table begins with the columns {','.join(_REQUIRED_COLUMNS)}."
+            f"{path} is empty. A layer table begins with the columns {','.join(_USUAL_COLUMNS)}."
         )
-    missing = [name for name in _REQUIRED_COLUMNS if name not in header]
+    missing = [name for name in LAYER_TABLE_COLUMNS if name not in header and name not in _OPTIONAL_COLUMNS]
     if missing:
         raise SchemaError(
             f"{path}, line 1: missing column{'s' * (len(missing) > 1)} {', '.join(missing)}. "
-            f"A layer table has the columns {','.join(_REQUIRED_COLUMNS)}."
+            f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
         )
     for name in header:
         if name not in LAYER_TABLE_COLUMNS:
@@ -369,7 +372,7 @@ def _layer(row: dict[str, str], index: int, where: str) -> Layer:
         name=row["name"],
         type=row["type"],
         kind=row["kind"] or None,
-        inputs=_inputs(row["inputs"], index, where),
+        inputs=_inputs(row.get("inputs", ""), index, where),
         **numbers,  # type: ignore[arg-type]  # index and parameters are never None
     )
     complaint = layer_complaint(layer)
@@ -435,11 +438,21 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
     """Find the first layer whose input shape contradicts the layer that it reads: position, column, and reason.
 
     Without this check an edited table, or one made at another image size, would give the time of a CNN that cannot
-    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join. A layer may
-    read a crop; the same numbers in another shape, also as several maps per image (a view); or an equal part of them
-    where another layer reads them, too (a split). Rows are numbered by their position, as in a table that was sent or
-    read from a file.
+    exist. Unknown (None) sizes are not checked, nor are layers of several inputs, which broadcast or join, or in
+    tables where no row says its inputs (`LayerTable.has_unknown_edges`). A layer may read a crop; the same numbers in
+    another shape, also as several maps per image (a view); or an equal part of them where another layer reads them, too
+    (a split). Rows are numbered by their position, as in a table that was sent or read from a file.
     """
+    complaints = ((position, *found) for position, found in _edge_complaints(table))
+    return next((each for each in complaints if each[0] == 0 or not _is_flat(table)), None)
+
+
+def _is_flat(table: LayerTable) -> bool:
+    return all(layer.inputs is None for layer in table)
+
+
+def _edge_complaints(table: LayerTable) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Layers of one input that contradict it; a layer of unknown inputs is taken to read the one before."""
     inputs = [
         (position - 1,) if layer.inputs is None else layer.inputs for position, layer in enumerate(table)
     ]
@@ -453,8 +466,7 @@ def table_complaint(table: LayerTable) -> tuple[int, str, str] | None:
             else _pair_complaint(table.layers[read[0]], layer, readers[read[0]])
         )
         if found is not None:
-            return (position, *found)
-    return None
+            yield position, found
 
 
 def _image_complaint(layer: Layer, image_size: int) -> tuple[str, str] | None:

@@ -5,6 +5,7 @@ Weights are dropped as soon as their shapes are known: what remains is small, wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 from os import PathLike
@@ -19,6 +20,14 @@ _MOST_BYTES = 2**31 - 1  # what protobuf itself allows
 _MOST_NODES = 100_000
 _MOST_ROUNDS = 200  # a CNN that slices needs one round for each slice that follows another
 _MOST_NUMBERS = 1024  # in a constant that is kept: enough for shapes and bounds, too few for most weights
+_MOST_DIMS = 4_096
+"""Dimensions of a tensor, and numbers in a shape that the graph computes; CNNs have some tens."""
+
+_MOST_DIMS_BESIDE = 2**18
+"""Dimensions and numbers of all tensors together, beside the first `_USUAL_DIMS` of each."""
+
+_USUAL_DIMS = 64
+_WHOLE = (6, 7)  # int32 and int64: constants whose numbers shape inference follows
 _FLOATS = (1, 10, 11, 16)  # TensorProto's float, float16, double and bfloat16: what weights are made of
 _SHAPELESS = ("GroupNormalization",)  # onnx infers no shape for these, whose output has that of their input
 _OPEN_BATCH = 2  # batch size where the file leaves it open
@@ -189,6 +198,7 @@ def _fix_image(graph: Any, image_size: int | None, path: Any, batch: int) -> tup
 def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
     """Alternate shape inference and constant folding until neither changes."""
     for _ in range(_MOST_ROUNDS):
+        _check_growth(model.graph, path)
         try:
             model = onnx.shape_inference.infer_shapes(model, data_prop=True)
             if not (_fold_constants(model, onnx) | _give_shapes(model.graph, onnx)):
@@ -196,6 +206,69 @@ def _with_shapes(model: Any, path: Any, onnx: Any) -> Any:
         except Exception as error:
             raise SchemaError(f"{path}: its shapes cannot be inferred: {_first_line(error)}.") from error
     raise SchemaError(f"{path}: its shapes cannot be inferred in {_MOST_ROUNDS} rounds. Simplify the graph.")
+
+
+def _check_growth(graph: Any, path: Any) -> None:
+    """Refuse shapes that grow beyond any CNN's, before onnx writes them out number by number.
+
+    A file of 1 kB can double a shape thirty times, by joining it with itself or by indexing a tensor with itself.
+    """
+    ranks = {info.name: len(info.type.tensor_type.shape.dim) for info in (*graph.input, *graph.value_info)}
+    values = {}
+    for tensor in graph.initializer:
+        ranks[tensor.name], values[tensor.name] = len(tensor.dims), _followed(tensor)
+    beside = 0
+    for node in _nodes_within(graph):
+        rank, length = _growth(node, ranks, values)
+        for name in node.output:
+            rank = max(rank, ranks.get(name, 0))
+            ranks[name], values[name] = rank, length
+            beside += max(0, rank - _USUAL_DIMS) + max(0, length - _USUAL_DIMS)
+        if max(rank, length) > _MOST_DIMS or beside > _MOST_DIMS_BESIDE:
+            raise SchemaError(
+                f"{path}: the shape of {node.output[0]!r} ({node.op_type}) has or is made of {max(rank, length):,} "
+                f"numbers; at most {_MOST_DIMS:,} are read, and {_MOST_DIMS_BESIDE:,} of all tensors together. "
+                "Simplify the graph."
+            )
+
+
+def _growth(node: Any, ranks: dict[str, int], values: dict[str, int]) -> tuple[int, int]:
+    """Most dimensions of a node's result, and most numbers in it that shape inference follows (0: it follows none)."""
+    of_inputs = [ranks.get(name, 1) for name in node.input if name]
+    known = [values.get(name, 0) for name in node.input if name]
+    rank, length = max(of_inputs, default=1), max(known, default=0)
+    if node.op_type in ("Gather", "GatherND"):
+        return sum(of_inputs), length
+    if node.op_type == "Unsqueeze":
+        axes = next((len(each.ints) for each in node.attribute if each.name == "axes"), sum(known[1:]))
+        return rank + axes, length
+    if node.op_type in ("Reshape", "Expand", "ConstantOfShape", "Tile"):
+        return known[-1] if known and known[-1] else rank, 0
+    if node.op_type == "Constant":
+        tensors = [each.t for each in node.attribute if each.HasField("t")]
+        return max([len(each.dims) for each in tensors], default=1), max(map(_followed, tensors), default=0)
+    if node.op_type == "Shape":
+        return 1, rank
+    if node.op_type == "Concat":
+        return rank, sum(known) if all(known) else 0
+    return rank + (node.op_type in _ADD_A_DIMENSION), length if node.op_type in _FOLLOWED else 0
+
+
+def _followed(tensor: Any) -> int:
+    return prod(tensor.dims) if tensor.data_type in _WHOLE else 0
+
+
+_FOLLOWED = ("Add", "Cast", "Mul", "Size", "Slice", "Squeeze", "Sub")
+_ADD_A_DIMENSION = ("ConcatFromSequence", "Loop", "OneHot", "Scan")
+
+
+def _nodes_within(graph: Any) -> Iterator[Any]:
+    """Nodes of a graph in its order, those of its branches and loops before the node that holds them."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _nodes_within(attribute.g)
+        yield node
 
 
 def _give_shapes(graph: Any, onnx: Any) -> bool:

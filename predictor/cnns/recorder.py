@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from math import ceil, gcd, prod
 from typing import Any
 
-from predictor.cnns.layer_table import IMAGE, Layer
+from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
-__all__ = ["CREATIONS", "RANDOM", "RULES", "UNKNOWN_COST", "Call", "Columns", "Recorder", "tensors_of"]
-
-UNKNOWN_COST = "operators of unknown cost: "
-"""How a table's warning of them begins; their names follow."""
+__all__ = [
+    "CREATIONS",
+    "RANDOM",
+    "RECURRENT",
+    "RULES",
+    "Call",
+    "Columns",
+    "Recorder",
+    "recurrent_refusal",
+    "tensors_of",
+]
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
@@ -175,6 +182,8 @@ def _fixed(type_: str, kind: str | None = None) -> Callable[[Call], Columns]:
 def _bounded(call: Call) -> Columns:
     given = call.arguments
     bounds = (given.get("min_val", given.get("min")), given.get("max_val", given.get("max")))
+    if tensors_of(bounds):
+        return {"type": "clamp"}
     kind = next((kind for known, kind in (((0, None), "relu"), ((0, 6), "relu6")) if bounds == known), None)
     return {"type": "activation", "kind": kind} if kind else {"type": "clamp"}
 
@@ -190,6 +199,22 @@ def _times(call: Call) -> Columns:
         return {"type": "multiply"}
     per_sample = prod(call.noise_shape[1:]) == 1
     return {"type": "stochastic_depth" if per_sample else "dropout"}
+
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Operators over positions that nothing counts yet."""
+
+
+def recurrent_refusal(layer: str) -> SchemaError:
+    """Error about a layer that runs over positions, such as an LSTM."""
+    return SchemaError(
+        f"{layer} layers are not counted yet. Put a linear layer of the same output in its place, and give a measured "
+        "iteration of the CNN as it is as an anchor, which corrects the answer."
+    )
+
+
+def _recurrent(call: Call) -> Columns:
+    raise recurrent_refusal(call.operator.partition("_")[0].upper())
 
 
 RULES: dict[str, Callable[[Call], Columns]] = {
@@ -219,6 +244,7 @@ RULES: dict[str, Callable[[Call], Columns]] = {
     **dict.fromkeys(
         ("dropout", "native_dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"), _dropout
     ),
+    **dict.fromkeys(RECURRENT, _recurrent),
 }
 """Row of each of PyTorch's operators; operators named here are not decomposed."""
 
@@ -294,14 +320,15 @@ class Recorder:
         every = {key: size for owned in self._owners.values() for key, size in owned.items()}
         return sum(size for key, size in every.items() if key not in self._counted)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[TableWarning]:
         """Warnings about the rows, for an answer's reasons for caution."""
         found = []
         if self.unknown:
-            found.append(UNKNOWN_COST + ", ".join(sorted(self.unknown)))
+            found.append(TableWarning("operator", ", ".join(sorted(self.unknown))))
         if self.constant:
             names = ", ".join(sorted(self.constant))
-            found.append(f"results that do not grow with the batch size, not counted further: {names}")
+            text = f"results that do not grow with the batch size, not counted further: {names}"
+            found.append(TableWarning("cnn", text))
         return found
 
     def record(

@@ -7,19 +7,24 @@ two runs grow with the mini-batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import RULES, Recorder, tensors_of
+from predictor.cnns.layer_table import LayerTable, TableWarning
+from predictor.cnns.recorder import RECURRENT, RULES, Recorder, recurrent_refusal, tensors_of
 from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["from_torch", "record_runs", "refuse_lazy"]
+
+_CHANNELS = 3
+"""Channels of the images that a module is first run on."""
 
 _TOO_SMALL = (
     "too small",
@@ -29,7 +34,11 @@ _TOO_SMALL = (
 
 
 def from_torch(
-    module: torch.nn.Module, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
+    module: torch.nn.Module,
+    image_size: int,
+    cnn: str | None = None,
+    in_channels: int | None = None,
+    batch: int = 2,
 ) -> LayerTable:
     """Layer table of a training forward pass of `module`.
 
@@ -41,8 +50,8 @@ def from_torch(
         Height and width of the images, in pixels.
     cnn : str, optional
         Name of the CNN; the class's by default.
-    in_channels : int
-        Channels of the images.
+    in_channels : int, optional
+        Channels of the images; by default 3, or what the layer that does not run on 3 channels reads.
     batch : int
         Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
 
@@ -59,7 +68,8 @@ def from_torch(
     OutOfRangeError
         If the image is too small for the module.
     SchemaError
-        If it is no module, does not run on a batch of such images, or runs other operators on a larger one.
+        If it is no module, does not run on a batch of such images, runs other operators on a larger one, has recurrent
+        layers, or computes parts of its forward pass again in the backward pass (gradient checkpointing).
     """
     torch = _torch()
     module = _unwrapped(module)
@@ -70,18 +80,39 @@ def from_torch(
     if isinstance(image_size, bool) or not isinstance(image_size, int) or image_size < 1:
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(module).__name__
-    refuse_lazy(module, name, in_channels, image_size)
+    refuse_lazy(module, name, in_channels or _CHANNELS, image_size)
+    _refuse_checkpointing(module, name)
     copy = _on_meta(module, name)
     if not module.training:
         copy.train()
-    shape = (in_channels, image_size, image_size)
     path: list[tuple[str, bool]] = []
-    _follow_modules(copy, path)
+    started = _follow_modules(copy, path)
     recorder = Recorder(batch, batch + 1, path=path)
     for parameter in copy.parameters():
         recorder.parameter(parameter)
-    record_runs(recorder, copy, shape, name)
+    shape = (in_channels or _CHANNELS, image_size, image_size)
+    try:
+        record_runs(recorder, copy, shape, name)
+    except SchemaError:
+        channels = None if in_channels else _channels_read(copy, path, started, image_size)
+        if channels is None:
+            raise
+        record_runs(recorder, copy, (channels, image_size, image_size), name)
     return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
+
+
+def _channels_read(
+    module: Any, path: list[tuple[str, bool]], started: list[Any], image_size: int
+) -> int | None:
+    """Channels that the first layer with weights reads; None unless a run on images of 3 channels stopped there."""
+    layer = next((child for child in started if getattr(child, "weight", None) is not None), None)
+    if layer is None or not path or module.get_submodule(path[-1][0]) is not layer:
+        return None
+    if layer.weight.ndim == 2:  # a linear layer reads flattened images
+        channels, rest = divmod(layer.weight.shape[1], image_size**2)
+        return None if rest or channels in (0, _CHANNELS) else int(channels)
+    channels = getattr(layer, "in_channels", getattr(layer, "num_features", _CHANNELS))
+    return None if channels == _CHANNELS else int(channels)
 
 
 def record_runs(
@@ -179,12 +210,15 @@ class _Ran:
     path: tuple[tuple[str, bool], ...]
 
 
-def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> None:
-    """Track the running module, whose name the rows get."""
+def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> list[Any]:
+    """Track the running module, whose name the rows get; the list of all that have started to run."""
+    started: list[Any] = []
     for path, child in module.named_modules():
         here = (path, not any(True for _ in child.children()))
         child.register_forward_pre_hook(lambda *_, here=here: running.append(here))
+        child.register_forward_pre_hook(lambda child, *_: started.append(child))
         child.register_forward_hook(lambda *_: (running.pop(), None)[1])
+    return started
 
 
 def _record(recorder: Recorder, ran: list[_Ran], again: list[_Ran], name: str) -> None:
@@ -215,6 +249,8 @@ def _run(module: Any, image: Any, path: list[tuple[str, bool]], name: str) -> li
     try:
         with torch.inference_mode(), _intercepting(ran, path):
             module(image)
+    except EpochcastError as error:
+        raise type(error)(f"{name}, module {path[-1][0] if path else ''!r}: {error}") from error
     except Exception as error:  # the user's own code may raise anything
         size = "x".join(map(str, image.shape))
         text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
@@ -233,8 +269,8 @@ def _next_step(module: Any) -> str:
     dense = next((code for name, code in _DETECTORS.items() if hasattr(module, name)), None)
     if dense is None or not hasattr(module, "backbone"):
         return (
-            "Check image_size, in_channels and that it fixes no batch size; a module whose control flow depends on "
-            "data can be exported to ONNX or written as a layer table CSV."
+            "Check image_size, and that it fixes no batch size; a module whose control flow depends on data can be "
+            "exported to ONNX or written as a layer table CSV."
         )
     return (
         "A detector trains on images with targets, and what follows its proposals depends on them. Give what runs on "
@@ -257,11 +293,17 @@ def _intercepting(ran: list[_Ran], path: list[tuple[str, bool]]) -> Any:
     torch = _torch()
     from torch.utils._python_dispatch import TorchDispatchMode
 
+    checkpoint_file = torch.utils.checkpoint.__file__
+
     class Intercept(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             operator = func._schema.name.split("::")[-1]
             operator = operator[:-1] if operator.endswith("_") else operator
+            if operator in RECURRENT:  # before it runs position by position
+                raise recurrent_refusal(operator.partition("_")[0].upper())
+            if checkpoint_file in _files_running():
+                raise _checkpoint_refusal()
             if operator not in RULES:
                 with self:
                     parts = func.decompose(*args, **kwargs)
@@ -274,6 +316,33 @@ def _intercepting(ran: list[_Ran], path: list[tuple[str, bool]]) -> Any:
             return result
 
     return Intercept()
+
+
+def _files_running() -> Iterator[str]:
+    """Files of the functions that are running, the innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_code.co_filename
+        frame = frame.f_back
+
+
+def _checkpoint_refusal() -> SchemaError:
+    return SchemaError(
+        "gradient checkpointing computes parts of the forward pass again, which is not counted yet. Switch it off here "
+        "(model.gradient_checkpointing_disable(), or without torch.utils.checkpoint), and give a measured iteration "
+        "with it as an anchor, which corrects the answer; memory is that without it."
+    )
+
+
+_CHECKPOINT_SWITCHES = ("gradient_checkpointing", "grad_checkpointing", "memory_efficient")
+"""Attributes by which modules of Transformers, timm and torchvision switch gradient checkpointing on."""
+
+
+def _refuse_checkpointing(module: Any, name: str) -> None:
+    """SchemaError for modules switched to gradient checkpointing, which some do only where gradients are computed."""
+    for path, child in module.named_modules():
+        if any(getattr(child, switch, False) is True for switch in _CHECKPOINT_SWITCHES):
+            raise SchemaError(f"{name}, module {path!r}: {_checkpoint_refusal()}")
 
 
 def _is_product_with_weights(operator: str, arguments: dict[str, Any], recorder: Recorder) -> bool:
@@ -303,11 +372,12 @@ def _by_name(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return named | given
 
 
-def _warnings(module: Any, recorder: Recorder) -> tuple[str, ...]:
+def _warnings(module: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
     found = recorder.warnings()
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     if frozen:
-        found.append(f"{frozen:,} frozen parameters, taken as trained")
+        found.append(TableWarning("frozen", f"{frozen:,}"))
     if recorder.uncounted_parameters():
-        found.append(f"{recorder.uncounted_parameters():,} parameters that no operator reads")
+        text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
+        found.append(TableWarning("cnn", text))
     return tuple(found)

@@ -5,10 +5,15 @@ from dataclasses import asdict
 
 import pytest
 
+from api.questions import LISTED, ComparisonQuestion, ExplanationQuestion, PredictionQuestion
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
 from predictor.catalogue.data_sets import training_sets
 from predictor.catalogue.devices import all_gpus, precisions_of
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn, zoo_names
+
+KNOWN = {**options_of(Question), **options_of(Plan)}
 
 
 def found(client, path):
@@ -60,6 +65,29 @@ def test_layers_that_were_shown_can_be_asked_about(client):
     assert sent == client.post("/v1/predictions", json=question | {"cnn": "mobilenet_v2"}).json()["rows"]
 
 
+def test_options_are_listed_with_the_questions_that_take_them(client):
+    """A question takes an option if and only if the list says so."""
+    questions = {
+        "predictions": PredictionQuestion,
+        "comparisons": ComparisonQuestion,
+        "explanations": ExplanationQuestion,
+    }
+    listed = {each["name"]: each for each in found(client, "/v1/options")}
+    assert {name for name, each in listed.items() if each["kind"] == "choice"} == {
+        name for name, each in KNOWN.items() if each.kind == "choice"
+    }
+    for path, question in questions.items():
+        taken = {
+            each["listed"] if path == "predictions" and each["listed"] else name
+            for name, each in listed.items()
+            if path in each["answers"]
+        }
+        options = {LISTED.get(name, name) if path == "predictions" else name for name in KNOWN}
+        assert taken == options & set(question.model_fields) - {"measurements"}
+    assert (listed["epochs"]["default"], listed["precision"]["default"]) == (1, None)
+    assert listed["method"]["needs"]["anchored"] == "anchors"
+
+
 def test_data_sets_are_listed(client):
     assert [each["name"] for each in found(client, "/v1/data_sets")] == list(training_sets())
 
@@ -74,7 +102,7 @@ def test_the_model_shows_its_card_with_accuracy(client):
 
 
 @pytest.mark.parametrize(
-    "path", ["gpus", "gpus/T4", "offers", "cnns", "cnns/resnet18", "data_sets", "models"]
+    "path", ["gpus", "gpus/T4", "offers", "cnns", "cnns/resnet18", "data_sets", "options", "models"]
 )
 def test_what_changes_rarely_is_kept_by_clients(client, path):
     first = client.get(f"/v1/{path}")

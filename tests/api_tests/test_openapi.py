@@ -35,10 +35,15 @@ CHECKS = [
 ]
 
 
+def document_of(app):
+    """The schema of a service, however long a loaded machine takes to make it."""
+    return schemathesis.openapi.from_asgi("/openapi.json", app, timeout=3600)
+
+
 def operations():
     """Those of a service without a store, by name, each with what can be good or bad about a request."""
     app = create_app(Settings(store="", rate_per_s=0))
-    found = [each.ok() for each in schemathesis.openapi.from_asgi("/openapi.json", app).get_all_operations()]
+    found = [each.ok() for each in document_of(app).get_all_operations()]
     for operation in found:
         yield pytest.param(
             operation.label, schemathesis.GenerationMode.POSITIVE, id=f"{operation.label}, good"
@@ -54,7 +59,7 @@ def service():
     """A service with a store, and a key to it."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(store=f"sqlite:///{folder}/store.db", rate_per_s=0, log_level="error"))
-        yield schemathesis.openapi.from_asgi("/openapi.json", app), add_key(app.state.store, "fuzz")
+        yield document_of(app), add_key(app.state.store, "fuzz")
         app.state.store.dispose()
 
 

@@ -8,15 +8,22 @@ import numpy as np
 import pytest
 
 from api.pages import FOLDERS, POLICY
+from api.questions import is_served
 from predictor.answers.bounds import BOUNDS, OVERHEAD, operator_classes_of
-from predictor.catalogue.loading_rates import LOADERS, SOURCES
-from predictor.catalogue.modes import CAPTURES, FRAMEWORKS, MEMORY_FORMATS, OPTIMIZERS, PRECISIONS
+from predictor.answers.options import options_of
+from predictor.answers.question import Plan, Question
 from predictor.models.layer_times.law import CLASSES
-from predictor.models.registry import METHODS, PREDICTORS
 from predictor.operators.kernels import KERNEL_CLASSES
 
 _FOLDER = FOLDERS["web"]
 _MODULES = sorted(_FOLDER.glob("*.js"))
+SHOWN = {
+    name: known
+    for name, known in {**options_of(Question), **options_of(Plan)}.items()
+    if is_served(known) and name not in ("anchors", "relative_to")
+}
+"""Options that the form has a field for."""
+
 _VENDORED = sorted((_FOLDER / "vendor").glob("*.js"))
 
 
@@ -123,31 +130,23 @@ def test_every_text_that_is_asked_for_exists_and_every_one_that_exists_is_asked_
     texts = _texts("en").keys()
     assert asked <= texts
     quoted = set(re.findall(r'"(\w+)"', code))
-    composed = [
-        "framework_",
-        "capture_",
-        "optimizer_",
-        "method_",
-        "loader_",
-        *re.findall(r"`(\w+_)\$\{", code),
-    ]
-    assert [key for key in texts - asked - quoted if not key.startswith(tuple(composed))] == []
+    composed = [*re.findall(r"`(\w+_)\$\{", code), *(f"{name}_" for name in SHOWN)]
+    assert [key for key in texts - asked - quoted - SHOWN.keys() if not key.startswith(tuple(composed))] == []
 
 
-def test_the_page_s_words_are_the_core_s():
-    script = (_FOLDER / "question.js").read_text().partition("WORDS = {")[2].partition("};")[0]
-    listed = re.findall(r"^  (\w+): \[(.*?)\]", script, re.M)
-    words = {name: re.findall(r'"([\w-]+)"', found) for name, found in listed}
-    assert words == {
-        "precision": list(PRECISIONS),
-        "memory_format": list(MEMORY_FORMATS),
-        "framework": list(FRAMEWORKS),
-        "capture": list(CAPTURES),
-        "optimizer": list(OPTIMIZERS),
-        "method": [name for name in METHODS if name == "auto" or not PREDICTORS[name].needs_runs],
-        "loader": [*LOADERS, "none"],
-        "data_source": list(SOURCES),
-    }
+def test_every_place_of_the_form_is_of_an_option_and_every_option_has_words():
+    page = (_FOLDER / "index.html").read_text()
+    places = [name for names in re.findall(r'data-options="([^"]*)"', page) for name in names.split()]
+    assert set(places) <= set(SHOWN)
+    assert len(places) == len(set(places))
+    assert SHOWN.keys() - _texts("en").keys() == set()
+
+
+def test_no_option_is_written_out_in_the_page():
+    """The form is built of `GET /v1/options`: a choice that is written out there would be a second list."""
+    code = "".join(module.read_text() for module in _MODULES if not module.name.startswith("strings_"))
+    words = {word for known in SHOWN.values() for word in known.choices if "_" in word}
+    assert [word for word in words if f'"{word}"' in code] == []
 
 
 def test_every_class_of_operators_and_every_bound_has_a_name():

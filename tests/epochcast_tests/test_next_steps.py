@@ -1,12 +1,13 @@
 """The commands that `epochcast profile` names in the end: each works on the table that it has just written."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.core import TyperCommand
 
-from proxy_cnns import backends
+from proxy_cnns import backends, jobs
 from proxy_cnns.device import Monitor
 
 ROOT = Path(__file__).parents[2]
@@ -33,11 +34,16 @@ def commands_of(steps):
 
 @pytest.fixture
 def measured(epochcast, monkeypatch, tmp_path):
-    """Profile with the fake framework; gives the lines after "Next:"."""
+    """Profile with the fake framework, by its own clock; gives the lines after "Next:"."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
     monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
-    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    import fake_backend
+
+    clock = fake_backend.Clock()
+    monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
+    monkeypatch.setattr(jobs, "measure_all", partial(jobs.measure_all, clock=clock))
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: Monitor(dict))
     Path("mine.py").write_text(CODE)
 
     def profile(*options):

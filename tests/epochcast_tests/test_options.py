@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import epochcast as face
-from epochcast.api import NOT_EXPLAINED
 from epochcast.client import Client
 from predictor.answers.bulk import optional_columns
 from predictor.answers.options import options_of
@@ -54,7 +53,7 @@ EXAMPLES = {
 }
 OF_QUESTION, OF_PLAN = options_of(Question), options_of(Plan)
 KNOWN = {**OF_QUESTION, **OF_PLAN}
-NOT_IN_A_ROW = {"offers", "spot", "model", "measurements", "anchors", "method"}
+NOT_IN_A_ROW = {name for name, known in OF_QUESTION.items() if "cell" not in known.answers}
 """Options that no cell of a row can hold: an anchor has columns of its own, `method` is a column of the answer."""
 
 
@@ -121,7 +120,7 @@ def asked(monkeypatch):
             )
         raise AskedError("asked")
 
-    for target in ("predict.answer", "compare.compare", "explain.explain"):
+    for target in ("answer.answer", "compare.compare", "explain.explain"):
         monkeypatch.setattr(f"predictor.answers.{target}", record)
     return seen
 
@@ -129,8 +128,8 @@ def asked(monkeypatch):
 def test_every_option_reaches_the_core_from_the_command_line(epochcast, asked):
     lost = []
     for command, options in (("predict", OF_QUESTION), ("compare", KNOWN), ("explain", OF_QUESTION)):
-        for name in options:
-            if command == "explain" and name in NOT_EXPLAINED:
+        for name, known in options.items():
+            if command not in known.answers:
                 continue
             asked.clear()
             run = epochcast(command, "resnet18", "-g", "T4", "-b", "16", *with_needs(name))
@@ -243,7 +242,7 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     )
     files = {"measurements": measured, "input": written_input(tmp_path / "input.json")}
     different = []
-    for name in set(OF_QUESTION) - {"offers", "spot", "model", "autotune"}:  # autotune is refused on a T4
+    for name in set(OF_QUESTION) - {"offers", "spot", "model"}:
         value = str(files[name]) if name in files else EXAMPLES[name]
         expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
         option = [f"--{name}", value] if name in files else words(name)

@@ -1,6 +1,7 @@
 """The user's own FILE.py:make_model wherever a command takes a CNN."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,12 @@ def test_a_zoo_name_beside_it_stays_one(epochcast, own):
 def test_its_image_size_is_said_once_in_any_way(epochcast, own, suffix, options, pixels):
     [row] = rows(epochcast("predict", own + suffix, *options, *ON_T4, "--format", "json"))
     assert row["image_size"] == pixels
+
+
+def test_a_cnn_of_grey_images_is_asked_about_on_mnist(epochcast, own):
+    Path("mine.py").write_text(CODE.replace("Conv2d(3,", "Conv2d(1,"))
+    [row] = rows(epochcast("predict", own, "--dataset", "mnist", *ON_T4, "--format", "json"))
+    assert (row["image_size"], row["iterations_per_epoch"]) == (28, 938)
 
 
 def test_two_image_sizes_are_refused(epochcast, own):

@@ -58,7 +58,7 @@ def test_its_cells_have_names_not_numbers(notebook):
     assert [cell.id for cell in notebook.cells if not re.fullmatch(r"[a-z]+(-[a-z]+)*", cell.id)] == []
 
 
-ALSO = {"04-the-founding-study": {"pandas", "predictor"}, "05-your-own-cnn": {"torch"}}
+ALSO = {"04-the-founding-study": {"numpy", "pandas", "predictor"}, "05-your-own-cnn": {"torch"}}
 """What else a notebook imports: the study fits estimators by hand, and one's own CNN is a PyTorch module."""
 
 

@@ -16,6 +16,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HOST_BATCH_SIZE
+from predictor.models.extrapolation import of_table
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
@@ -100,7 +101,7 @@ def forecast_by_layers(
     parts = _parts(model, sums, mode, host_ms, host_spread)
     why = _reasons(model, sums, table, mode)
     own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-    wider = np.array(widening(why, "gpu"))
+    wider = np.array(widening(why, "gpu", "edges"))
     mean = np.zeros(batches.size)
     below, above, gpu_width = (each * wider for each in (parts.below, parts.above, parts.gpu_half_width))
     if own:
@@ -177,7 +178,7 @@ def _reasons(
     model: LayerModel, sums: OperatorTotals, table: LayerTable, mode: Mode
 ) -> tuple[tuple[Reason, ...], ...]:
     common = [model.library.reason] if isinstance(model.library, CarriedOver) else []
-    common += [Reason("cnn", text) for text in table.warnings]
+    common += of_table(table)
     if mode.optimizer != _OPTIMIZER:
         common.append(Reason("optimizer", f"operators were measured with {_OPTIMIZER}, not {mode.optimizer}"))
     found = sums.reasons()

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from layer_csv import write_layer_table_csv
 
 from predictor.cnns.layer_table import (
     Layer,
     LayerTable,
     read_layer_table_csv,
     table_complaint,
-    write_layer_table_csv,
 )
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError
@@ -37,12 +37,34 @@ def test_layers_made_at_another_image_size_are_inconsistent():
     assert "it is 64, but the layer reads the image, and image_size is 224" in why
 
 
-@pytest.mark.parametrize("inputs", [(0,), None])
-def test_a_layer_that_reads_more_or_fewer_channels_than_there_are_is_inconsistent(inputs):
+def test_a_layer_that_reads_more_or_fewer_channels_than_there_are_is_inconsistent():
     first = Layer(0, "", "conv2d", in_channels=3, out_channels=128)
-    found = table_complaint(table(first, Layer(1, "", "conv2d", in_channels=64, inputs=inputs)))
+    found = table_complaint(table(first, Layer(1, "", "conv2d", in_channels=64, inputs=(0,))))
     assert found[:2] == (1, "in_channels")
     assert "conv2d '' reads 64, but row 0, conv2d '', gives 128 as out_channels" in found[2]
+
+
+def test_layers_that_do_not_say_what_they_read_may_be_on_branches():
+    first = Layer(0, "", "conv2d", in_channels=3, in_height=8, out_channels=128)
+    follows, branches = (Layer(1, "", "conv2d", in_channels=channels) for channels in (128, 64))
+    assert [each.has_unknown_edges for each in (table(first, follows), table(first, branches))] == [
+        False,
+        True,
+    ]
+    assert table_complaint(table(first, branches)) is None
+    assert table_complaint(table(replace(first, in_height=9), branches))[:2] == (0, "in_height")
+    assert table_complaint(table(replace(first, inputs=(-1,)), branches))[:2] == (1, "in_channels")
+
+
+def test_a_csv_without_inputs_is_read(tmp_path):
+    path = tmp_path / "flat.csv"
+    write_layer_table_csv(zoo_cnn("resnet18", 64), path)
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    at = rows[0].index("inputs")
+    path.write_text("\n".join(",".join(row[:at] + row[at + 1 :]) for row in rows))
+    flat = read_layer_table_csv(path)
+    assert {layer.inputs for layer in flat} == {None}
+    assert (flat.has_unknown_edges, flat.parameters) == (True, zoo_cnn("resnet18").parameters)
 
 
 def test_a_layer_that_reads_a_larger_map_than_there_is_is_inconsistent():

@@ -9,6 +9,7 @@ import pytest
 
 from predictor.answers.question import Question
 from predictor.cnns.keras_model import from_keras, from_keras_file
+from predictor.cnns.layer_table import TableWarning
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -125,7 +126,17 @@ def test_frozen_layers_count_as_trained_and_are_told(small):
     whole = from_keras(small).parameters
     small.get_layer("head").trainable = False
     table = from_keras(small)
-    assert (table.parameters, table.warnings) == (whole, ("90 frozen parameters, taken as trained",))
+    assert (table.parameters, table.warnings) == (whole, (TableWarning("frozen", "90"),))
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN"])
+def test_recurrent_layers_are_refused_by_name(keras, name):
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((16, 16, 3)), layers.Reshape((256, 3)), getattr(layers, name)(8, name="reads")]
+    )
+    with pytest.raises(SchemaError, match=f"layer 'reads': {name} layers .* anchor"):
+        from_keras(model)
 
 
 def test_a_model_of_any_size_needs_one(keras):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, LayerTable, layer_complaint
+from predictor.cnns.layer_table import IMAGE, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
 
@@ -269,10 +269,67 @@ def test_noise_per_image_is_stochastic_depth_and_noise_per_number_dropout(
     assert _types(table) == ["stochastic_depth", "dropout"]
 
 
+def test_a_recurrent_layer_is_refused_by_name(onnx: ModuleType, table_of: Any) -> None:
+    node = onnx.helper.make_node
+    nodes = [
+        node("Constant", [], ["shape"], value_ints=[-1, 2, 768]),
+        node("Reshape", ["x", "shape"], ["steps"]),
+        node("LSTM", ["steps", "w", "r"], ["y"], "reads", hidden_size=8),
+    ]
+    with pytest.raises(SchemaError, match=r"'reads': LSTM layers .* anchor"):
+        table_of(nodes, {"w": (1, 32, 768), "r": (1, 32, 8)}, image=(2, 3, 16, 16))
+
+
+@pytest.mark.parametrize(
+    "doubled",
+    [
+        lambda node, i: [node("Concat", [f"s{i}", f"s{i}"], [f"s{i + 1}"], axis=0)],
+        lambda node, i: [node("Gather", [f"s{i}", f"s{i}"], [f"s{i + 1}"])],
+        lambda node, i: [
+            node("Concat", [f"s{i}", f"s{i}"], [f"joined{i}"], axis=0),
+            node("ConstantOfShape", [f"joined{i}"], [f"ones{i}"]),
+            node("Relu", [f"ones{i}"], [f"same{i}"]),
+            node("Shape", [f"same{i}"], [f"s{i + 1}"]),
+        ],
+    ],
+    ids=["values", "dimensions", "both"],
+)
+def test_shapes_that_double_are_refused_by_name_before_they_are_written_out(
+    onnx: ModuleType, table_of: Any, doubled: Any
+) -> None:
+    node = onnx.helper.make_node
+    first = "Cast" if doubled(node, 0)[0].op_type == "Gather" else "Shape"
+    start = node(first, ["x"], ["s0"], **({"to": 7} if first == "Cast" else {}))
+    nodes = [start, *(each for i in range(60) for each in doubled(node, i)), node("Relu", ["x"], ["y"])]
+    with pytest.raises(SchemaError, match=r"shape of '(s|joined)1\d' .* at most 4,096 are read"):
+        table_of(nodes)
+
+
+def test_long_shapes_that_many_operators_pass_on_are_refused(onnx: ModuleType, table_of: Any) -> None:
+    node = onnx.helper.make_node
+    nodes = [node("Shape", ["x"], ["s0"])]
+    nodes += [node("Concat", [f"s{i}", f"s{i}"], [f"s{i + 1}"], axis=0) for i in range(10)]
+    nodes += [node("Cast", [f"s{i}"], [f"s{i + 1}"], to=7) for i in range(10, 100)]
+    with pytest.raises(SchemaError, match="of all tensors together"):
+        table_of([*nodes, node("Relu", ["x"], ["y"])])
+
+
+def test_joining_maps_again_and_again_is_no_shape_that_doubles(onnx: ModuleType, table_of: Any) -> None:
+    node, weights, nodes, last = onnx.helper.make_node, {}, [], "x"
+    for i in range(20):
+        weights[f"w{i}"] = (4, 3 + 4 * i, 1, 1)
+        nodes += [
+            node("Conv", [last, f"w{i}"], [f"c{i}"]),
+            node("Concat", [last, f"c{i}"], [f"s{i}"], axis=1),
+        ]
+        last = f"s{i}"
+    assert table_of(nodes, weights).layers[-1].out_channels == 83
+
+
 def test_an_unknown_operator_is_named_and_warned_of(onnx: ModuleType, table_of: Any) -> None:
     table = table_of([onnx.helper.make_node("Exp", ["x"], ["y"], "exp")])
     assert _types(table) == ["other"]
-    assert table.warnings == ("operators of unknown cost: Exp",)
+    assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
 def _ten_convolutions(onnx: ModuleType, table_of: Any, last: Any = None, bias: bool = True) -> LayerTable:

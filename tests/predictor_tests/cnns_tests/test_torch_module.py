@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
@@ -185,17 +185,92 @@ def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType) -
     table = from_torch(_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
     assert table.layers[0].name == "cumsum"
-    assert table.warnings == ("operators of unknown cost: cumsum",)
+    assert table.warnings == (TableWarning("operator", "cumsum"),)
 
 
 def test_frozen_parameters_are_warned_of(torch: ModuleType, small: Any) -> None:
     small[0].weight.requires_grad_(False)
-    assert from_torch(small, 16).warnings == ("216 frozen parameters, taken as trained",)
+    assert from_torch(small, 16).warnings == (TableWarning("frozen", "216"),)
+
+
+@pytest.mark.parametrize(
+    "clamp",
+    [
+        lambda self, x: x.clamp(self.low, self.high),
+        lambda self, x: x.clamp(min=self.low.sum()),
+        lambda _self, x: x.clamp(max=x * x),
+    ],
+)
+def test_bounds_of_a_clamp_may_be_tensors(torch: ModuleType, clamp: Any) -> None:
+    bounds = {name: torch.nn.Parameter(torch.zeros(3, 1, 1)) for name in ("low", "high")}
+    assert _types(_rows(torch, clamp, **bounds))[-1] == "clamp"
+
+
+def test_a_cosine_similarity_is_read(torch: ModuleType) -> None:
+    cosine = torch.nn.functional.cosine_similarity
+    rows = _rows(torch, lambda _self, x: cosine(x.relu().flatten(1), x.sigmoid().flatten(1)))
+    assert (rows[-1].out_channels, "clamp" in _types(rows)) == (1, True)
+
+
+@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_refused_by_name_before_they_run(torch: ModuleType, name: str) -> None:
+    layer = getattr(torch.nn, name)(3, 8, batch_first=True)
+    with pytest.raises(SchemaError, match=f"module 'reads': {name} layers .* anchor"):
+        _rows(torch, lambda self, x: self.reads(x.flatten(2).transpose(1, 2))[0], reads=layer)
+
+
+@pytest.mark.parametrize("channels", [1, 4, 12])
+def test_images_have_the_channels_that_the_first_layer_reads(torch: ModuleType, channels: int) -> None:
+    nn = torch.nn
+    head = [nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10)]
+    for first in (
+        [nn.Conv2d(channels, 8, 3)],
+        [nn.BatchNorm2d(channels), nn.Conv2d(channels, 8, 3)],
+    ):
+        row, *_ = from_torch(nn.Sequential(*first, *head), 28)
+        assert row.in_channels == channels
+    flat, *_ = from_torch(nn.Sequential(nn.Flatten(), nn.Linear(channels * 28 * 28, 10)), 28)
+    assert (flat.in_channels, flat.in_height) == (channels, 28)
+
+
+def test_a_layer_that_does_not_fit_the_one_before_is_refused_as_it_fails(torch: ModuleType) -> None:
+    nn = torch.nn
+    for module in (
+        nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(4, 8, 3)),
+        nn.Sequential(nn.Conv2d(1, 8, 3), nn.Conv2d(4, 8, 3)),
+    ):
+        with pytest.raises(SchemaError, match=f"2x{module[0].in_channels}x16x16"):
+            from_torch(module, 16)
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_parts_computed_again_in_the_backward_pass_are_refused(
+    torch: ModuleType, use_reentrant: bool
+) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(self: Any, x: Any) -> Any:
+        return checkpoint(self.block, self.stem(x), use_reentrant=use_reentrant)
+
+    layers = {"stem": torch.nn.Conv2d(3, 8, 3), "block": torch.nn.Conv2d(8, 8, 3)}
+    with pytest.raises(SchemaError, match=r"module 'block': gradient checkpointing .* anchor"):
+        _rows(torch, forward, **layers)
+    assert _types(_rows(torch, lambda self, x: self.block(self.stem(x)), **layers)) == ["conv2d"] * 2
+
+
+@pytest.mark.parametrize("switch", ["gradient_checkpointing", "grad_checkpointing", "memory_efficient"])
+def test_modules_switched_to_checkpointing_are_refused(torch: ModuleType, small: Any, switch: str) -> None:
+    setattr(small, switch, False)
+    from_torch(small, 16)
+    setattr(small[0], switch, True)
+    with pytest.raises(SchemaError, match="module '0': gradient checkpointing"):
+        from_torch(small, 16)
 
 
 def test_parameters_that_nothing_reads_are_warned_of(torch: ModuleType) -> None:
     module = _module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
-    assert from_torch(module, 16).warnings == ("16 parameters that no operator reads",)
+    assert from_torch(module, 16).warnings == (TableWarning("cnn", "16 parameters that no operator reads"),)
 
 
 def test_what_spreads_or_compiles_a_module_is_taken_off(torch: ModuleType, small: Any) -> None:

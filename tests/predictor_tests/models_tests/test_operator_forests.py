@@ -1,11 +1,13 @@
 """Trees of a library: numpy answers as scikit-learn does, and a shape never seen is nearer with them."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
@@ -95,8 +97,10 @@ def test_growing_twice_gives_the_same(plain, grown):
     assert [f.as_json() for f in again.forests.values()] == [f.as_json() for f in grown.forests.values()]
 
 
-def test_a_file_keeps_the_trees(grown, strangers, tmp_path):
-    loaded = LayerModel.load(LayerModel(grown, SummingLaw()).save(tmp_path)).library
+def test_a_file_keeps_the_trees(grown, strangers):
+    loaded = LayerModel.unpacked(
+        LayerModel(grown, SummingLaw()).packed(), Path("own.json.gz"), {}.get
+    ).library
     batches = np.array([32.0, 128.0])
     np.testing.assert_allclose(
         loaded.times(strangers, batches).gpu_ms, grown.times(strangers, batches).gpu_ms, rtol=1e-3
@@ -140,6 +144,18 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
     rows = features.reshape(-1, N_FEATURES)[::7]
     told = np.ptp(features.reshape(-1, N_FEATURES), axis=0) > 0
     np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
+
+
+class OtherTree:
+    nodes = np.zeros(3, dtype=[("left_child", int), ("right_child", int)])
+
+
+@pytest.mark.parametrize("rounds", [None, [], [[object()]], [[OtherTree()]]])
+def test_another_layout_of_scikit_learns_trees_is_refused(rounds):
+    from predictor.models.layer_times.fit import _nodes_of
+
+    with pytest.raises(BackendUnavailableError, match=r"keeps the trees .* otherwise"):
+        _nodes_of(type("Boosted", (), {"_predictors": rounds})())
 
 
 def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):

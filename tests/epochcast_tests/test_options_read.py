@@ -1,0 +1,226 @@
+"""Every option changes the answers that claim to read it, and is refused by all others."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import epochcast
+from epochcast.torch_device import Seen
+from epochcast.watching import Watch
+from predictor.answers.answer import answer
+from predictor.answers.bulk import ADDED_COLUMNS, checked_defaults, predict_rows
+from predictor.answers.compare import compare
+from predictor.answers.explain import explain
+from predictor.answers.options import ANSWERS, check_read, option, options_of
+from predictor.answers.parallel import parallel_ways
+from predictor.answers.question import Plan, Question
+from predictor.catalogue.offers import Offer
+from predictor.errors import SchemaError
+from predictor.measurements.inputs import InputMeasurement, WorkerRate, write_input
+from predictor.models.layer_times.files import LayerModels
+from predictor.models.served import Model
+
+CNN, GPU, BATCH = "resnet18", "NVIDIA H200", 64
+ROW = {
+    **{"gpu": GPU, "cnn": CNN, "image_size": 224, "batch_size": BATCH},
+    **{"precision": "tf32", "iteration_time_ms": 60.0},
+}
+PRICES = (
+    Offer("here", "one", GPU, 8, 8.0, vcpus=64, memory_gib=60, link="nvlink4", spot_usd_per_hour=6.0),
+    Offer("there", "two", GPU, 8, 9.0, vcpus=64, memory_gib=60, link="pcie5", spot_usd_per_hour=2.0),
+)
+EPOCH, TEAM = {"samples": 50_000}, {"n_gpus": 4}
+LOADED = {"data_set": "imagenet", "workers": 4}
+NEEDS: dict[str, dict[str, Any]] = {
+    "data_set": {"data_set": "imagenet", "workers": 1},
+    "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
+    "validation_samples": EPOCH,
+    "nodes": TEAM,
+    "link": TEAM,
+    "sync_batch_norm": TEAM,
+    "workers": {"data_set": "imagenet"},
+    "loader": LOADED,
+    "samples_per_worker_second": LOADED,
+    "data_source": LOADED,
+    "input": LOADED,
+    "offers": EPOCH,
+    "spot": {**EPOCH, "offers": PRICES},
+}
+"""What an option needs beside it to mean anything."""
+
+EXAMPLES: dict[str, Any] = {
+    "image_size": 160,
+    "data_set": "cifar10",
+    "samples": 1000,
+    "validation_samples": 40_000,
+    "precision": "amp_fp16",
+    "memory_format": "channels_last",
+    "framework": "tensorflow",
+    "autotune": True,
+    "capture": "graph",
+    "optimizer": "adam",
+    "n_gpus": 4,
+    "nodes": 2,
+    "link": "pcie5",
+    "sync_batch_norm": True,
+    "host": "p3.2xlarge",
+    "workers": 1,
+    "loader": "pillow_simd",
+    "samples_per_worker_second": 10.0,
+    "data_source": "nfs",
+    "input": "input.json",
+    "offers": PRICES[1:],
+    "spot": True,
+    "anchors": [{"gpu": GPU, "batch_size": BATCH, "iteration_time_ms": 60.0}],
+    "measurements": pd.DataFrame([ROW]),
+    "method": "roofline",
+    "model": replace(Model.load(), layers=LayerModels()),
+    "epochs": 90,
+    "budget_usd": 0.001,
+    "deadline_h": 0.001,
+    "trials": 30,
+    "setup_minutes": 10.0,
+    "relative_to": "T4",
+    "rank_by": "time",
+    "all_offers": True,
+}
+KNOWN = {**options_of(Question), **options_of(Plan)}
+
+
+def predicted(options, _folder):
+    return epochcast.predict(CNN, GPU, BATCH, **options).to_dict("records")
+
+
+def compared(options, _folder):
+    epoch = {} if {"samples", "data_set"} & set(options) else EPOCH
+    return epochcast.compare(CNN, [GPU, "T4"], BATCH, **epoch, **options).to_dict("records")
+
+
+def in_a_table(options, folder, cells=None):
+    asked, answered = folder / "rows.csv", folder / "out.csv"
+    row = {"cnn": CNN, "gpu": GPU, "batch_size": BATCH, **(cells or {})}
+    pd.DataFrame([row]).to_csv(asked, index=False)
+    predict_rows(asked, answered, **options)
+    table = pd.read_csv(answered, dtype=str, keep_default_na=False)
+    found = table[list(ADDED_COLUMNS)].to_dict("records")
+    assert found[0]["error"] == "", found
+    return found
+
+
+def in_a_cell(options, folder):
+    cells = {name: value for name, value in options.items() if "cell" in KNOWN[name].answers}
+    return in_a_table({name: value for name, value in options.items() if name not in cells}, folder, cells)
+
+
+def watched(options, _folder):
+    now = iter(range(1000))
+    watch = Watch(CNN, n_batches=20, gpu=GPU, options=options, tell=lambda _: None, clock=lambda: next(now))
+    watch.seen = Seen(BATCH, 3, 224, 224)
+    for _ in range(10):
+        watch.waits()
+        watch.starts()
+        watch.ends()
+    watch.ends_epoch()
+    assert watch.watched.not_predicted is None, watch.watched
+    return asdict(watch.watched)
+
+
+def explained(options, _folder):
+    answer = epochcast.explain(CNN, GPU, [BATCH], **options)
+    return repr(answer.to_dict("records")) + repr(answer.attrs["explanations"])
+
+
+def shared(options, _folder):
+    return epochcast.parallel_ways(CNN, GPU, BATCH, **{"n_gpus": 2, **options}).to_dict("records")
+
+
+def largest(options, _folder):
+    return epochcast.largest_batch_size(CNN, GPU, **options)
+
+
+ASK = {
+    "predict": predicted,
+    "compare": compared,
+    "bulk": in_a_table,
+    "cell": in_a_cell,
+    "watch": watched,
+    "explain": explained,
+    "parallel": shared,
+    "memory": largest,
+}
+
+
+@pytest.fixture
+def examples(tmp_path):
+    """Examples, with the files that some name."""
+    rates = (WorkerRate(1, 20.0), WorkerRate(2, 30.0))
+    path = tmp_path / "input.json"
+    write_input(InputMeasurement("a host", 2, "torchvision", 224, 200, 0.1, 0.2, rates), path)
+    return EXAMPLES | {"input": str(path)}
+
+
+def test_every_answer_and_every_option_is_walked():
+    assert set(ASK) == set(ANSWERS)
+    assert set(EXAMPLES) == set(KNOWN)
+
+
+@pytest.mark.parametrize("name", ASK)
+def test_an_option_changes_an_answer_or_is_refused_by_it(name, examples, tmp_path):
+    ask, wrong = ASK[name], []
+    for option_name, known in KNOWN.items():
+        if option_name in options_of(Plan) and name != "compare":
+            continue  # no option of a question: refused by its name
+        needed = {
+            key: value for key, value in NEEDS.get(option_name, {}).items() if name in KNOWN[key].answers
+        }
+        joined = {"link": "ethernet_25g"} if option_name == "nodes" and name in known.answers else {}
+        given = {**needed, option_name: examples[option_name], **joined}
+        if name in known.answers:
+            if repr(ask(needed, tmp_path)) == repr(ask(given, tmp_path)):
+                wrong.append(f"{name} does not read {option_name}")
+        elif name != "cell":
+            besides = EPOCH if option_name == "validation_samples" else {}
+            with pytest.raises(SchemaError, match="has no effect on"):
+                ask({option_name: examples[option_name], **besides}, tmp_path)
+    assert not wrong, "\n".join(wrong)
+
+
+@dataclass(frozen=True, slots=True)
+class Discounted(Question):
+    """A question with an option of its own, which one answer reads."""
+
+    discount: float = option(0.0, "Share of the price that is not paid.", "number", answers=("predict",))
+
+    def prices(self):
+        return tuple(
+            replace(each, usd_per_hour=each.usd_per_hour * (1 - self.discount))
+            for each in Question.prices(self)
+        )
+
+
+def test_a_new_option_changes_the_answers_that_it_names_and_no_other_takes_it():
+    plain, cheaper = (Discounted(CNN, GPU, BATCH, samples=1000, discount=share) for share in (0.0, 0.5))
+    cost = [answer(each).rows()[0].cost_usd for each in (plain, cheaper)]
+    assert cost[1] == pytest.approx(cost[0] / 2)
+    joined = Discounted(CNN, GPU, BATCH, n_gpus=4, discount=0.5)
+    for ask, asked in ((compare, cheaper), (explain, cheaper), (parallel_ways, joined)):
+        with pytest.raises(SchemaError, match="discount has no effect on"):
+            ask(asked)
+    for face in (epochcast.predict, epochcast.compare, epochcast.watch, epochcast.largest_batch_size):
+        with pytest.raises(SchemaError, match="no option is called 'discount'"):
+            face(CNN, GPU, discount=0.5) if face is not epochcast.watch else face([], CNN, discount=0.5)
+    with pytest.raises(SchemaError, match="no option is called 'discount'"):
+        checked_defaults({"discount": 0.5})
+    for name in set(ANSWERS) - {"predict"}:
+        with pytest.raises(SchemaError, match="discount has no effect on"):
+            check_read(Discounted(CNN, GPU, BATCH, discount=0.5), name)
+
+
+def test_an_option_names_the_answers_that_read_it():
+    with pytest.raises(TypeError, match="answers"):
+        option(0.0, "A share.", "number")
+    for known in KNOWN.values():
+        assert set(known.answers) <= set(ANSWERS)
+        assert known.answers

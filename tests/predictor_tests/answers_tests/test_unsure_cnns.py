@@ -1,0 +1,53 @@
+"""What is uncertain of a CNN itself: frozen parts, and branches that its table does not say."""
+
+from dataclasses import replace
+
+import pytest
+
+import epochcast
+from predictor.cnns.layer_table import TableWarning
+from predictor.cnns.zoo import zoo_cnn
+
+MEASURED_FROZEN, MEASURED_WHOLE = 11.8, 39.3  # ms, of one CNN on an H200
+
+
+def of_kind(kind, reasons):
+    return [reason for reason in reasons if reason.kind == kind]
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4"])
+@pytest.mark.parametrize("capture", ["eager", "compile"])
+def test_frozen_parts_widen_the_interval_down_to_a_forward_pass(gpu, capture):
+    whole = zoo_cnn("resnet18")
+    frozen = replace(whole, warnings=(TableWarning("frozen", "11,176,512"),))
+    ours, theirs = (
+        epochcast.predict(table, gpu, 64, capture=capture).iloc[0].to_dict() for table in (whole, frozen)
+    )
+    assert len(of_kind("frozen", theirs["extrapolates"])) == 1
+    for name in ("iteration_time_ms", "gpu_time_ms", "high_ms", "gpu_high_ms"):
+        assert theirs[name] == pytest.approx(ours[name])
+    least = 1.1 * MEASURED_FROZEN / MEASURED_WHOLE
+    assert theirs["gpu_low_ms"] / ours["gpu_low_ms"] < least
+    assert theirs["low_ms"] / ours["low_ms"] < (
+        least if capture == "eager" else 0.6
+    )  # else bounded by the host
+
+
+def test_a_run_of_the_cnn_says_what_its_frozen_parts_cost():
+    frozen = replace(zoo_cnn("resnet18"), warnings=(TableWarning("frozen", "11,176,512"),))
+    anchor = {"gpu": "T4", "batch_size": 64, "iteration_time_ms": 60.0}
+    row = epochcast.predict(frozen, "T4", 64, anchors=[anchor]).iloc[0]
+    assert row["low_ms"] > 40
+
+
+@pytest.mark.parametrize("gpu", ["H200", "T4"])
+def test_a_table_of_branches_without_inputs_is_answered_and_the_answer_says_so(gpu):
+    known = zoo_cnn("resnet18")
+    flat = replace(known, layers=tuple(replace(layer, inputs=None) for layer in known))
+    ours, theirs = (epochcast.predict(table, gpu, 64).iloc[0].to_dict() for table in (known, flat))
+    assert (len(of_kind("edges", ours["extrapolates"])), len(of_kind("edges", theirs["extrapolates"]))) == (
+        0,
+        1,
+    )
+    assert theirs["iteration_time_ms"] == pytest.approx(ours["iteration_time_ms"], rel=0.1)
+    assert theirs["high_ms"] / theirs["low_ms"] > ours["high_ms"] / ours["low_ms"]
