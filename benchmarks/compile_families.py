@@ -2,7 +2,8 @@
 
     python benchmarks/compile_families.py forecast
     python benchmarks/compile_families.py measure --out FILE.csv.gz --cnn repvgg_a0:tf32 repvgg_a0:amp_bf16
-    python benchmarks/compile_families.py report --measured FILE.csv.gz
+    python benchmarks/compile_families.py report --measured FILE.csv.gz ...
+    python benchmarks/compile_families.py refit --measured FILE.csv.gz ...
 
 The CNNs of a round compile beside each other, each in a process of its own; when all have, they are timed one after
 the other. So `compile_s` is that of a machine that compiles as many at once, with `--threads` compiler processes for
@@ -16,7 +17,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import ELEMENT_BYTES, find_gpu
 from predictor.catalogue.modes import Mode
 from proxy_cnns.backends.torch.backend import TorchBackend
 from proxy_cnns.backends.torch.prepared import TorchPrepared
@@ -226,6 +227,88 @@ def _show(name: str, rows: Any) -> None:
     print(line)
 
 
+# ------------------------------------------------------------------------------------------------------------- refit
+
+_OLD = ("ConvNeXt", "ResNet", "MobileNet", "VGG", "EfficientNet", "SqueezeNet")
+_PRODUCTS = (
+    "convolution",
+    "depthwise",
+    "linear",
+    "conv_forward",
+    "conv_backward_input",
+    "conv_backward_weight",
+)
+_BY_BYTES = ("layer_norm", "pooling", "avg_pool", "max_pool")
+_SIZED = ("group_norm", "layer_norm", "instance_norm", "max_pool", "avg_pool")
+
+
+def _refit(options: argparse.Namespace) -> None:
+    """Fit three numbers on these tables and those of the shipped law, each family judged by a fit without it.
+
+    GPU time = a x eager products + b x eager elementwise work and batch norms + c x the time that the bytes of other
+    norms and pools take at the GPU's bandwidth + loss and optimizer.
+    """
+    import pandas as pd
+    from scipy.optimize import nnls
+
+    from predictor.measurements.table import read_measurements
+    from predictor.models.compiled_fit import own_tables
+    from predictor.models.served import Model
+
+    measured = pd.concat([own_tables(), *map(read_measurements, options.measured)], ignore_index=True)
+    rows = measured[(measured["capture"] == "compile") & measured["gpu_time_ms"].notna()].to_dict("records")
+    model = Model.load()
+    parts = np.array([_parts(row, model) for row in rows])
+    families, known = [_family(row) for row in rows], np.array([_is_known(row) for row in rows])
+    gpu_ms = np.array([row["gpu_time_ms"] for row in rows])
+    stays_ms, scaled = parts[:, 3], parts[:, :3] / gpu_ms[:, None]
+    aims, wrong = 1 - stays_ms / gpu_ms, np.empty(len(rows))
+    for family in dict.fromkeys(families):
+        own = np.array([each == family for each in families])
+        wrong[own] = scaled[own] @ nnls(scaled[~own], aims[~own])[0] - aims[own]
+        print(
+            f"{family:14}{own.sum():3}{100 * np.mean(abs(wrong[own])):7.1f} %{100 * np.mean(wrong[own]):+7.1f} %"
+        )
+    print("fitted on all:", nnls(scaled, aims)[0].round(3))
+    for name, chosen in (("all", known | True), ("other families", ~known), ("of the shipped law", known)):
+        print(f"{name:20}{chosen.sum():3}{100 * np.mean(abs(wrong[chosen])):7.1f} %")
+
+
+def _is_known(row: Mapping[str, Any]) -> bool:
+    return not str(row["cnn"]).startswith("other_families.")
+
+
+def _family(row: Mapping[str, Any]) -> str:
+    name = str(row["cnn"]).rpartition(".")[2]
+    if _is_known(row):
+        return next(each for each in _OLD if name.startswith(each.lower()))
+    return next(each["family"] for each in cnns() if each["cnn"] == name)
+
+
+def _parts(row: Mapping[str, Any], model: Any) -> tuple[float, float, float, float]:
+    """Eager ms of products and of elementwise work, ms of the bytes of norms and pools, ms of loss and optimizer."""
+    from predictor.cnns.zoo import zoo_cnn
+    from predictor.models.compiled import UNCHANGED, eager_mode
+    from predictor.operators.operators import operators_of
+    from predictor.operators.work import moved_bytes
+
+    name, size = str(row["cnn"]), int(row["image_size"])
+    file = _HERE / "other_families.py"
+    table = zoo_cnn(name, size) if _is_known(row) else named_table(f"{file}:{name.rpartition('.')[2]}@{size}")
+    gpu, precision = find_gpu(str(row["gpu"])), str(row["precision"])
+    mode = Mode("pytorch", precision, str(row["memory_format"]), capture="compile")
+    batch_size = int(row["batch_size"])
+    eager = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
+    products, by_bytes, stays = (
+        sum(float(ms[0]) for kind, ms in eager.class_ms.items() if kind in kinds)
+        for kinds in (_PRODUCTS, _BY_BYTES, UNCHANGED)
+    )
+    counted = {each: n for each, n in operators_of(table).items() if each.type in _SIZED}
+    moved = moved_bytes(list(counted), np.array([batch_size]), ELEMENT_BYTES[precision])[:, 0]
+    bytes_ms = float(moved @ np.array(list(counted.values()))) / (gpu.memory_bandwidth_gb_per_s * 1e6)
+    return products, float(eager.gpu_time_ms[0]) - products - by_bytes - stays, bytes_ms, stays
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     steps = parser.add_subparsers(required=True)
@@ -244,7 +327,9 @@ def _options() -> argparse.Namespace:
     report = steps.add_parser("report", help=_report.__doc__)
     report.add_argument("--measured", type=Path, nargs="+", required=True)
     report.add_argument("--forecast", type=Path, default=_FORECAST)
-    for each, step in ((forecast, _forecast), (measure, _measure), (report, _report)):
+    refit = steps.add_parser("refit", help="fit three numbers, each family judged by a fit without it")
+    refit.add_argument("--measured", type=Path, nargs="+", required=True)
+    for each, step in ((forecast, _forecast), (measure, _measure), (report, _report), (refit, _refit)):
         each.set_defaults(step=step)
     return parser.parse_args()
 

@@ -467,7 +467,9 @@ def _report(options: argparse.Namespace) -> None:
 _OF_GPU = ("forecast (90 %)", "measured", "error", "start, iterations, end")
 _NAMES = {
     "resnet50": "ResNet-50", "vgg_cifar": "VGG", "own": "our own", "mobilenet_v2": "MobileNet v2",
-    "resnet18_cifar": "ResNet-18", "own_plain": "our second own",
+    "resnet18_cifar": "ResNet-18", "own_plain": "our second own", "ghostnet_100": "GhostNet", "skresnet34": "SKNet-34",
+    "res2net50_26w_4s": "Res2Net-50", "xception41": "Xception-41", "rexnet_100": "ReXNet", "selecsls42b": "SelecSLS",
+    "resnetv2_50x1_bit": "BiT ResNet-50", "hrnet_w18_small": "HRNet small",
 }  # fmt: skip
 
 

@@ -67,6 +67,20 @@ def test_the_second_forecast_has_every_case_of_the_second_set_on_both_gpus_with_
             assert float(found[case.name, gpu]["start_s"]) > 0
 
 
+def test_strangers_were_forecast_in_every_case_before_they_were_trained(benchmark, training):
+    strangers = {
+        row["cnn"] for row in rows_of(BENCHMARKS / "other_families.csv") if row["role"] == "stranger"
+    }
+    assert strangers == set(training.OTHER_FAMILIES)
+    forecast = {
+        (row["case"], row["gpu"]): row["forecast_at"]
+        for row in rows_of(BENCHMARKS / "real_epochs_forecast_3.csv")
+    }
+    assert {case for case, _ in forecast} == {case.name for case in benchmark.THIRD_CASES}
+    for row in rows_of(BENCHMARKS / "real_epochs_h100_3.csv"):
+        assert forecast[row["case"], row["gpu"]] < row["started_at"]
+
+
 def test_a_forecast_is_what_compare_says_for_as_many_iterations(benchmark):
     case = next(each for each in benchmark.CASES if each.name == "resnet50_pytorch_2x128_tf32")
     found = benchmark._forecast_of(case, H100, None)
