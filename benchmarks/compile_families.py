@@ -249,10 +249,10 @@ def _refit(options: argparse.Namespace) -> None:
     norms and pools take at the GPU's bandwidth + loss and optimizer.
     """
     import pandas as pd
+    from predictor.models.compiled_fit import own_tables
     from scipy.optimize import nnls
 
     from predictor.measurements.table import read_measurements
-    from predictor.models.compiled_fit import own_tables
     from predictor.models.served import Model
 
     measured = pd.concat([own_tables(), *map(read_measurements, options.measured)], ignore_index=True)
