@@ -134,7 +134,7 @@ def test_a_table_of_proxies_alone_is_refused(with_target):
     with pytest.raises(
         DataError, match="proxies alone, neither operators nor trained CNNs, which only --method"
     ):
-        _predict("resnet18", with_target.tail(1).assign(kind="proxy"))
+        _predict("resnet18", with_target.tail(1).assign(kind="proxy", cnn="16_128_128"))
 
 
 def test_a_missing_file_or_a_wrong_table_is_refused(tmp_path):
