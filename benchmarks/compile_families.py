@@ -253,9 +253,12 @@ def _refit(options: argparse.Namespace) -> None:
     from scipy.optimize import nnls
 
     from predictor.measurements.table import read_measurements
+    from predictor.models.ratios_fit import own_tables
     from predictor.models.served import Model
 
-    measured = pd.concat([own_tables(), *map(read_measurements, options.measured)], ignore_index=True)
+    measured = pd.concat(
+        [own_tables("compiled"), *map(read_measurements, options.measured)], ignore_index=True
+    )
     rows = measured[(measured["capture"] == "compile") & measured["gpu_time_ms"].notna()].to_dict("records")
     model = Model.load()
     parts = np.array([_parts(row, model) for row in rows])
