@@ -249,7 +249,6 @@ def _refit(options: argparse.Namespace) -> None:
     norms and pools take at the GPU's bandwidth + loss and optimizer.
     """
     import pandas as pd
-    from predictor.models.compiled_fit import own_tables
     from scipy.optimize import nnls
 
     from predictor.measurements.table import read_measurements
