@@ -1,8 +1,9 @@
 /**
  * Sortable tables and their CSV.
- * Called by main.js and explanation.js with columns and rows; calls dom and i18n.
+ * Called by main.js and explanation.js with columns and rows; calls dom, format and i18n.
  */
 import { download, make } from "./dom.js";
+import { reasonText } from "./format.js";
 import { t } from "./i18n.js";
 
 /**
@@ -139,9 +140,16 @@ export function csv(rows) {
     .map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
 }
 
+/** A reason with its kind, and what energy rests on, as tables of the command line write them. */
+function asText(value) {
+  if (Array.isArray(value)) return value.map(asText).join("; ");
+  if (typeof value !== "object") return String(value);
+  return "remedy" in value ? reasonText(value) : value.text;
+}
+
 function csvCell(value) {
   if (value === null || value === undefined) return "";
-  if (typeof value !== "string" && !Array.isArray(value)) return String(value);
-  const text = (Array.isArray(value) ? value.join("; ") : value).replace(/^(?=[=+\-@\t\r])/, "'");
+  if (typeof value !== "string" && typeof value !== "object") return String(value);
+  const text = asText(value).replace(/^(?=[=+\-@\t\r])/, "'");
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }

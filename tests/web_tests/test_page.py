@@ -29,7 +29,9 @@ def _csv_of(rows):
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, list):
-            return "; ".join(value)
+            return "; ".join(map(text, value))
+        if isinstance(value, dict):  # a reason, or what energy rests on
+            return f"{value['kind']}: {value['text']}" if "remedy" in value else value["text"]
         return "" if value is None else value if isinstance(value, str) else float(value)
 
     return [{name: text(value) for name, value in row.items()} for row in rows]
@@ -492,7 +494,7 @@ def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
     (found,) = ask("explanations", question | {"method": "proxy-times"})["explanations"]
     page.select_option("#why_gpu", "NVIDIA H100 80GB HBM3")
     expect(page.locator("#why-chart")).to_have_attribute("aria-label", re.compile("H100"))
-    names = ["constant", "batch size", "times of proxies", "Iteration"]
+    names = ["times of proxies", "host", "Iteration"]
     assert [row[0] for row in text_rows(page, "#classes-table")] == names
     (error,) = {
         reason["text"] for why in found["extrapolates"] for reason in why if reason["kind"] == "method"
@@ -502,7 +504,7 @@ def test_a_named_method_is_explained_by_the_summands_of_its_law(open_page, ask):
 
 def test_a_method_outside_its_range_is_refused_beside_its_field(open_page):
     page = open_page(_BY_PROXIES.replace("NVIDIA+H200", "Tesla+T4"), wait="#method-error:not(:empty)")
-    expect(page.locator("#method-error")).to_contain_text("was not fitted in pytorch, fp32")
+    expect(page.locator("#method-error")).to_contain_text("needs proxies measured on Tesla T4")
 
 
 _ONE_EPOCH = (
