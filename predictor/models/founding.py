@@ -632,9 +632,9 @@ class ProxyTimes(WholePredictor):
         if found is None:
             having = sorted({gpu for gpu, mode in self.measured_ if mode == _words(case.mode)})
             raise OutOfRangeError(
-                f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; they were "
-                f"on {', '.join(having) or 'no GPU in this mode'}. Measure them with `epochcast profile --preset founding` "
-                "and pass the table as measurements."
+                f"method proxy-times needs proxies measured on {case.gpu.name} in {_in_words(_words(case.mode))}; "
+                f"they were on {', '.join(having) or 'no GPU in this mode'}. "
+                "Measure them with `epochcast profile --preset founding` and pass the table as measurements."
             )
         return found
 
