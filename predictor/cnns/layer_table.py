@@ -273,6 +273,7 @@ LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
 
 _TEXT_COLUMNS = ("name", "type", "kind")
 _OPTIONAL_COLUMNS = ("inputs", "repeats")
+_COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
 _USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats")
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
@@ -284,7 +285,8 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
     ----------
     path : str or path
         CSV with the columns `LAYER_TABLE_COLUMNS`, in any order. Without `repeats` each is 1; without `inputs`
-        layers read the one before, or, where they cannot, what is unknown.
+        layers read the one before, or, where they cannot, what is unknown. The work of layers, which
+        `epochcast cnn show --format csv` adds, is computed again.
     cnn : str, optional
         Name of the CNN; the file's name without its ending by default.
 
@@ -331,7 +333,8 @@ def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:
         where = f"{path}, line {reader.line_num}"
         if len(values) != len(header):
             raise SchemaError(f"{where}: {len(values)} values under {len(header)} columns.")
-        yield _layer(dict(zip(header, map(str.strip, values), strict=True)), index, where)
+        row = dict(zip(header, map(str.strip, values), strict=True))
+        yield _layer({name: row[name] for name in row if name not in _COMPUTED_COLUMNS}, index, where)
         index += 1
 
 
@@ -347,7 +350,7 @@ def _check_header(header: list[str], path: Path) -> None:
             f"A layer table has the columns {','.join(_USUAL_COLUMNS)}."
         )
     for name in header:
-        if name not in LAYER_TABLE_COLUMNS:
+        if name not in (*LAYER_TABLE_COLUMNS, *_COMPUTED_COLUMNS):
             close = nearest(name, LAYER_TABLE_COLUMNS)
             raise SchemaError(f"{path}, line 1: unknown column {name!r}. Nearest: {close}.")
         if header.count(name) > 1:
