@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.answers.answer import PredictionRow
@@ -23,7 +22,6 @@ __all__ = [
     "PredictionAnswer",
     "RowAnswer",
     "coded",
-    "in_json",
 ]
 
 
@@ -70,17 +68,6 @@ def coded(values: list[Any]) -> dict[str, list[Any]]:
     """A column of words as its distinct values and a code per row."""
     code_of = {value: code for code, value in enumerate(dict.fromkeys(values))}
     return {"values": list(code_of), "codes": [code_of[value] for value in values]}
-
-
-def in_json(content: object) -> bytes:
-    """An answer in JSON; a number that is not finite becomes null.
-
-    Parameters
-    ----------
-    content : object
-        Plain values, dataclasses, and lists, tuples and dicts of these.
-    """
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 _COLUMNS: dict[str, Any] = {field.name: (_column(_HINTS[field.name]), ...) for field in fields(PredictionRow)}

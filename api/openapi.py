@@ -1,14 +1,16 @@
-"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all."""
+"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all.
+
+Rows of a measurement table are described from the columns' own declaration.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import models_json_schema
 
-from api.measurement_rows import FoundMeasurements, MeasurementRows
 from api.problems import PROBLEM_JSON, TITLES, Problem
 from api.questions import (
     CalibrationQuestion,
@@ -16,8 +18,53 @@ from api.questions import (
     ExplanationQuestion,
     PredictionQuestion,
 )
+from predictor.measurements.schema import COLUMNS, Column
 
 __all__ = ["TAGS", "Examples", "document", "question_body"]
+
+_TYPES: dict[str, type] = {"count": int, "amount": float, "time": float, "flag": bool}
+
+
+def _field(column: Column) -> tuple[Any, Any]:
+    kind: Any = _TYPES.get(column.form, str)
+    about = f"{column.about}, {column.unit}" if column.unit else column.about
+    if column.required:
+        return kind, Field(description=about)
+    return kind | None, Field(None, description=about)
+
+
+_COLUMNS: dict[str, Any] = {column.name: _field(column) for column in COLUMNS}
+
+MeasurementRow = create_model(
+    "MeasurementRow",
+    __doc__="A measurement; what is unknown is left out.",
+    **_COLUMNS,
+)
+
+
+class MeasurementRows(BaseModel):
+    """Measurements to be stored."""
+
+    rows: list[MeasurementRow]  # type: ignore[valid-type]
+
+
+StoredMeasurement = create_model(
+    "StoredMeasurement",
+    __base__=MeasurementRow,
+    __doc__="A measurement in the store, with who sent it first.",
+    id=(int, ...),
+    upload=(int, Field(description="Number of the upload that brought it.")),
+    key=(str, Field(description="Name of the API key that sent it.")),
+    received_at=(str, Field(description="ISO 8601 in UTC.")),
+)
+
+
+class FoundMeasurements(BaseModel):
+    """A page of stored measurements."""
+
+    rows: list[StoredMeasurement]  # type: ignore[valid-type]
+    next: str | None = Field(description="The address of the next page; null on the last.")
+
 
 _REF = "#/components/schemas/{model}"
 _MODELS: tuple[type[BaseModel], ...] = (

@@ -26,7 +26,8 @@ from predictor.catalogue.modes import MEMORY_FORMATS, PRECISIONS
 from predictor.catalogue.offers import Offer
 from predictor.checks import MAX_BATCH_SIZE
 from predictor.cnns.layer_table import LayerTable
-from predictor.errors import SchemaError
+from predictor.errors import OutOfRangeError, SchemaError
+from predictor.models.layer_times.law import counted_operators
 from predictor.models.served import Model
 
 __all__ = [
@@ -35,11 +36,14 @@ __all__ = [
     "MAX_COLUMN_ROWS",
     "MAX_EXPLAINED_GPUS",
     "MAX_GPUS",
+    "MOST_WORK",
+    "SEARCHED",
     "CalibrationQuestion",
     "ComparisonQuestion",
     "ExplanationQuestion",
     "PredictionQuestion",
     "StoredRows",
+    "check_work",
     "core_question",
     "is_served",
     "plan_of",
@@ -51,6 +55,15 @@ MAX_EXPLAINED_GPUS = 8
 MAX_ANCHORS = 200
 MAX_MEASUREMENTS = 5_000
 MAX_COLUMN_ROWS = 10_000  # fitting them takes about a second
+
+MOST_WORK = 6_000_000
+"""Times of a layer in an answer, about a second's work."""
+
+SEARCHED = range(20)
+"""As many batch sizes as are tried where a question gives none."""
+
+_MEASURED = 300  # searching measured operators for one that was not measured takes as long as 300 plain times
+_ROW = 100  # writing a row of an answer takes as long as 100 plain times
 
 LISTED = {"precision": "precisions", "memory_format": "memory_formats"}
 """Options of which a question about predictions gives several."""
@@ -129,9 +142,9 @@ def _with_options(
     Options that name a file are left out: no file of the service's machine is ever opened for a client.
     """
     declared: dict[str, Any] = {
-        each.name: _field_of(each, needed=each.name in needed)
-        for each in options.values()
-        if is_served(each) and each.name not in without
+        name: _field_of(option, needed=name in needed)
+        for name, option in options.items()
+        if is_served(option) and name not in without
     }
     return create_model(base.__name__.strip("_"), __base__=base, __doc__=base.__doc__, **declared)
 
@@ -354,13 +367,13 @@ class ComparisonQuestion(_Compared):
     gpus: _Gpus | None = Field(None, description="Every GPU on offer if null.")
 
 
-def plan_of(asked: ComparisonQuestion) -> Plan:
+def plan_of(posted: ComparisonQuestion) -> Plan:
     """The training that GPUs are compared for."""
-    return Plan(**{name: getattr(asked, name) for name in options_of(Plan)})
+    return Plan(**{name: getattr(posted, name) for name in options_of(Plan)})
 
 
 def core_question(
-    asked: _CnnQuestion,
+    posted: _CnnQuestion,
     table: LayerTable,
     gpus: object,
     known: OwnMeasurements | None,
@@ -380,7 +393,7 @@ def core_question(
         If options contradict each other.
     """
     options = {
-        name: getattr(asked, name) for name in options_of(Question) if name in type(asked).model_fields
+        name: getattr(posted, name) for name in options_of(Question) if name in type(posted).model_fields
     }
     if str(options["host"]).casefold().endswith(".json"):
         raise SchemaError(
@@ -388,10 +401,47 @@ def core_question(
         )
     own = {
         "image_size": None,  # the table has its own
-        "anchors": [each.model_dump(exclude_none=True) for each in asked.anchors],
+        "anchors": [anchor.model_dump(exclude_none=True) for anchor in posted.anchors],
         "measurements": known,
         "model": served,
         "offers": offers,
     }
-    read = {name: value for name, value in own.items() if asked.answer in options_of(Question)[name].answers}
-    return Question(table, gpus, asked.batch_sizes, **{**options, **read})
+    read = {name: value for name, value in own.items() if posted.answer in options_of(Question)[name].answers}
+    return Question(table, gpus, posted.batch_sizes, **{**options, **read})
+
+
+def check_work(
+    table: LayerTable, model: Model, gpus: int, modes: int, sizes: int, rows: int = 0, repeats: int = 1
+) -> None:
+    """Refuse a question that would work longer than about a second.
+
+    Parameters
+    ----------
+    gpus, modes : int
+        GPUs, and precisions x memory formats asked of them.
+    sizes : int
+        Batch sizes.
+    rows : int
+        Rows of the answer.
+    repeats : int
+        How often each time is computed.
+
+    Raises
+    ------
+    OutOfRangeError
+        If the work is above `MOST_WORK`.
+
+    Notes
+    -----
+    Layers of one shape are computed once and count once. A GPU with measured operators counts as 300 batch sizes more:
+    layers that were not measured are searched for among those that were.
+    """
+    layers = len(counted_operators(table)[0])
+    measured = min(gpus, model.layers.n_gpus())
+    work = layers * modes * repeats * (gpus * sizes + measured * _MEASURED) + rows * _ROW
+    if work > MOST_WORK:
+        raise OutOfRangeError(
+            f"{layers:,} different layers x {gpus:,} GPUs x {modes} modes x {sizes:,} batch sizes are too much work "
+            f"for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, precisions or "
+            "batch sizes."
+        )

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,9 +22,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
 from machine import machine
+from starlette.testclient import TestClient
 
+import api
 import epochcast
 import predictor
+from api.main import create_app
+from api.settings import Settings
 
 REPEATS = 5
 STARTS = 5
@@ -46,6 +51,7 @@ def main() -> int:
     for name, ask in (
         ("predict, 1 GPU x 2 batch sizes", on_two_sizes),
         ("compare, every offer", of_every_offer),
+        ("REST, a new question of 1 GPU x 2 batch sizes", new_question_to_service()),
     ):
         print(f"{name:48}{files_entered(ask):10}")
     print(f"\n{'start of a process':48}{'wall ms':>10}{'x bare':>9}")
@@ -78,22 +84,41 @@ def of_every_offer() -> None:
     epochcast.compare("resnet50", all_offers=True, data_set="imagenet")
 
 
+def new_question_to_service() -> Callable[[], None]:
+    """A function that asks a service in this process what it was not asked before, so that no kept answer is sent."""
+    client, sizes = TestClient(create_app(Settings())), fresh_batch_sizes()
+
+    def ask() -> None:
+        question = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": next(sizes)[:2], "data_set": "imagenet"}
+        client.post("/v1/predictions", json=question).raise_for_status()
+
+    return ask
+
+
 def files_entered(ask: Callable[[], None]) -> int:
-    """Distinct files of the project with a function that a question calls, when it was asked twice before."""
-    packages = tuple(str(Path(str(package.__file__)).parent) for package in (epochcast, predictor))
+    """Distinct files of the project with a function that a question calls, when it was asked twice before.
+
+    Threads count that begin while it is asked, as those of a service do.
+    """
+    packages = tuple(str(Path(str(package.__file__)).parent) for package in (api, epochcast, predictor))
     entered: set[str] = set()
+    counting = False
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(packages):
+        if counting and event == "call" and frame.f_code.co_filename.startswith(packages):
             entered.add(frame.f_code.co_filename)
 
-    ask()
-    ask()
+    threading.setprofile(note)
     sys.setprofile(note)
     try:
         ask()
+        ask()
+        counting = True
+        ask()
     finally:
+        counting = False
         sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
     return len(entered)
 
 

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from urllib.request import urlopen
 
 from machine import machine
 
@@ -299,6 +300,10 @@ def attacked(name: str, port: int) -> None:
     with service(port) as process:
         posted(port, "/v1/predictions", json.dumps(USUAL).encode(), address=VICTIM)
         posted(port, "/v1/predictions", KEPT, address=VICTIM, **{"Accept-Encoding": "gzip"})
+        with urlopen(
+            f"http://127.0.0.1:{port}/openapi.json"
+        ) as made:  # a thread makes it as a service starts
+            made.read()
         stop, seconds, refused = threading.Event(), list[float](), Counter[object]()
         victim = threading.Thread(target=watched, args=(port, stop, seconds, refused))
         victim.start()
@@ -372,7 +377,7 @@ def kills(port: int) -> None:
 
 
 def main(names: list[str]) -> int:
-    print(f"attacks | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    print(f"attacks | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n")
     print(
         "| attack | what the attacker was answered | victim p50 | victim max | victim refused | memory, peak |"
     )

@@ -7,6 +7,7 @@ Run it as `python benchmarks/fit_ratios.py [--out FILE]`. `--traces`: the folder
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from judges import fit_epochs
@@ -21,6 +22,7 @@ from predictor.models.ratios_fit import (
     chainer_pairs,
     compiled_pairs,
     own_tables,
+    sync_norm_ms,
     team_pairs,
 )
 from predictor.models.served import Model
@@ -55,10 +57,12 @@ def fitted(traces: Path | None = None) -> dict[str, Ratios]:
     model = Model.load()
     loader, start = fit_epochs()
     published = published_readings(traces) if traces else ()
+    data_parallel = DATA_PARALLEL.shipped(team_pairs(own_tables("ddp")))
+    norms = {"sync_norm_ms": sync_norm_ms(own_tables("ddp_synchronised"))}
     return {
         "compile": COMPILE.shipped(compiled_pairs(own_tables("compiled"), model)),
         "chainer": CHAINER.shipped(chainer_pairs(model)),
-        "data_parallel": DATA_PARALLEL.shipped(team_pairs(own_tables("ddp"))),
+        "data_parallel": replace(data_parallel, numbers={**data_parallel.numbers, **norms}),
         "loader": loader,
         "start": start,
         "power": shipped_ratios(own_readings(), published),

@@ -278,7 +278,13 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_compile(asked: Asked) -> pd.DataFrame:
-    """GPU time of compiled iterations; the scenario is what is left out: ``cnn`` or ``gpu``."""
+    """GPU time of compiled iterations.
+
+    The scenario is what is left out, ``cnn`` or ``gpu``, or ``strangers``: CNNs of other families, forecast before they
+    were measured.
+    """
+    if asked.scenario == "strangers":
+        return _compiled_strangers()
     pairs = compiled_pairs(own_tables("compiled"), Model.load())
     groups = {"cnn": lambda pair: pair.cnn, "gpu": lambda pair: pair.gpu.name}
     group = groups[asked.scenario]
@@ -297,6 +303,22 @@ def of_compile(asked: Asked) -> pd.DataFrame:
         }
         for pair, answer in zip(pairs, answers, strict=True)
     )
+
+
+def _compiled_strangers() -> pd.DataFrame:
+    paths = sorted((data_root() / "measurements").glob("*_other_families.csv.gz"))
+    measured = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    measured["cnn"] = measured["cnn"].str.rpartition(".")[2]
+    key = ["cnn", "image_size", "gpu", *MODE, "capture", "batch_size"]
+    forecasts = pd.read_csv(HERE / "other_families_forecast.csv")
+    both = measured.merge(forecasts, on=key, suffixes=("", "_forecast"))
+    names = {
+        "gpu_time_ms": "measured",
+        "gpu_time_ms_forecast": "predicted",
+        "gpu_low_ms": "low",
+        "gpu_high_ms": "high",
+    }
+    return both[both["capture"] == "compile"].rename(columns=names)
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
@@ -389,8 +411,11 @@ def of_memory(_: Asked) -> pd.DataFrame:
     return frame[["gpu", *MODE, "cnn"]].assign(measured=frame["peak_memory_mib"] / 1024, predicted=predicted)
 
 
-_EPOCHS = {"": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
-           "second": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",))}  # fmt: skip
+_EPOCHS = {
+    "": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
+    "new": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",)),
+    "strangers": ("real_epochs_forecast_3.csv", ("real_epochs_h100_3.csv",)),
+}
 """Forecasts that were committed first, and the epochs trained after."""
 
 _NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
@@ -399,11 +424,11 @@ _NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
 def of_epochs(asked: Asked) -> pd.DataFrame:
     """Whole epochs that were forecast before they ran.
 
-    The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, or those ``new``
-    in the second set.
+    The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, those ``new`` in
+    the second set, or the third set's ``strangers``, CNNs of families that no table has.
     """
     which, _, kept = asked.scenario.partition(" ")
-    forecast, measured = _EPOCHS["second" if kept == "new" else ""]
+    forecast, measured = _EPOCHS.get(kept, _EPOCHS[""])
     forecasts: dict[tuple[str, str], dict[str, str]] = {}
     for row in real_epochs._read(HERE / forecast):
         forecasts.setdefault((row["case"], row["gpu"]), row)

@@ -145,12 +145,12 @@ class Client:
         columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
         scopes: dict[str, None] = {}
         for cnn in as_list(question.cnn):
-            found = self._ask("/v1/predictions", sent | _cnn_to_send(cnn, question))
-            for row in found["rows"]:
+            document = self._ask("/v1/predictions", sent | _cnn_to_send(cnn, question))
+            for row in document["rows"]:
                 _check_version(set(COLUMNS), row)
                 for name in COLUMNS:
                     columns[name].append(_as_in_core(name, row[name]))
-            scopes |= dict.fromkeys(found["covers"])
+            scopes |= dict.fromkeys(document["covers"])
         return Answer(columns, "\n".join(scopes))
 
     def comparison(self, question: Question, plan: Plan) -> Comparison:
@@ -160,31 +160,31 @@ class Client:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         sent = _options_to_send(question) | _different(plan) | _cnn_to_send(cnns[0], question)
         sent |= {} if question.gpus is None else {"gpus": _names(question.gpus)}
-        found = self._ask("/v1/comparisons", sent)
-        rows = [_made(ComparisonRow, row) for row in found["rows"]]
-        return Comparison(rows, found["covers"], _verdict(found["verdict"]))
+        document = self._ask("/v1/comparisons", sent)
+        rows = [_made(ComparisonRow, row) for row in document["rows"]]
+        return Comparison(rows, document["covers"], _verdict(document["verdict"]))
 
     def explanations(self, question: Question) -> tuple[list[Explanation], str]:
         """As `predictor.answers.explain.explain` for a question; errors as of `answer`."""
         sent, names = _options_to_send(question), self._explained_gpus(question)
-        found: list[Explanation] = []
+        of_all_cnns: list[Explanation] = []
         scopes: dict[str, None] = {}
         for cnn in as_list(question.cnn):
             by_gpu: dict[str, Explanation] = {}  # several names may be one GPU's
-            for some in _parts(names, _MOST_EXPLAINED_GPUS):
-                asked = sent | _cnn_to_send(cnn, question) | {"gpus": some}
-                answer = self._ask("/v1/explanations", asked)
-                by_gpu |= {each.gpu: each for each in map(_explanation, answer["explanations"])}
-                scopes[answer["covers_together"]] = None
-            found += by_gpu.values()
-        return found, "\n".join(scopes)
+            for gpus in _parts(names, _MOST_EXPLAINED_GPUS):
+                body = sent | _cnn_to_send(cnn, question) | {"gpus": gpus}
+                document = self._ask("/v1/explanations", body)
+                by_gpu |= {one.gpu: one for one in map(_explanation, document["explanations"])}
+                scopes[document["covers_together"]] = None
+            of_all_cnns += by_gpu.values()
+        return of_all_cnns, "\n".join(scopes)
 
     def gpus(self) -> "pd.DataFrame":
         """Every GPU of the service: its specifications, its precisions, and whether it was measured."""
         import pandas as pd
 
-        found = self._ask("/v1/gpus")
-        return pd.DataFrame([{**each.pop("gpu"), **each} for each in found])
+        rows = self._ask("/v1/gpus")
+        return pd.DataFrame([{**row.pop("gpu"), **row} for row in rows])
 
     def offers(self) -> "pd.DataFrame":
         """What can be rented, by the service's prices."""
@@ -219,9 +219,9 @@ class Client:
                     f"{self._service.url} refuses the upload after {len(ids):,} rows: {_reason(reply)} "
                     "The rows before are stored; upload the table again when this is solved."
                 )
-            stored += int(reply.found["stored"])
-            duplicates += int(reply.found["duplicates"])
-            ids += reply.found["ids"]
+            stored += int(reply.content["stored"])
+            duplicates += int(reply.content["duplicates"])
+            ids += reply.content["ids"]
         return UploadReceipt(stored, duplicates, ids)
 
     def _ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
@@ -234,7 +234,7 @@ class Client:
             )
         if reply.status != 200:
             raise _refused(self._service.url, reply)
-        return reply.found
+        return reply.content
 
     def _table(self, path: str) -> "pd.DataFrame":
         import pandas as pd
@@ -246,9 +246,10 @@ class Client:
         names = _names(question.gpus)
         if not any(name.strip().casefold() == "all" for name in names):
             return names
-        known = self._ask("/v1/gpus")
-        having = (each for each in known if question.precision in (None, *each["precisions"]))
-        return [each["gpu"]["name"] for each in having] or names
+        having = (
+            known for known in self._ask("/v1/gpus") if question.precision in (None, *known["precisions"])
+        )
+        return [known["gpu"]["name"] for known in having] or names
 
 
 def check_upload(url: str, key: str | None = None) -> None:
@@ -289,17 +290,17 @@ def _options_to_send(question: Question) -> dict[str, Any]:
             )
     given.pop("image_size", None)  # goes with the CNN
     if "anchors" in given:
-        given["anchors"] = [_anchor(each) for each in given["anchors"]]
+        given["anchors"] = [_anchor(anchor) for anchor in given["anchors"]]
     if "measurements" in given:
         given["measurements"] = _measurement_columns(given["measurements"])
     sizes = {} if question.batch_sizes is None else {"batch_sizes": question.batch_sizes}
     return sizes | given
 
 
-def _different(asked: Question | Plan) -> dict[str, Any]:
+def _different(question: Question | Plan) -> dict[str, Any]:
     """Options that are not the default."""
-    known = options_of(type(asked))
-    given = {name: getattr(asked, name) for name in known}
+    known = options_of(type(question))
+    given = {name: getattr(question, name) for name in known}
     return {
         name: value
         for name, value in given.items()
@@ -314,17 +315,17 @@ def _with_lists(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _anchor(anchor: object) -> dict[str, Any]:
-    found = asdict(anchor) if is_dataclass(anchor) and not isinstance(anchor, type) else dict(anchor)  # type: ignore[call-overload]
+    fields_given = asdict(anchor) if is_dataclass(anchor) and not isinstance(anchor, type) else dict(anchor)  # type: ignore[call-overload]
     return {
         name: ANCHOR_FIELDS[name].checked(value) if name in ANCHOR_FIELDS else value
-        for name, value in found.items()
+        for name, value in fields_given.items()
         if name != "of_table" and value not in (None, "")
     }
 
 
 def _names(gpus: object) -> list[str]:
     """What a service calls the GPUs of a question."""
-    return [each if isinstance(each, str) else str(getattr(each, "name", each)) for each in as_list(gpus)]
+    return [gpu if isinstance(gpu, str) else str(getattr(gpu, "name", gpu)) for gpu in as_list(gpus)]
 
 
 def _parts(names: list[str], size: int) -> list[list[str]]:
@@ -354,10 +355,10 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
         row = {name: value for name, value in asdict(layer).items() if value is not None}
         row |= {"index": position}
         if layer.inputs is not None:
-            row["inputs"] = [position_of[each] for each in layer.inputs]
+            row["inputs"] = [position_of[index] for index in layer.inputs]
         layers.append(row)
-    found: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    return found | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
+    sent: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _measurements(table: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
@@ -401,7 +402,7 @@ def _uploads(frame: "pd.DataFrame") -> Iterator[bytes]:
 
 def _refused(url: str, reply: Reply) -> EpochcastError:
     """The error that the service names, with its message; ServiceError where it names none."""
-    problem = reply.found if isinstance(reply.found, dict) else {}
+    problem = reply.content if isinstance(reply.content, dict) else {}
     kind = getattr(predictor.errors, str(problem.get("error", "")), None)
     message = str(problem.get("detail") or f"{url} answers with HTTP status {reply.status}.")
     if isinstance(kind, type) and issubclass(kind, EpochcastError):
@@ -412,21 +413,23 @@ def _refused(url: str, reply: Reply) -> EpochcastError:
 
 
 def _reason(reply: Reply) -> str:
-    if isinstance(reply.found, dict):
-        return str(reply.found.get("detail") or reply.found.get("title") or reply.found)
+    if isinstance(reply.content, dict):
+        return str(reply.content.get("detail") or reply.content.get("title") or reply.content)
     return f"it answers with HTTP status {reply.status}."
 
 
-def _explanation(found: Mapping[str, Any]) -> Explanation:
-    _check_version({each.name for each in fields(Explanation)}, found)
-    law = found["small_batch_law"]
+def _explanation(document: Mapping[str, Any]) -> Explanation:
+    _check_version({field.name for field in fields(Explanation)}, document)
+    law = document["small_batch_law"]
     parts = {
         "small_batch_law": None if law is None else _made(SmallBatchLaw, law),
-        "switches": tuple(_made(Switch, each) for each in found["switches"]),
-        "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
+        "switches": tuple(_made(Switch, part) for part in document["switches"]),
+        "other_modes": tuple(_made(OtherMode, part) for part in document["other_modes"]),
     }
-    numbers = {name: _numbers(value) for name, value in found.items() if name in TIMES}
-    return Explanation(**{name: _as_in_core(name, value) for name, value in found.items()} | numbers | parts)
+    numbers = {name: _numbers(value) for name, value in document.items() if name in TIMES}
+    return Explanation(
+        **{name: _as_in_core(name, value) for name, value in document.items()} | numbers | parts
+    )
 
 
 def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
@@ -434,21 +437,21 @@ def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
     return tuple(math.nan if value is None else value for value in values)
 
 
-def _verdict(found: Mapping[str, Any]) -> Verdict:
+def _verdict(document: Mapping[str, Any]) -> Verdict:
     """The verdict of a comparison; its choices are objects, too."""
-    _check_version({each.name for each in fields(Verdict)}, found)
+    _check_version({field.name for field in fields(Verdict)}, document)
     parts = {
         name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
-        for name, value in found.items()
+        for name, value in document.items()
     }
-    hints = tuple(Note(Priority(note["priority"]), note["text"]) for note in found["hints"])
+    hints = tuple(Note(Priority(note["priority"]), note["text"]) for note in document["hints"])
     return Verdict(**parts | {"hints": hints})
 
 
-def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
+def _made(kind: type[Any], document: Mapping[str, Any]) -> Any:
     """An object of the core from its fields."""
-    _check_version({each.name for each in fields(kind)}, found)
-    return kind(**{name: _as_in_core(name, value) for name, value in found.items()})
+    _check_version({field.name for field in fields(kind)}, document)
+    return kind(**{name: _as_in_core(name, value) for name, value in document.items()})
 
 
 def _as_in_core(name: str, value: Any) -> Any:
@@ -468,15 +471,15 @@ def _reasons(value: Any) -> Any:
 def _tuples(value: Any) -> Any:
     """Lists as tuples, as the core has them."""
     if isinstance(value, list):
-        return tuple(_tuples(each) for each in value)
+        return tuple(_tuples(item) for item in value)
     if isinstance(value, dict):
-        return {name: _tuples(each) for name, each in value.items()}
+        return {name: _tuples(item) for name, item in value.items()}
     return value
 
 
-def _check_version(names: set[str], found: Mapping[str, Any]) -> None:
+def _check_version(names: set[str], document: Mapping[str, Any]) -> None:
     """Refuse the answer of a service whose fields are not those of this version; ServiceError."""
-    different = set(found) ^ names
+    different = set(document) ^ names
     if different:
         raise ServiceError(
             "the service is of another version than this epochcast: they differ in the fields "

@@ -24,10 +24,10 @@ _LONGEST_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Status and body of a response; `found` is the body's JSON, None if it is not JSON."""
+    """Status and body of a response; `content` is the body's JSON, None if it is not JSON."""
 
     status: int
-    found: Any
+    content: Any
 
 
 class Service:
@@ -110,7 +110,7 @@ def _http_client(headers: dict[str, str], timeout_s: float) -> "httpx.Client":
 def _plain_key(key: str) -> str:
     """The key without the white space that files and shells leave around it; the error never quotes it."""
     bare = key.strip()
-    wrong = next((i for i, each in enumerate(bare, start=1) if not "!" <= each <= "~"), None)
+    wrong = next((i for i, character in enumerate(bare, start=1) if not "!" <= character <= "~"), None)
     if wrong is not None:
         raise SchemaError(
             f"the API key holds a character that no key has (position {wrong} of {len(bare)}). Copy it again into "

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fastapi import APIRouter, Request, Response
 from sqlalchemy import Engine
 
-from api.answers import CalibrationAnswer, in_json
-from api.caching import File, file_response
+from api.answers import CalibrationAnswer
+from api.caching import File, file_response, in_json
 from api.openapi import question_body
 from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
@@ -65,16 +65,16 @@ async def calibrate(request: Request) -> Response:
 
 
 def _answer(body: bytes, state: Any) -> File:
-    asked, table = question_of(body, CalibrationQuestion)
+    posted, table = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
     snapshot = serving.model.snapshot
-    given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
-    gpus = asked.gpus or sorted(set(given.frame["gpu"]))
+    given = _stored(posted.stored, state.store) if posted.stored else _sent(posted.measurements)
+    gpus = posted.gpus or sorted(set(given.frame["gpu"]))
     fitted = _fitted(given, snapshot)
-    question = core_question(asked, table, gpus, fitted, snapshot.model, serving.offers)
+    question = core_question(posted, table, gpus, fitted, snapshot.model, serving.offers)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
-    content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
+    content = predicted(posted, question, state.settings.max_rows) | {"measured": measured}
     return File(in_json(content)).with_gzip()
 
 
@@ -91,12 +91,12 @@ def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:
     return _Given(frame, _name(sorted(row.sha256 for row in checked)), {})
 
 
-def _stored(asked: StoredRows, store: Engine | None) -> _Given:
+def _stored(stored: StoredRows, store: Engine | None) -> _Given:
     if store is None:
         raise DataError(
             "this service runs without a measurement store. Send the measurements with the question."
         )
-    filters = asked.model_dump(exclude_none=True) | {"gpu": canonical_gpu_name(asked.gpu)}
+    filters = stored.model_dump(exclude_none=True) | {"gpu": canonical_gpu_name(stored.gpu)}
     page = find_rows(store, filters, limit=MAX_ROWS)
     if page.more:
         raise SchemaError(

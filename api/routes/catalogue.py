@@ -200,21 +200,21 @@ def _known_options() -> list[KnownOption]:
     declared = {**options_of(Question), **options_of(Plan)}
     return [
         KnownOption(
-            name=each.name,
-            kind=each.kind,
-            help=each.help,
-            default=list(each.default) if isinstance(each.default, tuple) else each.default,
-            usual=each.usual,
-            panel=each.panel,
-            choices=each.choices,
-            needs=_NEEDS.get(each.name, {}),
-            low=each.low,
-            high=each.high if isfinite(each.high) else None,
-            answers=tuple(path for path, answer in _ANSWERS.items() if answer in each.answers),
-            listed=LISTED.get(each.name),
+            name=option.name,
+            kind=option.kind,
+            help=option.help,
+            default=list(option.default) if isinstance(option.default, tuple) else option.default,
+            usual=option.usual,
+            panel=option.panel,
+            choices=option.choices,
+            needs=_NEEDS.get(option.name, {}),
+            low=option.low,
+            high=option.high if isfinite(option.high) else None,
+            answers=tuple(path for path, answer in _ANSWERS.items() if answer in option.answers),
+            listed=LISTED.get(option.name),
         )
-        for each in declared.values()
-        if is_served(each)
+        for option in declared.values()
+        if is_served(option)
     ]
 
 

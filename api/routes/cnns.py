@@ -4,15 +4,17 @@ A client with an ONNX file sends it here once, and then its layers with each que
 """
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import BytesHeaderParser
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 
-from api.answers import in_json
 from api.bodies import read_body
-from api.caching import File, file_response
-from api.forms import form_parts
+from api.caching import File, file_response, in_json
 from api.layer_tables import LayerTableIn, as_sent
 from api.onnx_process import read_onnx
 from api.serving import client_of, serving_of
@@ -27,6 +29,7 @@ MAX_ONNX_BYTES = 16 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
 """Of a form with an ONNX file and an image size."""
 
+_MOST_HEADER_BYTES = 4096  # of a field of a form
 _FORM = {
     "required": True,
     "content": {
@@ -95,7 +98,7 @@ async def read(request: Request) -> Response:
 
 def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
     """The file of a form, its name, and the size of images where it leaves that open."""
-    parts = {part.name: part for part in form_parts(content, content_type, ("onnx", "image_size"))}
+    parts = {part.name: part for part in _form_parts(content, content_type, ("onnx", "image_size"))}
     file, size = parts.get("onnx"), parts.get("image_size")
     if file is None or file.file_name is None:
         raise SchemaError("the form has no file. Send it as the field onnx.")
@@ -134,3 +137,56 @@ def _answer(table: LayerTable) -> File:
         "layer_table": as_sent(table),
     }
     return File(in_json(content)).with_gzip()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A field of a form; `file_name` is None where it is no file."""
+
+    name: str
+    file_name: str | None
+    content: bytes
+
+
+def _form_parts(body: bytes, content_type: str, fields: Sequence[str]) -> list[_Part]:
+    """The fields of a form, each at most once.
+
+    Raises
+    ------
+    HTTPException
+        400 if the form is damaged.
+    SchemaError
+        If it has another field than these, or one twice.
+    """
+    outer = Message()
+    outer["Content-Type"] = content_type
+    boundary = outer.get_boundary()
+    if not boundary:
+        raise _damaged("its Content-Type names no boundary")
+    parts = list(_parts(body, b"--" + boundary.encode("utf-8", "surrogateescape"), len(fields)))
+    names = [part.name for part in parts]
+    for name in names:
+        if name not in fields:
+            raise SchemaError(f"the form has a field {name[:80]!r}. Valid: {', '.join(fields)}.")
+        if names.count(name) > 1:
+            raise SchemaError(f"the form has the field {name!r} twice. Send it once.")
+    return parts
+
+
+def _parts(body: bytes, delimiter: bytes, most: int) -> Iterator[_Part]:
+    sections = (b"\r\n" + body).split(b"\r\n" + delimiter, most + 2)
+    if len(sections) < 2 or not sections[-1].startswith(b"--"):
+        raise _damaged(f"it does not end with its boundary, or has more than {most} fields")
+    for section in sections[1:-1]:
+        head, separator, content = section.partition(b"\r\n\r\n")
+        if not separator or len(head) > _MOST_HEADER_BYTES or head.strip(b" \t")[:2] != b"\r\n":
+            raise _damaged("a field has no head")
+        headers = BytesHeaderParser().parsebytes(head.lstrip(b" \t")[2:])
+        name = headers.get_param("name", header="content-disposition")
+        if headers.get_content_disposition() != "form-data" or not isinstance(name, str):
+            raise _damaged("a field has no name")
+        yield _Part(name, headers.get_filename(), content)
+
+
+def _damaged(why: str) -> HTTPException:
+    return HTTPException(400, f"the form is damaged: {why}. Send the file as its field onnx.")

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import ComparisonAnswer, in_json
+from api.answers import ComparisonAnswer
+from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
-from api.questions import ComparisonQuestion, core_question, plan_of
-from api.work import SEARCHED, check_work
+from api.questions import SEARCHED, ComparisonQuestion, check_work, core_question, plan_of
 from predictor.answers.compare import compare
 from predictor.catalogue.offers import Offer
 from predictor.cnns.layer_table import LayerTable
@@ -36,19 +36,19 @@ async def comparisons(request: Request) -> Response:
     return await answered(request, ComparisonQuestion, answer_to)
 
 
-def answer_to(asked: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(posted: ComparisonQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
     """The answer in JSON."""
-    question = core_question(asked, table, asked.gpus, None, model, offers)
-    gpus = len(question.devices()) if asked.gpus else len({offer.gpu for offer in offers})
+    question = core_question(posted, table, posted.gpus, None, model, offers)
+    gpus = len(question.devices()) if posted.gpus else len({offer.gpu for offer in offers})
     sizes = len(question.batch_sizes or SEARCHED)
     check_work(
         table, model, gpus, 1, sizes, repeats=2
     )  # in its mode and the fastest; before measurements are fitted
-    question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
-    found = compare(question, plan_of(asked))
+    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
+    comparison = compare(question, plan_of(posted))
     content = {
-        "verdict": found.verdict,
-        "covers": found.scope,
-        "rows": found.rows,
+        "verdict": comparison.verdict,
+        "covers": comparison.scope,
+        "rows": comparison.rows,
     }
     return in_json(content)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import ExplanationAnswer, in_json
+from api.answers import ExplanationAnswer
+from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
-from api.questions import MAX_EXPLAINED_GPUS, ExplanationQuestion, core_question
-from api.work import SEARCHED, check_work
+from api.questions import MAX_EXPLAINED_GPUS, SEARCHED, ExplanationQuestion, check_work, core_question
 from predictor.answers.explain import explain
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
@@ -42,24 +42,24 @@ async def explanations(request: Request) -> Response:
     return await answered(request, ExplanationQuestion, answer_to)
 
 
-def answer_to(asked: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
+def answer_to(posted: ExplanationQuestion, table: LayerTable, model: Model, offers: Sequence[Offer]) -> bytes:
     """The answer in JSON."""
-    question = core_question(asked, table, asked.gpus, None, model, offers)
+    question = core_question(posted, table, posted.gpus, None, model, offers)
     _check_work(question, table, model)  # before measurements are fitted
-    question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
-    found, scope = explain(question)
+    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
+    gpu_explanations, scope = explain(question)
     covers = [
         scope_of(
             question,
             model,
-            {name: [getattr(each, name)] for name in SCOPE_COLUMNS},
+            {name: [getattr(explanation, name)] for name in SCOPE_COLUMNS},
         )
-        for each in found
+        for explanation in gpu_explanations
     ]
     content = {
         "covers": covers,
         "covers_together": scope,
-        "explanations": found,
+        "explanations": gpu_explanations,
     }
     return in_json(content)
 

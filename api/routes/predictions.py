@@ -9,11 +9,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from api.answers import TEXT_COLUMNS, PredictionAnswer, coded, in_json
+from api.answers import TEXT_COLUMNS, PredictionAnswer, coded
+from api.caching import in_json
 from api.openapi import question_body
 from api.parsing import answered, fitted
-from api.questions import PredictionQuestion, core_question
-from api.work import SEARCHED, check_work
+from api.questions import SEARCHED, PredictionQuestion, check_work, core_question
 from predictor.answers.answer import COLUMNS, Answer, answer
 from predictor.answers.knowledge import OwnMeasurements, load_model
 from predictor.answers.question import Question, gpus_of
@@ -50,14 +50,14 @@ async def predictions(request: Request) -> Response:
 
 
 def answer_to(
-    asked: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
+    posted: PredictionQuestion, table: LayerTable, model: Model, offers: Sequence[Offer], max_rows: int
 ) -> bytes:
     """The answer in JSON, of at most so many rows."""
-    question = core_question(asked, table, asked.gpus, fitted(asked, model), model, offers)
-    return in_json(predicted(asked, question, max_rows))
+    question = core_question(posted, table, posted.gpus, fitted(posted, model), model, offers)
+    return in_json(predicted(posted, question, max_rows))
 
 
-def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
+def predicted(posted: PredictionQuestion, question: Question, max_rows: int) -> dict[str, Any]:
     """The answer to a core question in every precision and memory format that was asked.
 
     Raises
@@ -67,7 +67,7 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
     EpochcastError
         As of `predictor.answers.answer.answer`.
     """
-    parts, left_out = _parts(asked, question)
+    parts, left_out = _parts(posted, question)
     rows = len(question.batch_sizes or _SEARCHED) * sum(len(as_list(part.gpus)) for part in parts)
     if rows > max_rows:
         raise OutOfRangeError(
@@ -75,8 +75,8 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
         )
     _check(parts, rows)
     answers = [answer(part) for part in parts]
-    content = _rows(answers) if asked.form == "rows" else _columns(answers)
-    return {"covers": [each.scope for each in answers], "left_out": left_out, **content}
+    content = _rows(answers) if posted.form == "rows" else _columns(answers)
+    return {"covers": [part.scope for part in answers], "left_out": left_out, **content}
 
 
 def _check(parts: Sequence[Question], rows: int) -> None:
@@ -90,13 +90,13 @@ def _check(parts: Sequence[Question], rows: int) -> None:
     check_work(one.layer_tables()[0], model, gpus, len(parts), sizes, rows)
 
 
-def _parts(asked: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
+def _parts(posted: PredictionQuestion, question: Question) -> tuple[list[Question], list[dict[str, str]]]:
     """A question for each precision and memory format, and the GPUs that lack one of several precisions."""
-    several: list[str | None] = [*dict.fromkeys(asked.precisions)] if asked.precisions else [None]
-    chosen, left_out = _gpus([str(each) for each in as_list(question.gpus)], several, question.capture)
+    several: list[str | None] = [*dict.fromkeys(posted.precisions)] if posted.precisions else [None]
+    chosen, left_out = _gpus([str(gpu) for gpu in as_list(question.gpus)], several, question.capture)
     parts = [
         replace(question, gpus=chosen[precision], precision=precision, memory_format=memory_format)
-        for precision, memory_format in product(several, dict.fromkeys(asked.memory_formats))
+        for precision, memory_format in product(several, dict.fromkeys(posted.memory_formats))
         if chosen[precision]
     ]
     return parts, left_out
@@ -125,12 +125,12 @@ def _gpus(
 
 
 def _rows(answers: Sequence[Answer]) -> dict[str, Any]:
-    return {"rows": [row for each in answers for row in each.records()]}
+    return {"rows": [row for part in answers for row in part.records()]}
 
 
 def _columns(answers: Sequence[Answer]) -> dict[str, Any]:
     columns: dict[str, Any] = {
-        name: [value for each in answers for value in each.columns[name]] for name in COLUMNS
+        name: [value for part in answers for value in part.columns[name]] for name in COLUMNS
     }
     columns |= {name: coded(columns[name]) for name in TEXT_COLUMNS}
     return {"n_rows": sum(map(len, answers)), "columns": columns}

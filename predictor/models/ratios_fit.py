@@ -51,6 +51,7 @@ __all__ = [
     "chainer_pairs",
     "compiled_pairs",
     "own_tables",
+    "sync_norm_ms",
     "team_pairs",
 ]
 
@@ -106,6 +107,7 @@ def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
     commands = {
         "compiled": "epochcast profile --preset targets --capture eager,compile",
         "ddp": "epochcast profile --preset ddp",
+        "ddp_synchronised": "epochcast profile --preset ddp",
     }
     return read_own_tables(kind, commands[kind], folder)
 
@@ -488,8 +490,11 @@ def _team_numbers(pairs: Sequence[TeamPair]) -> dict[str, float]:
     """
     from scipy.optimize import least_squares
 
+    no_norms = {"sync_norm_ms": 0.0}
     solution = least_squares(
-        lambda numbers: _team_residuals(Ratios(dict(zip(_TEAM_NUMBERS, numbers, strict=True))), pairs),
+        lambda numbers: _team_residuals(
+            Ratios(no_norms | dict(zip(_TEAM_NUMBERS, numbers, strict=True))), pairs
+        ),
         [0.005, 0.2, 0.02, 1.3],
         bounds=([0.0, 0.0, 0.0, 1.0], np.inf),
         loss="soft_l1",
@@ -518,6 +523,24 @@ def _team_spreads(pairs: Sequence[TeamPair], without: Mapping[str, Ratios]) -> t
         time_ms = pair.predicted_ms(without[pair.cnn])
         wrong.append(abs(pair.team_ms - time_ms) / (time_ms - pair.one_ms))
     return round(float(np.quantile(wrong, 0.9)), 2), 0.0
+
+
+def sync_norm_ms(measurements: pd.DataFrame) -> float:
+    """Geometric mean of what a synchronised batch norm adds to an iteration that waits for the host.
+
+    Of a checked measurement table that has iterations with and without synchronised batch norms.
+    """
+    key = [*_SAME, "n_gpus", "batch_size"]
+    teams = measurements[(measurements["kind"] == "target") & (measurements["n_gpus"] > 1)]
+    synchronised = teams["sync_batch_norm"].fillna(False).astype(bool)
+    plain = teams[~synchronised].drop_duplicates(key).set_index(key)["iteration_time_ms"]
+    added = []
+    for row in teams[synchronised].to_dict("records"):
+        place = tuple(row[name] for name in key)
+        norms = Gradients.of(zoo_cnn(str(row["cnn"]), int(row["image_size"]))).n_batch_norms
+        if norms and place in plain.index:
+            added.append((float(row["iteration_time_ms"]) - float(plain[place])) / norms)
+    return round(math.exp(float(np.mean(np.log(added)))), 2)
 
 
 DATA_PARALLEL = RatioFit[TeamPair]("data_parallel", lambda pair: pair.cnn, _team_numbers, _team_spreads)

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from services import Service
 from starlette.requests import ClientDisconnect
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, wait_until
 
 from api.main import create_app
 from api.observability import SECURITY_HEADERS, logging_json
@@ -166,17 +166,19 @@ def test_pages_of_allowed_origins_may_read_refusals_too(open_to_pages):
 def test_several_processes_tell_their_metrics_together(tmp_path):
     folder = tmp_path / "metrics"
     folder.mkdir()
+    counted = 'epochcast_requests_total{method="GET",route="/v1/data_sets",status="200"} 2.0'
     services = [Service(PROMETHEUS_MULTIPROC_DIR=str(folder)) for _ in "12"]
     try:
         for service in services:
             asked(f"{service.url}/v1/data_sets")
+        # a request is counted once its answer is on its way
+        wait_until(lambda: counted in asked(f"{services[0].url}/metrics"))
         texts = [asked(f"{service.url}/metrics") for service in services]
         services[1].kill()
         texts.append(asked(f"{services[0].url}/metrics"))
     finally:
         for service in services:
             service.kill()
-    counted = 'epochcast_requests_total{method="GET",route="/v1/data_sets",status="200"} 2.0'
     assert [counted in text for text in texts] == [True] * 3
     assert [text.count("\nepochcast_requests_in_work ") for text in texts] == [1] * 3
 

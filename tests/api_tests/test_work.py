@@ -5,7 +5,7 @@ import random
 import pytest
 
 from api.layer_tables import as_sent
-from api.work import check_work
+from api.questions import check_work
 from predictor.catalogue.devices import all_gpus
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError

@@ -18,7 +18,7 @@ def store(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     engine = open_store(url)
     add_key(engine, "alice")
-    rows = rows_of(table_of_rows([ROW | {"iteration_time_ms": 9.0 + i} for i in range(3)]))[1]
+    rows = rows_of(table_of_rows([ROW | {"iteration_time_ms": 90.0 + i} for i in range(3)]))[1]
     store_rows(engine, rows, 1)
     yield engine
     engine.dispose()

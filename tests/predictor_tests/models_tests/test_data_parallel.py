@@ -10,10 +10,10 @@ from predictor.catalogue.links import find_link
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.data_parallel import Exchange, Gradients, Team, added_gpu_ms, team_iteration_ms
 from predictor.models.ratios import Ratios, ratios_of
-from predictor.models.ratios_fit import DATA_PARALLEL, own_tables, team_pairs
+from predictor.models.ratios_fit import DATA_PARALLEL, own_tables, sync_norm_ms, team_pairs
 
 H200, SHIPPED = find_gpu("NVIDIA H200"), ratios_of("data_parallel")
-NOTHING = {"tensor_ms": 0.0, "ring": 0.0, "wait": 0.0, "host": 1.0}
+NOTHING = {"tensor_ms": 0.0, "ring": 0.0, "wait": 0.0, "host": 1.0, "sync_norm_ms": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +90,14 @@ def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
     waits = added_gpu_ms(one, Exchange.of_rows(no_gradients, teams), ratios).tolist()
     assert waits == [float(added_gpu_ms(one, Exchange.of(no_gradients, *team), ratios)[0]) for team in teams]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)
+
+
+def test_a_synchronised_batch_norm_takes_what_the_fit_gives_where_the_host_is_the_slower_one():
+    assert SHIPPED["sync_norm_ms"] == sync_norm_ms(own_tables("ddp_synchronised"))
+    gradients, link = Gradients.of(zoo_cnn("resnet50")), find_link("nvlink4")
+    exchanges = [Exchange.of(gradients, H200, Team(2, 1, link, sync)) for sync in (False, True)]
+    one, slow = np.array([20.0]), np.array([20.0])
+    plain, synchronised = (float(team_iteration_ms(one, slow, exchange)[0]) for exchange in exchanges)
+    assert synchronised - plain == pytest.approx(53 * SHIPPED["sync_norm_ms"], rel=0.1)
+    captured = float(team_iteration_ms(one, np.zeros(1), exchanges[1])[0])
+    assert captured < plain

@@ -103,12 +103,12 @@ class TestOwnModules:
 
     def test_it_trains_the_module_itself(self, backend: Backend, tmp_path: Path, torch: ModuleType) -> None:
         configuration = self.configuration(
-            tmp_path / "own_cnn.py",
+            tmp_path / "two_layers.py",
             "import torch\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))\n"
             "def make_model(): return model\n",
         )
         prepared = backend.prepare(configuration)
-        name = next(each for each in sys.modules if each.startswith("epochcast_user_own_cnn"))
+        name = next(each for each in sys.modules if each.startswith("epochcast_user_two_layers"))
         module = sys.modules[name].model
         before = module[1].weight.detach().clone()
 
