@@ -56,6 +56,8 @@ def show_command(
     size = whole_number("--batch-size", batch_size, high=MAX_BATCH_SIZE)
     table = resolve_cnn(o.cnn_or_layers(cnn, {"image_size": image_size}), image_size)
     records = [_layer_record(layer, size) for layer in table]
+    if output is Format.csv:  # a layer table separates the rows that a layer reads by spaces
+        records = [row | {"inputs": " ".join(map(str, row["inputs"] or ()))} for row in records]
     if output is not Format.table:
         print_records(
             records, output, records[0], cnn=table.cnn, image_size=table.image_size, batch_size=size
