@@ -148,6 +148,10 @@ def with_json(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def call(*, as_json: bool, **values: Any) -> None:
+        if as_json and values["output"] not in (Format.table, Format.json):
+            raise SchemaError(
+                f"--json is --format json, and --format {values['output'].value} is given. Pass one of them."
+            )
         command(**values | ({"output": Format.json} if as_json else {}))
 
     own = list(inspect.signature(command).parameters.values())

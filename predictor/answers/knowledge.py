@@ -133,6 +133,11 @@ def _anchor_time_ms(given: dict[str, Any], batch_size: int, model: Model, mode: 
             f"{shown['throughput_samples_per_s']}."
         )
     value = positive_number(_named(times[0]), given[times[0]])
+    if "samples" in given and times[0] != "epoch_time_s":
+        raise SchemaError(
+            f"the anchor's {shown['samples']} belongs to {shown['epoch_time_s']}, and {shown[times[0]]} is given. "
+            "Leave it out."
+        )
     if times[0] == "iteration_time_ms":
         return value
     if times[0] == "throughput_samples_per_s":

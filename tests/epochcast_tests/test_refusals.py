@@ -90,3 +90,16 @@ def test_a_folder_that_cannot_be_written_is_named(epochcast, tmp_path):
     rows.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     run = epochcast("predict", "--rows", rows, "--out", tmp_path / "none" / "out.csv")
     assert (run.code, "cannot be written" in run.err) == (2, True)
+
+
+def test_two_formats_at_once_are_refused(epochcast):
+    run = epochcast("predict", "resnet50", "-g", "T4", "-b", 64, "--json", "--format", "csv")
+    assert (run.code, run.out) == (2, "")
+    assert "--json is --format json, and --format csv is given" in run.err
+
+
+def test_samples_of_an_anchor_without_an_epoch_are_refused(epochcast):
+    anchor = ("--anchor-gpu", "T4", "--anchor-batch-size", 64, "--anchor-iteration-time-ms", 560)
+    run = epochcast("predict", "resnet50", "-g", "T4", "-b", 64, *anchor, "--anchor-samples", 100)
+    assert (run.code, run.out) == (2, "")
+    assert "--anchor-samples belongs to --anchor-epoch-time-s" in run.err
