@@ -7,7 +7,13 @@ BIN := $(VENV)/bin
 # The PyTorch comparisons run on this Python alone; the core's tests run on 3.11 to 3.13.
 HAS_TORCH := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info[:2] == (3, 11)))')
 
-.PHONY: predict setup test lint bench bench-accuracy model notebooks docs containers clean apt skypilot
+# Prints what PyTorch with CUDA takes, where pip would install that: on Linux, if its indexes have no CPU build of this version.
+SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
+  $(BIN)/python -m pip show --quiet torch 2>/dev/null || \
+  $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
+  echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
+
+.PHONY: predict setup test lint bench figures model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -26,12 +32,12 @@ $(VENV)/.core: pyproject.toml | $(VENV)/bin/python
 	@touch $@
 
 # Chainer's setup.py needs pkg_resources, gone from setuptools 82, so it is installed in two steps.
-# torchvision is compared with, not run on: --no-deps keeps it from replacing a CPU build of PyTorch.
+# PyTorch and torchvision are installed together, so that pip refuses versions that are no pair.
 $(VENV)/.dev: pyproject.toml $(VENV)/.core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 ifeq ($(HAS_TORCH),1)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TORCHVISION) 'pillow>=10'
+	@$(SAY_SIZE_OF_CUDA)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH) $(TORCHVISION)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[callbacks]'
 endif
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=70.1,<82' wheel
@@ -68,10 +74,10 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run_all.py
 
-# The goals of accuracy beside the committed figures: hours of one core, kept one by one in build/goals.csv.
-# GOALS="--goal same-chip --goal chips" asks for some of them.
-bench-accuracy: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/goals.py --jobs 2 $(GOALS)
+# Every judged figure beside its goal and its committed value: hours of one core, kept in build/figures.
+# FIGURES="--figure same-chip --figure chips" asks for some of them.
+figures: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py --jobs 2 $(FIGURES)
 
 # Refits the shipped default on the published measurements, and shows in docs/notebooks what it says then (docs/decisions/, datasets/README.md).
 # It says first whether the tables are the released ones, and at the end how far the new numbers lie from the old. One thread, so that the last
@@ -81,10 +87,11 @@ model: $(VENV)/.dev
 	@test -n "$$EPOCHCAST_PUBLISHED_DATA" || { echo "Set EPOCHCAST_PUBLISHED_DATA to the folder of published measurements (epochcast data fetch, datasets/README.md)."; exit 1; }
 	$(BIN)/epochcast data list --to "$$EPOCHCAST_PUBLISHED_DATA"
 	rm -rf build/models_before && mkdir -p build && cp -R datasets/models build/models_before
-	$(BIN)/python benchmarks/accuracy.py --jobs 2 --out build/accuracy
+	$(BIN)/epochcast evaluate --jobs 2 --no-plots --out build/accuracy
 	$(BIN)/epochcast fit --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --out datasets/models/default.json
 	$(BIN)/python benchmarks/founding.py --out build/founding.csv
 	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
+	$(BIN)/python benchmarks/fit_ratios.py --out datasets/models/ratios.json
 	$(BIN)/python notebooks/render.py
 	$(BIN)/python benchmarks/refit_differences.py build/models_before datasets/models
 

@@ -3,16 +3,16 @@
 Fields of rows are those of the core's row types.
 """
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Annotated, Any, get_args, get_type_hints
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from predictor.answers.answer import PredictionRow
 from predictor.answers.compare import ComparisonRow, Verdict
 from predictor.answers.explain import Explanation
-from predictor.answers.predict import PredictionRow
 
 __all__ = [
     "TEXT_COLUMNS",
@@ -57,7 +57,7 @@ class Coded(BaseModel):
 
 def _column(hint: Any) -> Any:
     kinds = [each for each in (get_args(hint) or (hint,)) if each is not NoneType]
-    return Coded if kinds[0] is str or hint == tuple[str, ...] else list[hint]
+    return Coded if kinds[0] is str or is_dataclass(kinds[0]) else list[hint]
 
 
 _HINTS = get_type_hints(PredictionRow)

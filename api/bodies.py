@@ -53,19 +53,19 @@ async def read_body(request: Request, limit: int, next_step: str = "") -> bytes:
         await _discard(request.stream())
         raise _too_large(limit, next_step)
     unpacker = _Gzip() if packing == "gzip" else None
-    found, stream = bytearray(), request.stream()
+    content, stream = bytearray(), request.stream()
     try:
         async for chunk in stream:
             for part in unpacker.unpacked(chunk) if unpacker else (chunk,):
-                if len(found) + len(part) > limit:
+                if len(content) + len(part) > limit:
                     raise _too_large(limit, next_step)
-                found += part
+                content += part
     except HTTPException:
         await _discard(stream)
         raise
     if unpacker is not None and not unpacker.complete:
         raise HTTPException(400, "the body is gzip that ends too early. Send it again.")
-    return bytes(found)
+    return bytes(content)
 
 
 async def discard_body(scope: Scope, receive: Receive) -> None:
@@ -74,11 +74,11 @@ async def discard_body(scope: Scope, receive: Receive) -> None:
 
 
 async def _discard(stream: AsyncIterator[bytes]) -> None:
-    found = 0
+    size = 0
     with suppress(ClientDisconnect):
         async for chunk in stream:
-            found += len(chunk)
-            if found > DRAINED_BYTES:
+            size += len(chunk)
+            if size > DRAINED_BYTES:
                 return
 
 

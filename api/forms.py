@@ -38,14 +38,14 @@ def form_parts(body: bytes, content_type: str, fields: Sequence[str]) -> list[Pa
     boundary = outer.get_boundary()
     if not boundary:
         raise _damaged("its Content-Type names no boundary")
-    found = list(_parts(body, b"--" + boundary.encode("utf-8", "surrogateescape"), len(fields)))
-    names = [part.name for part in found]
+    parts = list(_parts(body, b"--" + boundary.encode("utf-8", "surrogateescape"), len(fields)))
+    names = [part.name for part in parts]
     for name in names:
         if name not in fields:
             raise SchemaError(f"the form has a field {name[:80]!r}. Valid: {', '.join(fields)}.")
         if names.count(name) > 1:
             raise SchemaError(f"the form has the field {name!r} twice. Send it once.")
-    return found
+    return parts
 
 
 def _parts(body: bytes, delimiter: bytes, most: int) -> Iterator[Part]:

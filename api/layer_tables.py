@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from predictor.checks import MAX_IMAGE_SIZE
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, layer_complaint, table_complaint
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
 
@@ -40,12 +40,14 @@ _SPECIAL: dict[str, Any] = {
         Field(None, description="Trainable numbers; needed where a layer has weights."),
     ),
 }
-_AS_SENT = tuple(each.name for each in fields(Layer) if each.name not in ("index", "inputs", "parameters"))
+_AS_SENT = tuple(
+    column.name for column in fields(Layer) if column.name not in ("index", "inputs", "parameters")
+)
 
 
 def _columns() -> dict[str, Any]:
     """Every column of a layer table as a bounded field; channels and groups may be larger than sides and counts."""
-    return {each.name: _SPECIAL.get(each.name) or _size(each) for each in fields(Layer)}
+    return {column.name: _SPECIAL.get(column.name) or _size(column) for column in fields(Layer)}
 
 
 def _size(column: Column[Any]) -> tuple[Any, Any]:
@@ -77,6 +79,15 @@ else:
     )
 
 
+class WarningIn(BaseModel):
+    """What the reader of a CNN could not follow."""
+
+    model_config = STRICT
+
+    kind: Literal["cnn", "frozen", "operator"]
+    about: Annotated[str, Field(max_length=300)]
+
+
 class LayerTableIn(BaseModel):
     """A CNN as its layers, as `epochcast cnn show FILE --format json` prints them."""
 
@@ -85,16 +96,22 @@ class LayerTableIn(BaseModel):
     name: Name = "your CNN"
     image_size: ImageSize | None = Field(None, description="The height that the first layer reads, if null.")
     layers: Annotated[list[LayerIn], Field(min_length=1, max_length=MAX_LAYERS)]
-    warnings: Annotated[list[Annotated[str, Field(max_length=300)]], Field(max_length=20)] = Field(
+    warnings: Annotated[list[WarningIn], Field(max_length=20)] = Field(
         [], description="Why an answer about it extrapolates, as the reader of the CNN found."
     )
 
 
 def inline_table(given: LayerTableIn) -> LayerTable:
     """A layer table as sent, checked row by row; SchemaError names the row and what contradicts what."""
-    layers = tuple(_layer(each, position) for position, each in enumerate(given.layers))
+    layers = tuple(_layer(row, position) for position, row in enumerate(given.layers))
     size = given.image_size or _image_size(layers)
-    table = LayerTable(given.name, size, layers, source="api", warnings=tuple(given.warnings))
+    table = LayerTable(
+        given.name,
+        size,
+        layers,
+        source="api",
+        warnings=tuple(TableWarning(warning.kind, warning.about) for warning in given.warnings),
+    )
     complaint = table_complaint(table)
     if complaint is not None:
         position, column, why = complaint
@@ -105,8 +122,8 @@ def inline_table(given: LayerTableIn) -> LayerTable:
 def as_sent(table: LayerTable) -> dict[str, Any]:
     """The table as `inline_table` takes it, to send with other questions; what is unknown is left out."""
     layers = [{name: value for name, value in asdict(layer).items() if value is not None} for layer in table]
-    found = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+    sent = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
+    return sent | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _layer(given: LayerIn, position: int) -> Layer:
@@ -115,7 +132,7 @@ def _layer(given: LayerIn, position: int) -> Layer:
         raise SchemaError(
             f"{where}: index is {given.index}, but rows count from 0, so it must be {position}."
         )
-    if given.inputs is not None and any(each >= position for each in given.inputs):
+    if given.inputs is not None and any(source >= position for source in given.inputs):
         raise SchemaError(f"{where}: inputs names row {max(given.inputs)}, which does not run before it.")
     if (given.kind is not None) != (given.type == "activation"):
         raise SchemaError(f"{where}: an activation has a kind, and nothing else has; type is {given.type}.")

@@ -23,7 +23,7 @@ from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
 
-__all__ = ["Limits", "Rates", "address_of", "watch_lag"]
+__all__ = ["Limits", "Rates", "address_of"]
 
 _WATCHING = ("/healthz", "/readyz", "/metrics")
 """Answered while the service is busy; their rate is counted apart from questions."""
@@ -31,17 +31,7 @@ _WATCHING = ("/healthz", "/readyz", "/metrics")
 _PAGES = ("/web/", "/docs/")
 _PAGE_FILE = 0.1  # tokens: a page has some forty files, kept in memory, and several people share an address
 _SLOWEST_BYTES_PER_S = 64 * 2**10  # of a body after its first seconds
-_WATCH_EVERY_S = 0.1
 _MOST_BUCKETS = 20_000
-
-
-async def watch_lag(metrics: Metrics) -> None:
-    """Measure how late the event loop runs, that is how long requests wait for it, until cancelled."""
-    while True:
-        began = time.perf_counter()
-        await asyncio.sleep(_WATCH_EVERY_S)
-        metrics.lag_s = max(0.0, time.perf_counter() - began - _WATCH_EVERY_S)
-        metrics.note()
 
 
 class Rates:
@@ -79,46 +69,40 @@ def address_of(client: tuple[str, int] | None) -> str:
 
 
 class Limits:
-    """Wraps the application; refusals are problem documents: 413, 429, 503, 408 and 504."""
+    """Wraps the application; refusals are problem documents: 400, 413, 429, 503, 408 and 504."""
 
     def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._rates = Rates(settings.rate_per_s, settings.rate_burst)
         self._watching = Rates(settings.rate_per_s, settings.rate_burst)
-        self._requests: Counter[str] = Counter()  # begun and not ended, by address
-        self._held: Counter[str] = Counter()  # bytes of their bodies
+        self._held: Counter[str] = Counter()  # bytes of bodies in work, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or refuse one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        address = address_of(scope.get("client"))
-        watching = scope["path"] in _WATCHING
-        refusal = None if watching else self._busy(address)
-        refusal = refusal or self._too_often(scope, address, watching)
+        address, watching = address_of(scope.get("client")), scope["path"] in _WATCHING
+        refusal = _wrong_host(scope) or self._too_often(scope, address, watching)
+        if refusal is None and not watching and self._metrics.in_work >= self._settings.max_concurrent:
+            refusal = problem(
+                503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"}
+            )
         if refusal is None and (refusal := self._too_large(scope)) is not None:
-            await self._discard(scope, receive)
+            with suppress(
+                TimeoutError
+            ):  # a client that sends too much is let finish, so that it reads the refusal
+                async with asyncio.timeout(self._settings.body_timeout_s):
+                    await discard_body(scope, receive)
         if refusal is not None:
             await refusal(scope, receive, send)
         elif watching:
             await self._app(scope, receive, send)
         else:
-            await self._counted(scope, receive, send, address)
-
-    def _busy(self, address: str) -> ASGIApp | None:
-        most = self._settings.max_per_address
-        if self._requests[address] >= most:
-            return problem(
-                429, f"{most} requests of your address are in work. Wait for an answer.", {"Retry-After": "1"}
-            )
-        crowded = self._metrics.in_work >= self._settings.max_concurrent
-        if not crowded and self._metrics.lag_s <= self._settings.max_lag_s:
-            return None
-        return problem(503, "too many requests are in work. Ask again in a second.", {"Retry-After": "1"})
+            await self._in_time(scope, receive, send, address)
 
     def _too_often(self, scope: Scope, address: str, watching: bool) -> ASGIApp | None:
-        """Count the request against its address and, if it brings one, its key: a key is no way around."""
+        """Count the request against its address and, if it brings one, its key: a key has no rate of its own."""
         rates = self._watching if watching else self._rates
         wait_s = rates.wait_s(address, _PAGE_FILE if scope["path"].startswith(_PAGES) else 1.0)
         for name, value in scope["headers"]:
@@ -140,54 +124,55 @@ class Limits:
                 return problem(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
         return None
 
-    async def _discard(self, scope: Scope, receive: Receive) -> None:
-        """Let a client that sends too much finish, within the time of a body, so that it reads the refusal."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.body_timeout_s):
-                await discard_body(scope, receive)
-
-    async def _counted(self, scope: Scope, receive: Receive, send: Send, address: str) -> None:
-        self._requests[address] += 1
-        try:
-            await self._in_time(scope, receive, send, address)
-        finally:
-            _less(self._requests, address, 1)
-
     async def _in_time(self, scope: Scope, receive: Receive, send: Send, address: str) -> None:
-        arrival, begun = _Arrival(scope, self._settings), False
+        """Answer within the time of a body and, once it is in, that of an answer; it counts as in work from then on."""
+        loop, settings = asyncio.get_running_loop(), self._settings
+        began, size, complete, awaited, answered = loop.time(), 0, False, False, False
+
+        def completed() -> None:
+            nonlocal complete
+            complete = True
+            self._metrics.add_in_work(1)
+            deadline.reschedule(loop.time() + settings.timeout_s)
 
         async def bounded() -> Message:
-            arrival.awaited = True
+            nonlocal size, awaited
+            awaited = True
             message = await receive()
-            arrival.awaited = False
-            if message["type"] == "http.request" and not arrival.complete:
-                size = len(message.get("body", b""))
-                self._held[address] += size
-                arrival.add(size, message.get("more_body", False))
-                self._metrics.in_work += arrival.complete
-                deadline.reschedule(arrival.deadline)
-                self._check_size(arrival.size, address)
+            awaited = False
+            if message["type"] == "http.request" and not complete:
+                size += len(message.get("body", b""))
+                self._held[address] += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    completed()
+                else:
+                    body_s = settings.body_timeout_s + size / _SLOWEST_BYTES_PER_S
+                    deadline.reschedule(began + min(body_s, settings.timeout_s))
+                self._check_size(size, address)
             return message
 
         async def noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            nonlocal answered
+            answered = True
             await send(message)
 
-        self._metrics.in_work += arrival.complete
         try:
-            async with asyncio.timeout_at(arrival.deadline) as deadline:
+            async with asyncio.timeout(settings.body_timeout_s) as deadline:
+                if not _has_body(scope):
+                    completed()
                 await self._app(scope, bounded, noting)
         except TimeoutError:
-            if begun:
+            if answered:
                 raise ClientDisconnect from None  # it does not take its answer
-            await self._late(arrival)(scope, receive, send)
+            await self._late(awaited)(scope, receive, send)
         finally:
-            self._metrics.in_work -= arrival.complete
-            _less(self._held, address, arrival.size)
+            self._metrics.add_in_work(-complete)
+            self._held[address] -= size
+            if not self._held[address]:
+                del self._held[address]
 
     def _check_size(self, size: int, address: str) -> None:
-        """Refuse a body that grows too large, alone or with others; HTTPException 413, 429 or 503."""
+        """Refuse a body that grows too large, by itself or with others; HTTPException 413, 429 or 503."""
         most, together = self._settings.max_body_bytes, self._settings.max_bytes_in_work
         if size > most:
             raise HTTPException(413, f"the body is larger than {most:,} bytes. Send it in several parts.")
@@ -198,11 +183,11 @@ class Limits:
         if self._held.total() > together:
             raise HTTPException(503, "too many large bodies at once. Send it again.", {"Retry-After": "5"})
 
-    def _late(self, arrival: "_Arrival") -> ASGIApp:
-        if arrival.awaited:
+    def _late(self, awaited: bool) -> ASGIApp:
+        if awaited:
             return problem(
                 408,
-                f"the body did not arrive in time: {self._settings.body_timeout_s:g} s, and a second more for each "
+                f"the body did not arrive in time: {self._settings.body_timeout_s:g} s, and a second more per "
                 f"{_SLOWEST_BYTES_PER_S:,} bytes, {self._settings.timeout_s:g} s at most. Send it again, or a smaller "
                 "one.",
                 {"Connection": "close"},
@@ -214,32 +199,15 @@ class Limits:
         )
 
 
-class _Arrival:
-    """How much of a body is in, and until when the next step must come."""
-
-    def __init__(self, scope: Scope, settings: Settings) -> None:
-        self._settings, self._began = settings, asyncio.get_running_loop().time()
-        self.size, self.awaited = 0, False
-        self.complete = not any(
-            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
-            for name, value in scope["headers"]
-        )
-        self.deadline = self._until()
-
-    def add(self, size: int, more: bool) -> None:
-        """Note a part of the body."""
-        self.size, self.complete = self.size + size, not more
-        self.deadline = self._until()
-
-    def _until(self) -> float:
-        if self.complete:
-            return asyncio.get_running_loop().time() + self._settings.timeout_s
-        body_s = self._settings.body_timeout_s + self.size / _SLOWEST_BYTES_PER_S
-        return self._began + min(body_s, self._settings.timeout_s)
+def _wrong_host(scope: Scope) -> ASGIApp | None:
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts == 1 or (not hosts and scope["http_version"] == "1.0"):
+        return None
+    return problem(400, f"the request names {hosts} hosts. Send exactly one Host.", {"Connection": "close"})
 
 
-def _less(counter: Counter[str], address: str, count: int) -> None:
-    """Subtract, and forget an address that has nothing left, so that the counter stays small."""
-    counter[address] -= count
-    if not counter[address]:
-        del counter[address]
+def _has_body(scope: Scope) -> bool:
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )

@@ -11,10 +11,9 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from api import observability, pages
-from api.limits import Limits, watch_lag
+from api.limits import Limits
 from api.observability import Metrics, Observed, logging_json
 from api.openapi import TAGS, Examples, document
 from api.parsing import Answering, Q, example_answer
@@ -32,7 +31,7 @@ from api.routes import (
 )
 from api.serving import ServingState
 from api.settings import Settings
-from predictor.answers.predict import answer
+from predictor.answers.answer import answer
 from predictor.answers.question import Question
 
 __all__ = ["ROUTERS", "create_app"]
@@ -51,9 +50,7 @@ ROUTERS: dict[str, APIRouter] = {
 }
 """Every resource of the service; one more is one line."""
 
-_LEAST_PACKED = 1000  # bytes: packing less is not worth it
 _TURN_S = 0.0005  # of a thread while another waits: a tenth of Python's default, for a few percent of the model's rate
-_GZIP_LEVEL = 4  # a third of the time of the default level, and a few percent larger
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -75,8 +72,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
         openapi_tags=TAGS,
         servers=[{"url": "/", "description": "This service."}],
+        openapi_url=None,  # api.pages has it: FastAPI makes and writes it on the event loop
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # to the Host that a client sent
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours is api.observability
     )
@@ -90,6 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for router in ROUTERS.values():
         app.include_router(router)
     app.openapi = document(app, _examples(app.state.serving))  # type: ignore[method-assign]
+    app.state.document = pages.Document(app.openapi)
     return app
 
 
@@ -112,7 +112,6 @@ def _store(url: str) -> object:
 def _add_layers(app: FastAPI) -> None:
     """Add the layers that every request passes through, from the inside out; pages may read refusals, too."""
     settings: Settings = app.state.settings
-    app.add_middleware(GZipMiddleware, minimum_size=_LEAST_PACKED, compresslevel=_GZIP_LEVEL)
     app.add_middleware(Limits, settings=settings, metrics=app.state.metrics)
     if settings.cors_origins:
         app.add_middleware(
@@ -161,17 +160,14 @@ def _threads_take_short_turns() -> Iterator[None]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Watch the model's file and the event loop while the service runs; close the store at its end."""
+    """Watch the model's file while the service runs; close the store at its end."""
     with logging_json(app.state.settings.log_level), _threads_take_short_turns():
         await asyncio.to_thread(_warm_up, app.state.serving)
+        app.state.document.begin()
         gc.freeze()  # what is loaded by now stays: the collector need not look at it again and again
-        watches = [
-            asyncio.create_task(app.state.serving.model.watch()),
-            asyncio.create_task(watch_lag(app.state.metrics)),
-        ]
+        watch = asyncio.create_task(app.state.serving.model.watch())
         yield
-        for watch in watches:
-            watch.cancel()
-        await asyncio.gather(*watches, return_exceptions=True)
+        watch.cancel()
+        await asyncio.gather(watch, return_exceptions=True)
         if app.state.store is not None:
             app.state.store.dispose()

@@ -69,12 +69,10 @@ class Metrics:
     ----------
     in_work : int
         Requests whose bodies are in and whose answers are not out.
-    lag_s : float
-        How late the event loop was when it was last measured, seconds.
     """
 
     def __init__(self) -> None:
-        self.in_work, self.lag_s = 0, 0.0
+        self.in_work = 0
         self._folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         self.registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter("epochcast_requests", "Requests answered.", _LABELS, registry=self.registry)
@@ -86,10 +84,6 @@ class Metrics:
             "epochcast_requests_in_work", "Requests begun and not ended.",
             multiprocess_mode="livesum", registry=self.registry,
         )  # fmt: skip
-        self._lag = Gauge(
-            "epochcast_loop_lag_seconds", "How late the event loop is.",
-            multiprocess_mode="livemax", registry=self.registry,
-        )  # fmt: skip
         if self._folder is None:
             ProcessCollector(registry=self.registry)
 
@@ -98,14 +92,14 @@ class Metrics:
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route, status).observe(seconds)
 
-    def note(self) -> None:
-        """Write down what changes without a request's end, for this and the other processes to tell."""
-        self._in_work.set(self.in_work)
-        self._lag.set(self.lag_s)
+    def add_in_work(self, count: int) -> None:
+        """Count requests that have come in, or, if negative, that have ended."""
+        if count:
+            self.in_work += count
+            self._in_work.set(self.in_work)
 
     def text(self) -> bytes:
         """All metrics, of all processes, as Prometheus reads them."""
-        self.note()
         if self._folder is None:
             return generate_latest(self.registry)
         self._forget_dead()

@@ -20,7 +20,7 @@ from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
 __all__ = ["read_onnx"]
 
-_MEMORY_BYTES = 2 * 2**30  # address space; onnx and numpy take half a GiB of it before they read anything
+_MEMORY_BYTES = 2**30  # address space; onnx and numpy take half of it before they read anything
 _MOST_OUTPUT = 16 * 2**20
 _MOST_NODES = 20_000
 """Operators of a file, its functions unfolded: some seconds of work, and twenty times those of the largest CNNs."""
@@ -31,7 +31,7 @@ _OUT_OF_TIME = 24  # SIGXCPU on Linux and macOS
 _ERRORS: dict[str, type[EpochcastError]] = {"OutOfRangeError": OutOfRangeError}
 
 
-def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 5) -> LayerTable:
+def read_onnx(content: bytes, name: str, image_size: int | None, cpu_s: int = 2) -> LayerTable:
     """Layer table of the CNN in an ONNX file.
 
     Parameters
@@ -85,11 +85,11 @@ def _environment() -> dict[str, str]:
     return kept | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def _table(found: dict[str, Any], name: str) -> LayerTable:
+def _table(read: dict[str, Any], name: str) -> LayerTable:
     """What the process wrote, held to the bounds of any table that is sent: its file may hold any numbers."""
-    shown = {"name": found["cnn"], "image_size": found["image_size"], "layers": found["layers"]}
+    shown = {"name": read["cnn"], "image_size": read["image_size"], "layers": read["layers"]}
     try:
-        table = inline_table(LayerTableIn.model_validate(shown | {"warnings": found["warnings"]}))
+        table = inline_table(LayerTableIn.model_validate(shown | {"warnings": read["warnings"]}))
     except ValidationError as error:
         first = error.errors()[0]
         raise SchemaError(
@@ -125,7 +125,7 @@ def _check_nodes(content: bytes, name: str) -> None:
         model = onnx.load_model_from_string(content)
     except DecodeError:
         return
-    functions = {(each.domain, each.name): each.node for each in model.functions}
+    functions = {(function.domain, function.name): function.node for function in model.functions}
     known: dict[tuple[str, str], int] = {}
 
     def unfolded(nodes: Any, above: tuple[tuple[str, str], ...] = ()) -> int:
@@ -136,12 +136,11 @@ def _check_nodes(content: bytes, name: str) -> None:
                 raise SchemaError(f"{name} has a function that calls itself: {node.op_type[:80]!r}.")
             if called in functions and called not in known:
                 known[called] = unfolded(functions[called], (*above, called))
-            inner = [each.g.node for each in node.attribute if each.HasField("g")]
-            total += known.get(called, 1) + sum(unfolded(each, above) for each in inner)
+            inner = [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
+            total += known.get(called, 1) + sum(unfolded(nodes, above) for nodes in inner)
         return total
 
-    found = unfolded(model.graph.node)
-    if found > _MOST_NODES:
+    if unfolded(model.graph.node) > _MOST_NODES:
         raise SchemaError(
             f"{name} has more than {_MOST_NODES:,} operators, its functions unfolded; CNNs have some thousands. Make "
             "its layer table yourself (`epochcast cnn show FILE --format json`) and send that."

@@ -48,11 +48,11 @@ def question_body(model: type[BaseModel]) -> dict[str, Any]:
     """The request body of a route that takes a question as JSON."""
     ref = {"$ref": _REF.format(model=model.__name__)}
     extra = model.model_config.get("json_schema_extra")
-    found = extra.get("examples") if isinstance(extra, dict) else None
+    shown = extra.get("examples") if isinstance(extra, dict) else None
     names = getattr(model, "example_names", ())
     examples = {
-        name: {"summary": name.replace("_", " "), "value": each}
-        for name, each in zip(names, found if isinstance(found, list) else (), strict=True)
+        name: {"summary": name.replace("_", " "), "value": example}
+        for name, example in zip(names, shown if isinstance(shown, list) else (), strict=True)
     }
     content = {"application/json": {"schema": ref, "examples": examples}}
     return {"required": True, "content": content}
@@ -61,9 +61,9 @@ def question_body(model: type[BaseModel]) -> dict[str, Any]:
 def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
     """A function that makes the document when it is first asked for; answers in it are those of the model served."""
 
-    def made() -> dict[str, Any]:
+    def make() -> dict[str, Any]:
         if app.openapi_schema is None:
-            found = get_openapi(
+            made = get_openapi(
                 title=app.title,
                 version=app.version,
                 description=app.description,
@@ -74,11 +74,11 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
             _, definitions = models_json_schema(
                 [(model, "validation") for model in _MODELS], ref_template=_REF
             )
-            schemas = found.setdefault("components", {}).setdefault("schemas", {})
+            schemas = made.setdefault("components", {}).setdefault("schemas", {})
             schemas |= definitions["$defs"]
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
-            for path, operations in found["paths"].items():
+            for path, operations in made["paths"].items():
                 for operation in operations.values():
                     _add_refusals(operation)
                     if "catalogue" in operation["tags"] and "requestBody" not in operation:
@@ -86,10 +86,10 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
                             "description": "As the client has it (If-None-Match)"
                         }
                     _add_example(operation, examples.get(path) if "requestBody" in operation else None)
-            app.openapi_schema = found
+            app.openapi_schema = made
         return app.openapi_schema
 
-    return made
+    return make
 
 
 def _add_example(operation: dict[str, Any], example: tuple[str, Callable[[], Any]] | None) -> None:

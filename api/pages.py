@@ -1,15 +1,18 @@
-"""The pages: `/` for people, `/docs` for the API. Both are files kept here and need nothing from elsewhere.
+"""The pages: `/` for people, `/docs` for the API, and its document, `/openapi.json`. They need nothing from elsewhere.
 
 Files are listed, read and packed once, when the first is asked for: no path of a request ever reaches the disk.
 """
 
-import gzip
-import hashlib
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import orjson
 from fastapi import APIRouter, HTTPException, Request, Response
+
+from api.caching import File, file_response
 
 __all__ = ["DOCS_POLICY", "FOLDERS", "POLICY", "router"]
 
@@ -42,25 +45,39 @@ _KEEP_A_YEAR = "public, max-age=31536000, immutable"  # its name holds its versi
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    content: bytes
-    packed: bytes
-    media_type: str
-    etag: str
-    caching: str
-
-
 @router.get("/")
 async def page(request: Request) -> Response:
     """The page for people."""
-    return _response(request, _files("web")[_PAGE], POLICY)
+    return file_response(request, _files("web")[_PAGE], _policy(POLICY))
 
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
     """The page of the API."""
-    return _response(request, _files("docs")[_PAGE], DOCS_POLICY)
+    return file_response(request, _files("docs")[_PAGE], _policy(DOCS_POLICY))
+
+
+class Document:
+    """The OpenAPI document as a file, made once, in a thread: with examples and their answers it takes a second."""
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+        self._made: asyncio.Task[File] | None = None
+
+    def begin(self) -> asyncio.Task[File]:
+        """The file, or the task that makes it."""
+        if self._made is None:
+            self._made = asyncio.create_task(asyncio.to_thread(self._file))
+        return self._made
+
+    def _file(self) -> File:
+        return File.kept(orjson.dumps(self._make()), "application/json", _ASK_EACH_TIME)
+
+
+@router.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    """The OpenAPI document."""
+    return file_response(request, await asyncio.shield(request.app.state.document.begin()))
 
 
 @router.get("/web/{name:path}")
@@ -75,26 +92,19 @@ async def docs_file(request: Request, name: str) -> Response:
     return _file(request, "docs", name)
 
 
+def _policy(policy: str) -> dict[str, str]:
+    return {"Content-Security-Policy": policy}
+
+
 def _file(request: Request, folder: str, name: str) -> Response:
-    found = _files(folder).get(name)
-    if found is None or name == _PAGE:
+    file = _files(folder).get(name)
+    if file is None or name == _PAGE:
         raise HTTPException(404, f"/{folder} has no file {name[:80]!r}.")
-    return _response(request, found)
-
-
-def _response(request: Request, found: _File, policy: str = "") -> Response:
-    headers = {"Cache-Control": found.caching, "ETag": found.etag, "Vary": "Accept-Encoding"}
-    headers |= {"Content-Security-Policy": policy} if policy else {}
-    if found.etag in request.headers.get("if-none-match", ""):
-        return Response(status_code=304, headers=headers)
-    if "gzip" not in request.headers.get("accept-encoding", ""):
-        return Response(found.content, media_type=found.media_type, headers=headers)
-    headers["Content-Encoding"] = "gzip"
-    return Response(found.packed, media_type=found.media_type, headers=headers)
+    return file_response(request, file)
 
 
 @cache
-def _files(folder: str) -> dict[str, _File]:
+def _files(folder: str) -> dict[str, File]:
     """Every file that a page may ask for, by its path below the folder."""
     root = FOLDERS[folder]
     return {
@@ -104,12 +114,6 @@ def _files(folder: str) -> dict[str, _File]:
     }
 
 
-def _read(path: Path) -> _File:
-    content = path.read_bytes()
-    return _File(
-        content=content,
-        packed=gzip.compress(content, mtime=0),
-        media_type=_TYPES[path.suffix],
-        etag=f'W/"{hashlib.sha256(content).hexdigest()[:16]}"',
-        caching=_KEEP_A_YEAR if path.parent.name == "vendor" else _ASK_EACH_TIME,
-    )
+def _read(path: Path) -> File:
+    caching = _KEEP_A_YEAR if path.parent.name == "vendor" else _ASK_EACH_TIME
+    return File.kept(path.read_bytes(), _TYPES[path.suffix], caching)

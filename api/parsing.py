@@ -1,6 +1,8 @@
 """From a request to its answer: the body as a checked question, its CNN as a layer table, its measurements fitted."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
@@ -8,6 +10,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
+from api.caching import accepts_gzip, file_response
 from api.layer_tables import inline_table
 from api.problems import InvalidFieldsError
 from api.questions import (
@@ -80,13 +83,15 @@ async def answered(request: Request, kind: type[Q], answer: Answering[Q]) -> Res
     """Answer in JSON: a kept answer to the same bytes, else what `answer` computes, in its turn in a thread."""
     serving = serving_of(request)
     body = await json_of(request)
-    key, model = serving.key_of(request.url.path, body), serving.model.current
-    content = serving.answers.get(key)
-    if content is None:
+    snapshot, key = serving.model.snapshot, sha256(request.url.path.encode() + b" " + body).digest()
+    packed = accepts_gzip(request.headers)
+    file = snapshot.kept(key, packed=packed)
+    if file is None:
         queue = serving.upload_queue if _MEASUREMENTS in body else serving.model_queue
-        content = await queue.run(client_of(request), _from_body, body, kind, answer, model, serving.offers)
-        serving.keep(key, content)
-    return Response(content, media_type="application/json")
+        compute = partial(_from_body, body, kind, answer, snapshot.model, serving.offers)
+        with snapshot.awaited(key):
+            file = await queue.run(client_of(request), snapshot.answer, key, compute, packed=packed)
+    return file_response(request, file)
 
 
 def _from_body(
@@ -140,8 +145,8 @@ def _validated(body: bytes, kind: type[Q]) -> Q:
     try:
         return kind.model_validate(parsed_json(body, "the question"))
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidFieldsError.of(found[:_MOST_ERRORS], len(found), kind) from None
+        errors = error.errors(include_url=False, include_context=False)
+        raise InvalidFieldsError.of(errors[:_MOST_ERRORS], len(errors), kind) from None
 
 
 def _table(question: _Asked) -> LayerTable:

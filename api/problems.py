@@ -131,16 +131,16 @@ class InvalidFieldsError(EpochcastError):
         more = f" (and {others} more)" if others else ""
         where = f"{first['field']}: " if first["field"] != _WHOLE else ""
         super().__init__(f"{where}{first['detail']}{more}")
-        self.errors = [dict(each) for each in errors[:_MOST_ERRORS]]
+        self.errors = [dict(error) for error in errors[:_MOST_ERRORS]]
 
     @classmethod
     def of(
-        cls, found: Sequence[Mapping[str, Any]], count: int = 1, kind: type[BaseModel] | None = None
+        cls, errors: Sequence[Mapping[str, Any]], count: int = 1, kind: type[BaseModel] | None = None
     ) -> "InvalidFieldsError":
-        """From what pydantic found in a question of this kind, which may be the first of `count` errors."""
+        """From the errors of pydantic in a question of this kind, which may be the first of `count` errors."""
         said: dict[str, list[str]] = {}
-        for each in found:
-            said.setdefault(_path(_location(each)), []).append(_detail(each) + _meant(each, kind))
+        for error in errors:
+            said.setdefault(_path(_location(error)), []).append(_detail(error) + _meant(error, kind))
         return cls(
             [{"field": field, "detail": ", or: ".join(details)} for field, details in said.items()], count
         )
@@ -182,8 +182,8 @@ async def _epochcast_error(_: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    return await _epochcast_error(request, InvalidFieldsError.of(found))
+    errors = error.errors() if isinstance(error, RequestValidationError) else []
+    return await _epochcast_error(request, InvalidFieldsError.of(errors))
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -203,12 +203,12 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _leaves(routes: Sequence[BaseRoute]) -> Iterator[Any]:
-    for each in routes:
-        inner = getattr(each, "original_router", None)  # as FastAPI keeps what is included
+    for route in routes:
+        inner = getattr(route, "original_router", None)  # as FastAPI keeps what is included
         if inner is not None:
             yield from _leaves(inner.routes)
-        elif hasattr(each, "path") and hasattr(each, "methods"):
-            yield each
+        elif hasattr(route, "path") and hasattr(route, "methods"):
+            yield route
 
 
 async def only_known_parameters(request: Request) -> None:
@@ -222,9 +222,9 @@ async def only_known_parameters(request: Request) -> None:
         )
 
 
-def _location(found: Mapping[str, Any]) -> tuple[object, ...]:
+def _location(error: Mapping[str, Any]) -> tuple[object, ...]:
     """Place of an error in what was sent, without the names of the kinds that pydantic tried there."""
-    location = tuple(found["loc"])
+    location = tuple(error["loc"])
     location = location[:-1] if location and location[-1] in _KINDS else location
     measured = len(location) > 1 and location[0] == "measurements" and location[1] in _FORMS
     return (location[0], *location[2:]) if measured else location
@@ -238,19 +238,19 @@ def _path(location: Sequence[object]) -> str:
     return _printable(text) or _WHOLE
 
 
-def _detail(found: Mapping[str, Any]) -> str:
-    said = _IN_JSON.get(found["type"], str(found["msg"]).removeprefix("Value error, "))
-    value = found.get("input")
+def _detail(error: Mapping[str, Any]) -> str:
+    said = _IN_JSON.get(error["type"], str(error["msg"]).removeprefix("Value error, "))
+    value = error.get("input")
     if isinstance(value, bool | int | float) or (isinstance(value, str) and value):
         said = f"{said}; given: {_short(value)}"
-    step = _NEXT_STEPS.get((str((_location(found) or ("",))[-1]), found["type"]))
+    step = _NEXT_STEPS.get((str((_location(error) or ("",))[-1]), error["type"]))
     return _printable(f"{said}; {step}" if step else said)
 
 
-def _meant(found: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
+def _meant(error: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
     """The fields nearest to an unknown name."""
-    known = _fields_at(kind, found["loc"]) if kind is not None and found["type"] == "extra_forbidden" else []
-    return f". Nearest: {nearest(str(found['loc'][-1])[:100], known)}" if known else ""
+    known = _fields_at(kind, error["loc"]) if kind is not None and error["type"] == "extra_forbidden" else []
+    return f". Nearest: {nearest(str(error['loc'][-1])[:100], known)}" if known else ""
 
 
 def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
@@ -267,8 +267,8 @@ def _fields_at(kind: type[BaseModel], location: Sequence[object]) -> list[str]:
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for each in get_args(annotation):
-        yield from _models(each)
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _short(value: object) -> str:

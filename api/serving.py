@@ -1,22 +1,28 @@
 """What the running service holds: the model, its replacement, the prices, kept answers, and its queues.
 
-`epochcast fit --out` replaces the model's file in one step. Its change is noticed between requests, never in
-one, and a request keeps the model that it began with. A file that cannot be read is reported, and the model before it
-goes on answering.
+`epochcast fit --out` replaces the model's file last, in one step, with the digests of the files beside it. A model is
+read whole, or not at all; a request keeps the one that it began with, and answers are kept with the model that gave
+them. A model that cannot be read is reported, and the one before it goes on answering.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from hashlib import sha256
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cachetools import LRUCache
 from fastapi import Request
 
+from api.caching import File
 from api.limits import address_of
 from api.queues import Queue
 from predictor.catalogue.offers import load_offers
@@ -28,18 +34,73 @@ if TYPE_CHECKING:
     from api.settings import Settings
     from predictor.answers.knowledge import OwnMeasurements
 
-__all__ = ["ServedModel", "ServingState", "client_of", "serving_of"]
+__all__ = ["ServedModel", "ServingState", "Snapshot", "client_of", "serving_of"]
 
 _LOG = logging.getLogger("epochcast.model")
 _KEPT_ANSWER_BYTES = 64 * 2**20
-_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8  # one answer does not drive out all others
+_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
 
 
-def _kept_size(answer: bytes) -> int:
+def _kept_size(file: File) -> int:
     """Bytes that a kept answer takes, with its key and its place."""
-    return len(answer) + 300
+    return len(file.content) + len(file.packed or b"") + 300
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """A model with what was computed from it.
+
+    Attributes
+    ----------
+    fits : LRUCache
+        Models that know the operators of someone's own measurements, by the rows: fitting takes longer than the
+        questions that follow. Used by one thread at a time, behind `upload_queue`.
+    """
+
+    model: Model
+    fits: LRUCache[str, OwnMeasurements] = field(default_factory=lambda: LRUCache(_KEPT_FITS))
+    _answers: LRUCache[bytes, File] = field(
+        default_factory=lambda: LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
+    )
+    _clients: Counter[bytes] = field(default_factory=Counter)
+    _large: dict[bytes, File] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def kept(self, key: bytes, *, packed: bool) -> File | None:
+        """The answer kept by this key; None if there is none, or it is to be packed and is not."""
+        with self._lock:
+            file = self._answers.get(key) or self._large.get(key)
+        return file if file is None or file.is_packed or not packed else None
+
+    def answer(self, key: bytes, compute: Callable[[], bytes], *, packed: bool) -> File:
+        """The kept answer, else a computed one, which is kept; call it in a thread, in turn.
+
+        Of clients that ask the same at once, the first has it computed: it is kept when the turns of the others come.
+        """
+        file = self.kept(key, packed=False) or File(compute())
+        file = file.with_gzip() if packed else file
+        with self._lock:
+            if _kept_size(file) <= _LARGEST_KEPT:  # one answer does not drive out all others
+                self._answers[key] = file
+            elif self._clients[key] > 1:
+                self._large[key] = file
+        return file
+
+    @contextmanager
+    def awaited(self, key: bytes) -> Iterator[None]:
+        """Share an answer that is too large to keep with the clients that wait for it now."""
+        with self._lock:
+            self._clients[key] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._clients[key] -= 1
+                if not self._clients[key]:
+                    del self._clients[key]
+                    self._large.pop(key, None)
 
 
 class ServedModel:
@@ -52,10 +113,8 @@ class ServedModel:
 
     Attributes
     ----------
-    current : Model
-        The model that answers; take it once per request.
-    version : int
-        Another one for each model read.
+    snapshot : Snapshot
+        What answers; take it once per request.
     problem : str or None
         Why the file as it is now is not served.
 
@@ -69,7 +128,12 @@ class ServedModel:
         self.path = Path(path) if path is not None else data_file("models/default.json")
         self.problem: str | None = None
         self._stamp = self._file_stamp()
-        self.current, self.version = Model.load(self.path), 0
+        self.snapshot = Snapshot(Model.load(self.path))
+
+    @property
+    def current(self) -> Model:
+        """The model that answers."""
+        return self.snapshot.model
 
     def reload_if_changed(self) -> bool:
         """Read the file if it has changed; whether another model answers now.
@@ -78,12 +142,14 @@ class ServedModel:
         """
         stamp = self._file_stamp()
         if stamp == self._stamp:
+            self.problem = None
             return False
         try:
             model = Model.load(self.path)
-        except ModelError as error:
-            self._stamp, self.problem = stamp, str(error)
-            _LOG.error("the new model is not served: %s", error)
+        except ModelError as error:  # it is read again at the next look: its files may still be on their way
+            if str(error) != self.problem:
+                self.problem = str(error)
+                _LOG.error("the new model is not served: %s", error)
             return False
         self._stamp, self.problem = stamp, None
         self.serve(model)
@@ -92,8 +158,7 @@ class ServedModel:
 
     def serve(self, model: Model) -> None:
         """Answer with another model from the next request on."""
-        self.current = model
-        self.version += 1
+        self.snapshot = Snapshot(model)
 
     async def watch(self, every_s: float = 1.0) -> None:
         """Check the file again and again, in a thread, until cancelled."""
@@ -104,10 +169,10 @@ class ServedModel:
     def _file_stamp(self) -> _Stamp | None:
         """What changes when the file is replaced, even within one tick of the clock."""
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 class ServingState:
@@ -115,11 +180,6 @@ class ServingState:
 
     Attributes
     ----------
-    answers : LRUCache
-        Whole answers in JSON by the hash of their path, question and model. Used by the event loop alone.
-    fits : LRUCache
-        Models that know the operators of someone's own measurements, by the rows and the model's version: fitting takes
-        longer than the questions that follow. Used by one thread at a time, behind `upload_queue`.
     model_queue, onnx_queue, upload_queue, download_queue : Queue
         Before the model, the reader of ONNX files, the check of measurements, and reading the store.
     """
@@ -127,21 +187,11 @@ class ServingState:
     def __init__(self, settings: Settings) -> None:
         self.model = ServedModel(settings.model)
         self.offers = load_offers(settings.offers)
-        self.answers: LRUCache[bytes, bytes] = LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
-        self.fits: LRUCache[tuple[str, int], OwnMeasurements] = LRUCache(_KEPT_FITS)
-        self.model_queue = Queue(at_once=1, waiting=64, most_wait_s=0.9 * settings.max_lag_s)
-        self.onnx_queue = Queue(at_once=2, running_each=1, most_wait_s=20 * settings.max_lag_s)
-        self.upload_queue = Queue(most_wait_s=1.5 * settings.max_lag_s)
-        self.download_queue = Queue(most_wait_s=4 * settings.max_lag_s)
-
-    def key_of(self, path: str, question: bytes) -> bytes:
-        """Key of the answer that the model served now gives to a question, as it was sent to a path."""
-        return sha256(f"{self.model.version} {path} ".encode() + question).digest()
-
-    def keep(self, key: bytes, answer: bytes) -> None:
-        """Keep an answer, unless it is so large that many others would have to go."""
-        if len(answer) <= _LARGEST_KEPT:
-            self.answers[key] = answer
+        queue = partial(Queue, most_wait_s=settings.queue_wait_s)
+        self.model_queue = queue(waiting=64)
+        self.onnx_queue = queue(at_once=2, per_client_running=1)
+        self.upload_queue = queue()
+        self.download_queue = queue()
 
 
 def serving_of(request: Request) -> ServingState:

@@ -53,13 +53,13 @@ class Settings(BaseSettings):
     """What sending a request's line and headers may take."""
 
     max_per_address: _Count = 64
-    """Requests of one address that have begun and not ended, and its connections; further ones get 429."""
+    """Connections of one address, unless it is a proxy's; further ones are closed."""
 
     max_connections: _Count = 1000
     """Open connections; above it, those that have waited longest without a request are closed."""
 
-    max_lag_s: _Seconds = 1.0
-    """How late the event loop may be, or how long a request may wait for the model, before it gets 503."""
+    queue_wait_s: _Seconds = 10.0
+    """How long a request may wait for its turn at the model, the store or the reader of files before it gets 503."""
 
     cors_origins: tuple[str, ...] = ()
     """Web pages of other origins that may ask, as a JSON list; none by default."""

@@ -47,7 +47,7 @@ def check_work(
     layers that were not measured are searched for among those that were.
     """
     layers = len(counted_operators(table)[0])
-    measured = min(gpus, _measured_gpus(model))
+    measured = min(gpus, model.layers.n_gpus())
     work = layers * modes * repeats * (gpus * sizes + measured * _MEASURED) + rows * _ROW
     if work > MOST_WORK:
         raise OutOfRangeError(
@@ -55,8 +55,3 @@ def check_work(
             f"for one answer ({work / MOST_WORK:.1f} times the bound). Ask in several parts: fewer GPUs, precisions or "
             "batch sizes."
         )
-
-
-def _measured_gpus(model: Model) -> int:
-    """GPUs with measured operators, the model's own and those of the question's measurements."""
-    return len({name.split("-")[0] for name in model.layers.modes()})

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
@@ -22,11 +23,13 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 from machine import machine
 
 import epochcast
+import predictor
 
 REPEATS = 5
 STARTS = 5
 BULK_ROWS = 100_000
 QUESTION = {"precision": "fp32", "data_set": "imagenet"}
+FRESH_CNNS = ("resnet34", "mobilenet_v2", "densenet121", "vgg16")
 COMMAND = [sys.executable, "-c", "from epochcast.command import main; main()"]
 
 
@@ -35,6 +38,16 @@ def main() -> int:
     print(f"{'question, never asked before':48}{'CPU ms':>10}{'rows':>9}")
     for name, milliseconds, rows in (*answers(), bulk()):
         print(f"{name:48}{milliseconds:10.1f}{rows:9,}")
+    print(f"\n{'compare of every offer over predict of all GPUs x 10':48}{'x CPU':>12}")
+    of_every_offer()  # reads measured layers, once a process
+    for cnn in FRESH_CNNS:
+        print(f"{cnn + ', neither asked before':48}{compared_to_predict(cnn):12.1f}")
+    print(f"\n{'files of the project entered, asked twice before':48}{'files':>10}")
+    for name, ask in (
+        ("predict, 1 GPU x 2 batch sizes", on_two_sizes),
+        ("compare, every offer", of_every_offer),
+    ):
+        print(f"{name:48}{files_entered(ask):10}")
     print(f"\n{'start of a process':48}{'wall ms':>10}{'x bare':>9}")
     bare = None
     for name, command in (
@@ -46,6 +59,42 @@ def main() -> int:
         bare = bare or milliseconds
         print(f"{name:48}{milliseconds:10.0f}{milliseconds / bare:9.1f}")
     return 0
+
+
+def compared_to_predict(cnn: str) -> float:
+    """Processor time of a comparison of every offer over that of a prediction on every GPU at ten batch sizes."""
+    started = time.process_time()
+    epochcast.predict(cnn, "all", list(range(1, 500, 50)), **QUESTION)
+    between = time.process_time()
+    epochcast.compare(cnn, all_offers=True, data_set="imagenet")
+    return (time.process_time() - between) / (between - started)
+
+
+def on_two_sizes() -> None:
+    epochcast.predict("resnet50", "T4", [64, 128], **QUESTION)
+
+
+def of_every_offer() -> None:
+    epochcast.compare("resnet50", all_offers=True, data_set="imagenet")
+
+
+def files_entered(ask: Callable[[], None]) -> int:
+    """Distinct files of the project with a function that a question calls, when it was asked twice before."""
+    packages = tuple(str(Path(str(package.__file__)).parent) for package in (epochcast, predictor))
+    entered: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(packages):
+            entered.add(frame.f_code.co_filename)
+
+    ask()
+    ask()
+    sys.setprofile(note)
+    try:
+        ask()
+    finally:
+        sys.setprofile(None)
+    return len(entered)
 
 
 def answers() -> Iterator[tuple[str, float, int]]:
@@ -62,14 +111,14 @@ def answers() -> Iterator[tuple[str, float, int]]:
     def of_layers() -> int:
         return len(epochcast.predict("resnet50", "H200", next(sizes), **QUESTION | {"precision": "tf32"}))
 
-    def of_every_offer() -> int:
+    def of_all_offers() -> int:
         return len(epochcast.compare("resnet50", batch_size=next(sizes), all_offers=True, **QUESTION))
 
     for name, ask in (
         ("predict, 1 GPU x 10 batch sizes", on_one_gpu),
         ("predict, 1 GPU with measured layers x 10", of_layers),
         ("predict, all GPUs x 10 batch sizes", on_every_gpu),
-        ("compare, every offer x 10 batch sizes", of_every_offer),
+        ("compare, every offer x 10 batch sizes", of_all_offers),
     ):
         yield name, *best_ms(ask)
 

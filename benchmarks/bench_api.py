@@ -83,7 +83,7 @@ def main() -> int:
     if shutil.which("wrk") is None:
         print("wrk is not installed: apt-get install wrk", file=sys.stderr)
         return 0
-    with tempfile.TemporaryDirectory() as name, service(Path(name), max_lag_s=30) as url:
+    with tempfile.TemporaryDirectory() as name, service(Path(name), queue_wait_s=30) as url:
         folder = Path(name)
         rounds = [[measured(case, url, folder, turn) for case in cases()] for turn in range(ROUNDS)]
         rows = [max(runs, key=lambda row: row[1]) for runs in zip(*rounds, strict=True)]
@@ -148,14 +148,14 @@ def show(rows: list[tuple[Case, float, str, str]], half: str) -> None:
 
 
 @contextmanager
-def service(folder: Path, store: str = "", max_lag_s: float = 1.0) -> Iterator[str]:
+def service(folder: Path, store: str = "", queue_wait_s: float = 10.0) -> Iterator[str]:
     """The service in a process of its own, without limits of rate and access log, by default without a store."""
     (folder / "benched.py").write_text(APP)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = {"EPOCHCAST_STORE": store, "EPOCHCAST_RATE_PER_S": "0", "EPOCHCAST_LOG_LEVEL": "warning"}
-    settings["EPOCHCAST_MAX_LAG_S"] = str(max_lag_s)
+    settings["EPOCHCAST_QUEUE_WAIT_S"] = str(queue_wait_s)
     environment = os.environ | settings | {"OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).parents[1])])
     command = [sys.executable, "-c", RUN, str(port)]

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import random
+import selectors
 import signal
 import socket
 import statistics
@@ -21,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 ATTACKER, VICTIM = "127.0.0.2", "127.0.0.9"
 JSON = "application/json"
 USUAL = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64]}
+KEPT = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 21))}).encode()
 MODES = {
     "precisions": ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
     "memory_formats": ["nchw", "channels_last"],
@@ -220,6 +223,45 @@ def slow_readers(port: int) -> Counted:
     return half_sent(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, 60, 25)
 
 
+def packed_readers(port: int) -> Counted:
+    """60 connections, of an address each, that ask for one large answer, gzipped, again and again for 10 s.
+
+    They are in a process of their own, so that the victim does not wait for Python's lock.
+    """
+    with ProcessPoolExecutor(1) as process:
+        return process.submit(_packed_readers, port).result()
+
+
+def _packed_readers(port: int) -> Counted:
+    head = f"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: {JSON}\r\nAccept-Encoding: gzip\r\n"
+    request = f"{head}Content-Length: {len(KEPT)}\r\n\r\n".encode() + KEPT
+    statuses: Counted = Counter()
+    sizes_left: dict[socket.socket, int] = {}
+    readers, end = selectors.DefaultSelector(), time.perf_counter() + 10
+    for number in range(60):
+        connection = socket.create_connection(
+            ("127.0.0.1", port), 30, source_address=(f"127.0.1.{number + 1}", 0)
+        )
+        connection.sendall(request)
+        readers.register(connection, selectors.EVENT_READ)
+        sizes_left[connection] = 0
+    while time.perf_counter() < end:
+        ready = {key.fd for key, _ in readers.select(1)}
+        for connection in [one for one in sizes_left if one.fileno() in ready]:
+            part = connection.recv(2**20)
+            if not part:
+                return statuses + Counter(["closed"])
+            if not sizes_left[connection]:
+                answer, _, rest = part.partition(b"\r\n\r\n")
+                sizes_left[connection] = int(answer.lower().partition(b"content-length: ")[2].split()[0])
+                statuses[int(part.split()[1])] += 1
+                part = rest
+            sizes_left[connection] -= len(part)
+            if not sizes_left[connection]:
+                connection.sendall(request)
+    return statuses
+
+
 ATTACKS: dict[str, Callable[[int], Counted]] = {
     "270 slow bodies": slow_bodies,
     "1,100 half-sent heads": half_heads,
@@ -230,6 +272,7 @@ ATTACKS: dict[str, Callable[[int], Counted]] = {
     "18 ONNX files of nested functions": nested_functions,
     "8 bodies of empty gzip members": empty_members,
     "60 readers that do not read": slow_readers,
+    "60 connections on a kept answer, gzipped": packed_readers,
 }
 
 
@@ -255,6 +298,7 @@ def memory_mib(process: subprocess.Popen[bytes]) -> int:
 def attacked(name: str, port: int) -> None:
     with service(port) as process:
         posted(port, "/v1/predictions", json.dumps(USUAL).encode(), address=VICTIM)
+        posted(port, "/v1/predictions", KEPT, address=VICTIM, **{"Accept-Encoding": "gzip"})
         stop, seconds, refused = threading.Event(), list[float](), Counter[object]()
         victim = threading.Thread(target=watched, args=(port, stop, seconds, refused))
         victim.start()

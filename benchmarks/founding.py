@@ -1,12 +1,14 @@
-"""How far approach 2 of the founding study lies from measurements: proxies and CNNs of one GPU, proxies of another.
+"""How far the founding study's two approaches lie from our measurements in its three scalings, beside the default.
 
-Run it as `python benchmarks/founding.py`. The laws are fitted on one GPU alone; the default is judged on the same rows,
-which no fit reads.
+Run it as `python benchmarks/founding.py`. Both are fitted on one GPU: on its proxies and CNNs, approach 2 on the
+proxies of the
+other GPU, too. The default answers the same rows as shipped; CNNs of the first GPU are among its training rows.
 """
 
 import argparse
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,89 +16,89 @@ import numpy as np
 import pandas as pd
 from machine import machine
 
-from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.modes import Mode
 from predictor.files import data_root
-from predictor.measurements.features import PROXY_TIME_PREFIX, feature_table
 from predictor.measurements.table import read_measurements
-from predictor.models.methods.fit import as_epochs
-from predictor.models.per_epoch import IterationFromEpoch
+from predictor.models.base import cases_of
+from predictor.models.named import rows_of_measurements
 from predictor.models.registry import new_predictor
 from predictor.models.served import Model
 
-_METHODS = ("proxy-times", "proxy-times-relative")
-_TABLES = ("proxies", "cnns", "targets")
-_MODE = Mode(precision="tf32")
-_LEAST_ROWS = 5  # of a CNN: two proxies need four, and one more
+_METHODS = ("gpu-specs", "proxy-times")
+_TABLES = ("proxies", "cnns", "targets", "resnet50")
+_MODE = {"framework": "pytorch", "precision": "tf32", "memory_format": "nchw"}
+_FIRST, _SECOND = "NVIDIA H200", "NVIDIA H100 80GB HBM3"
+_SIZE_GROUPS, _CNN_GROUPS = 4, 5
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     print(f"founding | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     started = time.perf_counter()
-    features, summaries = founding_features(options.measurements), []
-    gpus = list(features["gpu"].value_counts().index)
-    for second in gpus[1:]:
-        judged = judge(features[features["gpu"] == gpus[0]], features[features["gpu"] == second])
-        summaries.append(summary_of(judged))
-        print(f"{gpus[0]} -> {second}\n{summaries[-1].round(3).to_string(index=False)}\n")
+    rows = founding_rows(options.measurements)
+    judged = pd.concat([judge(rows, name) for name in _METHODS])
+    summary = summary_of(judged, rows)
+    print(summary.round(3).to_string(index=False))
     if options.out:
-        pd.concat(summaries).to_csv(options.out, index=False)
+        summary.to_csv(options.out, index=False)
     print(f"{time.perf_counter() - started:.0f} s")
     return 0
 
 
-def founding_features(folder: Path) -> pd.DataFrame:
-    """Whole CNNs in TF32 with the proxies' epoch times on their GPU; tables that no fit reads are among them."""
+def founding_rows(folder: Path) -> pd.DataFrame:
+    """Our proxies and CNNs in modes whose proxies were measured, as a feature table; no fit reads some of them."""
     paths = [path for kind in _TABLES for path in sorted(folder.glob(f"*_{kind}.csv.gz"))]
-    rows = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
-    mode = ("framework", "precision", "memory_format")
-    chosen = np.logical_and.reduce([rows[name] == getattr(_MODE, name) for name in mode])
-    one = rows[chosen & (rows["source"] == "epochcast")]
-    features = feature_table(as_epochs(one).reset_index(drop=True))
-    proxies = [column for column in map(str, features) if column.startswith(PROXY_TIME_PREFIX)]
-    known = features[proxies].notna().all(axis=1) & (features["kind"] == "target")
-    return features[known].reset_index(drop=True)
+    tables = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    rows = rows_of_measurements(tables[(tables["source"] == "epochcast") & (tables["device_kind"] != "cpu")])
+    mode = ["framework", "precision", "memory_format"]
+    known = rows.loc[rows["kind"] == "proxy", mode].drop_duplicates()
+    return rows.merge(known, on=mode).reset_index(drop=True)
 
 
-def judge(known: pd.DataFrame, asked: pd.DataFrame) -> pd.DataFrame:
-    """|predicted / measured - 1| of each row of CNNs known on the first GPU, a column for each method."""
-    model = Model.load()
-    cell = ["cnn", "image_size"]
-    sizes = known.groupby(cell)["batch_size"].transform("size")
-    train = known[sizes >= _LEAST_ROWS]
-    test = asked.merge(train[cell].drop_duplicates(), on=cell)
-    measured = test["iteration_time_ms"].to_numpy(dtype=float)
-    found: dict[str, np.ndarray] = {}
-    for name in _METHODS:
-        law = new_predictor(name).set_params(proxies=model.named_methods().fitted[name][0].law.proxies)
-        found[name] = IterationFromEpoch(law).fit(train, train["iteration_time_ms"]).predict(test)
-    found["default"] = np.array([_by_default(model, row) for row in test.to_dict("records")])
-    return pd.DataFrame({name: np.abs(times / measured - 1) for name, times in found.items()})
+def folds(rows: pd.DataFrame) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Scaling, CNNs to fit on and CNNs to predict, as truth values of the rows."""
+    cnn, first, second = rows["kind"] == "target", rows["gpu"] == _FIRST, rows["gpu"] == _SECOND
+    ours = np.logical_and.reduce([rows[name] == value for name, value in _MODE.items()])
+    sizes = rows["batch_size"].map({size: k for k, size in enumerate(sorted(set(rows["batch_size"])))})
+    series = rows.where(cnn & first & ours).groupby(["cnn", "image_size"])["batch_size"]
+    inner = cnn & first & ours & (rows["batch_size"] > series.transform("min"))
+    inner &= rows["batch_size"] < series.transform("max")
+    for k in range(_SIZE_GROUPS):
+        out = sizes % _SIZE_GROUPS == k
+        yield "proxies-batch-size", cnn & first & ~(out & inner), out & inner
+        yield "proxies-both", cnn & first & ~out, cnn & second & ours & out
+    yield "proxies-gpu", cnn & first, cnn & second & ours
+    group = rows.groupby("cnn").ngroup() % _CNN_GROUPS
+    for k in range(_CNN_GROUPS):
+        yield "proxies-cnn", cnn & first & (group != k), cnn & first & ours & (group == k)
+    chainer = rows["framework"] == "chainer"
+    yield "proxies-chainer", cnn & first & ~chainer, cnn & chainer
 
 
-def _by_default(model: Model, row: dict[str, object]) -> float:
-    """Iteration time of a row by the path that answers questions."""
-    gpu = find_gpu(str(row["gpu"]))
-    return float(model.forecast(row["layer_table"], gpu, _MODE, [row["batch_size"]]).iteration_time_ms[0])
+def judge(rows: pd.DataFrame, name: str) -> pd.DataFrame:
+    """|predicted / measured - 1| of each row that is predicted, by scaling."""
+    proxies = (rows["kind"] == "proxy") & ((rows["gpu"] == _FIRST) | (name == "proxy-times"))
+    found: list[pd.DataFrame] = []
+    for scaling, train, test in folds(rows):
+        known, asked = rows[proxies | train], rows[test]
+        predicted = new_predictor(name).fit(known, known["iteration_time_ms"]).predict(asked)
+        error = np.abs(predicted / asked["iteration_time_ms"] - 1)
+        found.append(pd.DataFrame({"scenario": scaling, "predictor": name, "error": error}))
+    return pd.concat(found)
 
 
-def summary_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """The columns of an evaluation's summary that `epochcast fit --accuracy` reads."""
-    found = [
-        {
-            "scenario": "another-gpu-by-proxies",
-            "predictor": name,
-            "n": len(errors),
-            "mape": errors.mean(),
-            "median": errors.median(),
-            "p90": errors.quantile(0.9),
-            "coverage": np.nan,
-            "worst_coverage": np.nan,
-        }
-        for name, errors in judged.items()
-    ]
-    return pd.DataFrame(found)
+def summary_of(judged: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a summary that `epochcast fit --accuracy` reads, with the default's errors on the same rows."""
+    asked = rows.loc[sorted(set(judged.index))]
+    by_default, model = pd.Series(np.nan, asked.index), Model.load()
+    for case, places in cases_of(asked):
+        answer = model.forecast(case.table, case.gpu, case.mode, case.batch_sizes)
+        by_default.iloc[places] = answer.iteration_time_ms
+    error = (by_default / asked["iteration_time_ms"] - 1).abs()
+    of_default = judged[judged["predictor"] == _METHODS[0]].assign(predictor="default")
+    everything = pd.concat([judged, of_default.assign(error=error.reindex(of_default.index))])
+    grouped = everything.groupby(["scenario", "predictor"], sort=False)["error"]
+    summary = grouped.agg(n="size", mape="mean", median="median", p90=lambda each: each.quantile(0.9))
+    return summary.reset_index().assign(coverage=np.nan, worst_coverage=np.nan)
 
 
 def _parser() -> argparse.ArgumentParser:

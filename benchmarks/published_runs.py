@@ -1,4 +1,4 @@
-"""Published trainings on several GPUs (NVIDIA's DeepLearningExamples), which two benchmarks hold themselves against."""
+"""Published trainings on several GPUs (NVIDIA's DeepLearningExamples), which loading is held against."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn, zoo_names
-from predictor.models.data_parallel import LAW, Gradients, Team
+from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 
 __all__ = ["efficiency_of_eight", "published_runs"]
 
@@ -42,4 +42,5 @@ def efficiency_of_eight(row: Mapping[str, Any], images_per_s: float) -> float:
     batch = row["batch_size_per_gpu"] if row["batch_size_per_gpu"] > 0 else ASSUMED_BATCH_SIZE
     cnn = row["cnn"] if row["cnn"] in zoo_names() else "resnet50"
     one_ms, team = np.array([1000 * batch / images_per_s]), Team(8, 1, usual_link(gpu, load_offers()))
-    return float((one_ms / LAW.iteration_ms(one_ms, np.zeros(1), Gradients.of(zoo_cnn(cnn)), gpu, team))[0])
+    exchange = Exchange.of(Gradients.of(zoo_cnn(cnn)), gpu, team)
+    return float((one_ms / team_iteration_ms(one_ms, np.zeros(1), exchange))[0])

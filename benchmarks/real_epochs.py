@@ -29,7 +29,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import Any, NamedTuple
 
-from epoch_training import OWN, Job, train
+from epoch_training import OTHER_FAMILIES, OWN, Job, train
 
 from predictor.answers.loading import STARTS
 from predictor.catalogue.modes import Mode
@@ -67,10 +67,13 @@ TASKS = {
     "mobilenet_v2": Task("imagenet", 224, 16, from_files=True, samples=20_000),
     "resnet18_cifar": Task("cifar10", 32, 8),
     "own_plain": Task("stl10", 96, 8),
+    **dict.fromkeys(OTHER_FAMILIES, Task("stl10", 96, 8, samples=15_000)),
 }
 _MODES = {
     "tf32": Mode("pytorch", "tf32"),
     "amp": Mode("pytorch", "amp_bf16", "channels_last"),
+    "tf32compiled": Mode("pytorch", "tf32", capture="compile"),
+    "ampcompiled": Mode("pytorch", "amp_bf16", "channels_last", capture="compile"),
     "chainer tf32": Mode("chainer", "tf32"),
     "chainer amp": Mode("chainer", "amp_fp16"),  # Chainer has neither bf16 nor channels-last
 }
@@ -98,7 +101,9 @@ class Case:
 
     @property
     def epochs(self) -> int:
-        """Two where one takes a few seconds: the second has no start."""
+        """Two or three where one takes a few seconds: later ones have no start."""
+        if self.cnn in OTHER_FAMILIES:
+            return 3 if self.mode.capture == "eager" else 2
         return 2 if self.cnn in ("vgg_cifar", "resnet18_cifar") and self.framework == "pytorch" else 1
 
     @property
@@ -135,12 +140,24 @@ SECOND_CASES = (
 )
 """CNNs that the law of loading beside training and of the start was not fitted on."""
 
-_ALL = (*CASES, *SECOND_CASES)
+_HALF = OTHER_FAMILIES[::2]
+THIRD_CASES = (
+    *(Case(cnn, "pytorch", 1, 128, mode) for mode in ("amp", "tf32") for cnn in OTHER_FAMILIES),
+    *(Case(cnn, "pytorch", 2, 128, mode) for mode in ("amp", "tf32") for cnn in _HALF),
+    *(Case(cnn, "pytorch", 1, 32, "tf32") for cnn in _HALF),
+    *(Case(cnn, "pytorch", 1, 512, "amp") for cnn in OTHER_FAMILIES[1::2]),
+    *(Case(cnn, "pytorch", 1, 128, f"{mode}compiled") for cnn in OTHER_FAMILIES for mode in ("amp", "tf32")),
+)
+"""CNNs of families that no table has; one GPU and two, compiled, too."""
+
+_ALL = (*CASES, *SECOND_CASES, *THIRD_CASES)
 
 _MEASURED = (
-    "case", "gpu", "gpus", "iterations", "epoch_s", "second_epoch_s", "first_iteration_s", "first_wait_s", "middle_ms",
-    "waited_s", "alone_ms", "enqueue_ms", "validation_s", "loader_images_per_s", "case_s", "load", "version", "machine",
-    "started_at", "error",
+    "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
+    "second_middle_ms", "third_epoch_s", "third_whole_s", "third_wait_s", "third_middle_ms", "anew_epoch_s",
+    "anew_whole_s", "anew_wait_s", "anew_middle_ms", "first_iteration_s", "first_wait_s", "middle_ms", "waited_s",
+    "alone_ms", "enqueue_ms", "validation_s", "second_validation_s", "loader_images_per_s", "case_s", "load", "version",
+    "machine", "started_at", "error",
 )  # fmt: skip
 
 
@@ -193,6 +210,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
             framework=case.framework,
             precision=case.mode.precision,
             memory_format=case.mode.memory_format,
+            capture=case.mode.capture,
             n_gpus=case.n_gpus,
             workers=task.workers,
             offers=[machine],
@@ -219,7 +237,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
         **{name: None if value is None else float(f"{value:.5g}") for name, value in times.items()},
         "bottleneck": found["bottleneck"],
         "method": found["method"],
-        "extrapolates": " ".join(each.partition(":")[0] for each in found["extrapolates"]),
+        "extrapolates": " ".join(reason.kind for reason in found["extrapolates"]),
         "forecast_at": datetime.now(UTC).isoformat(timespec="minutes"),
     }
 
@@ -230,7 +248,7 @@ def table_of(cnn: str) -> LayerTable:
 
     image_size = TASKS[cnn].image_size
     return (
-        named_table(f"{_HERE / OWN[cnn]}.py:make_model", image_size)
+        named_table(f"{_HERE / OWN[cnn][0]}.py:{OWN[cnn][1]}", image_size)
         if cnn in OWN
         else zoo_cnn(cnn, image_size)
     )
@@ -282,6 +300,7 @@ def _train(options: argparse.Namespace) -> None:
     with suppress(
         ImportError, RuntimeError
     ):  # once, before the processes that train begin as copies of this one
+        import timm  # noqa: F401
         import torch.utils.data  # noqa: F401
         import torchvision.models  # noqa: F401
     known = _done(options.out)
@@ -324,6 +343,7 @@ def _tiny(job: Job) -> Job:
     """The same job as a CPU does it in a few seconds."""
     precision = "amp_bf16" if job.framework == "pytorch" and job.mode.precision == "amp_bf16" else "fp32"
     small = {"resnet50": ("resnet18", 32), "own": ("own", 48), "own_plain": ("own_plain", 48)}
+    small |= {cnn: (cnn, 48) for cnn in OTHER_FAMILIES}
     cnn, image_size = small.get(job.cnn, (job.cnn, 32))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,
@@ -460,11 +480,12 @@ def _short(gpu: str) -> str:
 
 
 def _words(case: Case) -> str:
-    return _NAMES[case.cnn] + ", Chainer" * (case.framework == "chainer")
+    return _NAMES.get(case.cnn, case.cnn) + ", Chainer" * (case.framework == "chainer")
 
 
 def _mode_words(mode: Mode) -> str:
-    return {"tf32": "TF32", "amp_bf16": "AMP", "amp_fp16": "fp16"}[mode.precision]
+    words = {"tf32": "TF32", "amp_bf16": "AMP", "amp_fp16": "fp16"}[mode.precision]
+    return words + ", compiled" * (mode.capture == "compile")
 
 
 class Ends(NamedTuple):

@@ -6,7 +6,6 @@ The commands call the same functions of the core, and `epochcast` loads this mod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epochcast.signatures import takes_options
@@ -89,7 +88,7 @@ def predict(
     Returns
     -------
     DataFrame
-        A row per CNN, GPU and batch size with the columns of `predictor.answers.predict.PredictionRow`; times in
+        A row per CNN, GPU and batch size with the columns of `predictor.answers.answer.PredictionRow`; times in
         milliseconds and seconds, money in US$ per epoch. ``attrs["covers"]`` says what the answer covers.
 
     Raises
@@ -110,7 +109,7 @@ def predict(
     >>> bool(v100 < t4)
     True
     """
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(Question.of(cnn, gpu, batch_size, options)).frame()
 
@@ -186,8 +185,8 @@ def largest_batch_size(cnn: object, gpu: str, **options: Any) -> int:
     >>> epochcast.largest_batch_size("resnet50", "T4") < epochcast.largest_batch_size("resnet50", "H200")
     True
     """
-    from predictor.answers.batch_sizes import NOT_ONE_IMAGE
-    from predictor.answers.batch_sizes import largest_batch_size as largest_of
+    from predictor.answers.sizes import NOT_ONE_IMAGE
+    from predictor.answers.sizes import largest_batch_size as largest_of
 
     question = Question.of(cnn, gpu, None, options)
     tables, devices = question.layer_tables(), question.devices()
@@ -404,7 +403,7 @@ def fit(
     if measurements is not None and published is not None:
         raise SchemaError("fit has both measurements and a folder of published ones. Pass one of the two.")
     from predictor.models.fit import accuracy_of, fit_default, fit_measurements
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
 
     summaries: list[Any] = [] if accuracy is None else as_list(accuracy)
     if methods_only:
@@ -427,7 +426,7 @@ def _with_methods(
 ) -> "Model":
     """The model in `out` with its named methods fitted again, written beside it."""
     from predictor.models.fit import default_methods, methods_of
-    from predictor.models.methods.fit import errors_of
+    from predictor.models.named import errors_of
     from predictor.models.served import Model
 
     if out is None:
@@ -436,7 +435,7 @@ def _with_methods(
     found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
     judged = [_accuracy_of_card(model), *summaries]
     model = replace(model, methods=errors_of(judged, found) if summaries else found)
-    model.named_methods().save(Path(out))
+    model.save(out)
     return model
 
 

@@ -11,11 +11,12 @@ import predictor.errors
 from epochcast.api import NOT_EXPLAINED
 from epochcast.service import KEY_VARIABLE, Reply, Service
 from epochcast.signatures import takes_options
+from predictor.answers.answer import COLUMNS, TIMES, Answer
 from predictor.answers.bounds import Switch
 from predictor.answers.compare import Comparison, ComparisonRow, Verdict
 from predictor.answers.explain import Explanation, OtherMode, SmallBatchLaw
+from predictor.answers.notes import EnergyBasis, Note, Priority, Reason
 from predictor.answers.options import options_of
-from predictor.answers.predict import COLUMNS, TIMES, Answer
 from predictor.answers.question import ANCHOR_FIELDS, Plan, Question
 from predictor.answers.verdict import Choice
 from predictor.checks import as_list
@@ -125,7 +126,7 @@ class Client:
         return explanation_frame(*explanations(cnn, gpu, batch_size, options, ask=self.explanations))
 
     def answer(self, question: Question) -> Answer:
-        """As `predictor.answers.predict.answer`.
+        """As `predictor.answers.answer.answer`.
 
         Parameters
         ----------
@@ -149,7 +150,7 @@ class Client:
             for row in found["rows"]:
                 _check_version(set(COLUMNS), row)
                 for name in COLUMNS:
-                    columns[name].append(_tuples(row[name]))
+                    columns[name].append(_as_in_core(name, row[name]))
             scopes |= dict.fromkeys(found["covers"])
         return Answer(columns, "\n".join(scopes))
 
@@ -357,7 +358,7 @@ def _layers(table: "LayerTable") -> dict[str, Any]:
             row["inputs"] = [position_of[each] for each in layer.inputs]
         layers.append(row)
     found: dict[str, Any] = {"name": table.cnn, "image_size": table.image_size, "layers": layers}
-    return found | ({"warnings": list(table.warnings)} if table.warnings else {})
+    return found | ({"warnings": [asdict(warning) for warning in table.warnings]} if table.warnings else {})
 
 
 def _measurements(table: "pd.DataFrame | str | PathLike[str]") -> "pd.DataFrame":
@@ -426,7 +427,7 @@ def _explanation(found: Mapping[str, Any]) -> Explanation:
         "other_modes": tuple(_made(OtherMode, each) for each in found["other_modes"]),
     }
     numbers = {name: _numbers(value) for name, value in found.items() if name in TIMES}
-    return Explanation(**{name: _tuples(value) for name, value in found.items()} | numbers | parts)
+    return Explanation(**{name: _as_in_core(name, value) for name, value in found.items()} | numbers | parts)
 
 
 def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
@@ -437,18 +438,32 @@ def _numbers(values: Sequence[float | None]) -> tuple[float, ...]:
 def _verdict(found: Mapping[str, Any]) -> Verdict:
     """The verdict of a comparison; its choices are objects, too."""
     _check_version({each.name for each in fields(Verdict)}, found)
-    return Verdict(
-        **{
-            name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
-            for name, value in found.items()
-        }
-    )
+    parts = {
+        name: _made(Choice, value) if isinstance(value, dict) else _tuples(value)
+        for name, value in found.items()
+    }
+    hints = tuple(Note(Priority(note["priority"]), note["text"]) for note in found["hints"])
+    return Verdict(**parts | {"hints": hints})
 
 
 def _made(kind: type[Any], found: Mapping[str, Any]) -> Any:
     """An object of the core from its fields."""
     _check_version({each.name for each in fields(kind)}, found)
-    return kind(**{name: _tuples(value) for name, value in found.items()})
+    return kind(**{name: _as_in_core(name, value) for name, value in found.items()})
+
+
+def _as_in_core(name: str, value: Any) -> Any:
+    """The value of a field as the core has it."""
+    if name == "extrapolates":
+        return _reasons(value)
+    return EnergyBasis(**value) if name == "energy_basis" else _tuples(value)
+
+
+def _reasons(value: Any) -> Any:
+    """Reasons, in as many lists as they come; True and False are no reasons."""
+    if isinstance(value, list):
+        return tuple(map(_reasons, value))
+    return Reason(**value) if isinstance(value, dict) else value
 
 
 def _tuples(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """From the options of `epochcast profile` to the instrument's request: presets, modes, devices, times."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -15,9 +14,9 @@ from predictor.errors import SchemaError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from proxy_cnns.campaign import Progress
-    from proxy_cnns.configuration import Configuration, Subject
-    from proxy_cnns.runs import Outcome, Request
+    from proxy_cnns.configuration import Configuration
+    from proxy_cnns.jobs import Progress, Request
+    from proxy_cnns.runs import Outcome
 
 __all__ = [
     "ProfileRequest",
@@ -67,6 +66,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     SchemaError
         If an option is invalid; the message names the nearest valid one.
     """
+    from proxy_cnns.cpu_order import most_telling_first
     from proxy_cnns.data_parallel import TOGETHER
     from proxy_cnns.presets import configurations, in_modes, preset
 
@@ -79,7 +79,7 @@ def request_for(options: ProfileRequest, out: str | PathLike[str]) -> "tuple[Req
     else:
         kept, left_out = configurations(in_modes(chosen, modes), sizes)
     if options.device == "cpu":
-        kept = _mixed(kept, chosen.subjects)
+        kept = most_telling_first(kept)
     if chosen.together and options.scheduler is not None:
         raise SchemaError(
             f"the preset {chosen.name} measures the GPUs of one machine together. Run it there, without --scheduler."
@@ -106,36 +106,15 @@ def _with_preset(options: ProfileRequest) -> ProfileRequest:
     return replace(options, preset=_CPU_PRESET, batch_sizes=options.batch_sizes or (_CPU_BATCH_SIZE,))
 
 
-def _mixed(kept: "list[Configuration]", subjects: "Sequence[Subject]") -> "list[Configuration]":
-    """Short iterations first, in rounds with every subject at another of its batch sizes: a CPU has time for few.
-
-    The order decides what `limit` takes; while they are measured, the CPU's own speed decides what is short.
-    """
-    from proxy_cnns.estimates import CPU_SLOWNESS, SHORT_MS, estimated_ms
-
-    places = {subject: place for place, subject in enumerate(subjects)}
-    sizes: dict[Subject, list[int]] = {}
-    for each in sorted(kept, key=lambda each: each.batch_size):
-        sizes.setdefault(each.subject, []).append(each.batch_size)
-
-    def turn(each: "Configuration") -> tuple[int, int, int]:
-        own, place = sizes[each.subject], places[each.subject]
-        expected_ms = CPU_SLOWNESS * estimated_ms(each.subject, each.batch_size, each.mode)
-        return bisect_left(SHORT_MS, expected_ms), (own.index(each.batch_size) + place) % len(own), place
-
-    return sorted(kept, key=turn)
-
-
 def run_profile(
     request: "Request", scheduler: str | None = None, report: "Callable[[Progress], None]" = lambda _: None
 ) -> "Outcome":
     """Measure a request on this machine, or on the workers of a Dask scheduler; errors as of `runs.profile`."""
-    from proxy_cnns.runs import profile
+    from proxy_cnns.runs import measured_by, profile
 
     if scheduler is None:
         return profile(request, report)
     from epochcast.fleet import Fleet
-    from proxy_cnns.parts import measured_by
 
     with Fleet(scheduler) as fleet:
         return profile(request, report, measured_by(fleet))
@@ -145,8 +124,8 @@ def measuring_request(
     name: str, configurations: "Sequence[Configuration]", options: ProfileRequest, out: str | PathLike[str]
 ) -> "Request":
     """The request that measures these configurations, at most `options.limit` of them, in this order."""
+    from proxy_cnns.jobs import Request
     from proxy_cnns.modes import refuse_captured_operators
-    from proxy_cnns.runs import Request
 
     chosen = tuple(configurations[: options.limit])
     refuse_captured_operators(chosen)
@@ -166,7 +145,7 @@ def measuring_request(
 def _together(kept: "list[Configuration]", options: ProfileRequest) -> "list[Configuration]":
     """The configurations of GPUs that train together; SchemaError for a framework or capture that cannot."""
     from proxy_cnns.data_parallel import device_count, gpu_counts
-    from proxy_cnns.parallel_plan import parallel_configurations
+    from proxy_cnns.presets import parallel_configurations
 
     if (options.framework, options.capture) != ("pytorch", "eager"):
         raise SchemaError(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from epochcast.tables import duration
 
 if TYPE_CHECKING:
-    from proxy_cnns.campaign import Progress
+    from proxy_cnns.jobs import Progress
 
 __all__ = ["shown_progress"]
 

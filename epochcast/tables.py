@@ -11,7 +11,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
@@ -147,7 +147,9 @@ def counted(n: int, noun: str) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """`value` with tuples as lists, dates as text and NaN as null."""
+    """`value` with objects as dicts, tuples as lists, dates as text and NaN as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):
         return {key: json_ready(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,12 +13,16 @@ if TYPE_CHECKING:
 
     from predictor.cnns.layer_table import LayerTable
 
-__all__ = ["Seen", "TorchDevice", "images_in", "is_module", "layers_of"]
+__all__ = ["Seen", "Team", "TorchDevice", "images_in", "is_module", "layers_of", "team_of"]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the first batch shows of a training; `precision` is None where it is the framework's default."""
+    """What the first batch shows of a training.
+
+    `precision` is None where it is the framework's default, `capture` where it is unknown; ``partly`` says that parts
+    of the module are compiled.
+    """
 
     batch_size: int
     channels: int
@@ -24,13 +30,42 @@ class Seen:
     width: int
     precision: str | None = None
     memory_format: str = "nchw"
-    autotune: bool = False
+    autotune: bool | None = None
+    capture: str | None = None
 
     @classmethod
     def of(cls, images: Any, **mode: Any) -> Seen:
         """Of a tensor or array of shape (batch_size, channels, height, width)."""
         batch_size, channels, height, width = (int(size) for size in images.shape)
         return cls(batch_size, channels, height, width, **mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """GPUs and processes that train one module together; `nodes`, their machines, is None where it is unknown.
+
+    `rank` is this process's number, from 0.
+    """
+
+    n_gpus: int
+    n_processes: int = 1
+    nodes: int | None = 1
+    rank: int = 0
+
+
+def team_of(model: object) -> Team | None:
+    """The team of this process, as PyTorch knows it; None where PyTorch does not train."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        n, on_each = torch.distributed.get_world_size(), os.environ.get("LOCAL_WORLD_SIZE")
+        nodes = n // int(on_each) if on_each else 1 if n <= torch.cuda.device_count() else None
+        return Team(n, n, nodes, torch.distributed.get_rank())
+    if not is_module(model):
+        return None
+    device_ids = getattr(model, "device_ids", ()) if isinstance(model, torch.nn.DataParallel) else ()
+    return Team(max(1, len(device_ids)))
 
 
 def is_module(model: object) -> bool:
@@ -55,6 +90,7 @@ def layers_of(module: torch.nn.Module, seen: Seen) -> LayerTable:
     """
     from predictor.cnns.torch_module import from_torch
 
+    module = _unwrapped(module)
     trainer = module.__dict__.get("_trainer")
     try:
         if trainer is not None:
@@ -63,6 +99,33 @@ def layers_of(module: torch.nn.Module, seen: Seen) -> LayerTable:
     finally:
         if trainer is not None:
             module.__dict__["_trainer"] = trainer
+
+
+def _unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The CNN inside `torch.compile`, DataParallel and DistributedDataParallel."""
+    import torch
+
+    parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    while hasattr(module, "_orig_mod") or isinstance(module, parallel):
+        module = getattr(module, "_orig_mod", None) or module.module
+    return module
+
+
+def _capture(module: torch.nn.Module) -> str:
+    """``compile`` where the module is compiled as a whole, ``partly`` where parts of it are, else ``eager``."""
+    import torch
+
+    def is_compiled(part: Any) -> bool:
+        return hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+
+    whole, cnn = module, _unwrapped(module)
+    while whole is not cnn and not is_compiled(whole):
+        whole = whole.module
+    if torch.compiler.is_compiling() or is_compiled(whole):
+        return "compile"
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        return "graph"
+    return "partly" if any(map(is_compiled, cnn.modules())) else "eager"
 
 
 class TorchDevice:
@@ -115,11 +178,11 @@ class TorchDevice:
             images = images_in([*args, *kwargs.values()])
             if images is not None:
                 handle.remove()
-                call(self._seen(images))
+                call(self._seen(images, _capture(module)))
 
         handle = module.register_forward_pre_hook(hook, with_kwargs=True)
 
-    def _seen(self, images: Any) -> Seen:
+    def _seen(self, images: Any, capture: str) -> Seen:
         import torch
 
         last = images.is_contiguous(memory_format=torch.channels_last) and not images.is_contiguous()
@@ -128,6 +191,7 @@ class TorchDevice:
             precision=self._precision(images),
             memory_format="channels_last" if last else "nchw",
             autotune=bool(torch.backends.cudnn.benchmark),
+            capture=capture,
         )
 
     def _precision(self, images: Any) -> str | None:

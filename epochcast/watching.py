@@ -10,8 +10,8 @@ from statistics import fmean, quantiles
 from typing import Any
 
 from epochcast.signatures import takes_options
-from epochcast.torch_device import Seen, TorchDevice, images_in, is_module, layers_of
-from predictor.answers.predict import PredictionRow, answer
+from epochcast.torch_device import Seen, Team, TorchDevice, images_in, is_module, layers_of, team_of
+from predictor.answers.answer import PredictionRow, answer
 from predictor.answers.quantities import duration, number, usd
 from predictor.answers.question import Question
 from predictor.catalogue.offers import cheapest_offers, hourly_usd
@@ -21,6 +21,11 @@ __all__ = ["Watch", "Watched", "WatchedLoader", "watch"]
 
 _WARM_UP = 5  # iterations that are not counted: workers start, algorithms are chosen
 _WAITS = 0.1  # share of the time in which an idle device waits for the loader, from which it is a reason
+_PLACE = (
+    *("gpu", "cnn", "image_size", "batch_size", "precision", "memory_format"),
+    *("framework", "autotune", "capture", "optimizer", "n_gpus"),
+)
+"""Columns by which a measurement replaces an earlier one."""
 _NEAR = 1.1  # actual / predicted up to which the two agree
 
 
@@ -85,13 +90,15 @@ def watch(
         The device that trains; by default the module's.
     out : path, optional
         A measurement table to add this training to; `measurements` of `predict` and `compare` takes it, and the
-        next prediction of this CNN is anchored on it. Nothing is kept where the device waits for the loader.
+        next prediction of this CNN is anchored on it. Nothing is kept where the device waits for the loader, and of
+        several machines, which the table does not know.
     report_after : int
         Iterations, beside the first five, after which a line is printed; one more ends each epoch.
     usd_per_hour : float, optional
         Price of the machine; by default that of the cheapest offer with this GPU.
     **options
-        Those of `predictor.answers.question.Question`; they replace what was seen.
+        Those of `predictor.answers.question.Question`; they replace what was seen: of a module, also whether it is
+        compiled and how many GPUs train it (processes of `torch.distributed`, or DataParallel's).
 
     Returns
     -------
@@ -245,7 +252,8 @@ class Watch:
             left_usd=None if left_s is None or price is None else left_s * price / 3600,
         )
         self.tell(str(self.watched))
-        if self.out is not None and row is not None and waiting <= _WAITS:
+        writes = (team_of(self.model) or Team(1)).rank == 0  # one process, where several train together
+        if self.out is not None and writes and row is not None and waiting <= _WAITS and row.nodes == 1:
             self._keeps(row, Path(self.out))
         self._ended_at = None  # reporting is no part of an iteration
 
@@ -268,20 +276,34 @@ class Watch:
             )
         if (gpu := self._gpu()) is None:
             return None, "no gpu is given"
+        ran = self._ran(self.seen)
+        if ran.get("capture") == "partly":
+            return None, "parts of the model are compiled; eager CNNs and wholly compiled ones are predicted"
+        team = team_of(self.model) or Team(ran.get("n_gpus", 1))
+        if team.nodes is None and "nodes" not in ran:
+            return None, f"on how many machines {team.n_gpus} processes train is not known: pass nodes"
+        if team.n_processes > 1 and ran["n_gpus"] != team.n_gpus:
+            return None, f"n_gpus {ran['n_gpus']} is given, and {team.n_gpus} processes train together"
         try:
-            found = Question.of(self._table(self.seen), gpu, self.seen.batch_size, self._mode(self.seen))
+            images = self.seen.batch_size * team.n_processes
+            found = Question.of(self._table(self.seen), gpu, images, ran)
             return answer(found).rows()[0], None
         except EpochcastError as error:
             return None, str(error)
 
-    def _mode(self, seen: Seen) -> dict[str, Any]:
+    def _ran(self, seen: Seen) -> dict[str, Any]:
+        """Options of the question: as given, else as seen; what is not known is left out."""
+        team = team_of(self.model)
         of_batch = {
             "precision": seen.precision,
             "memory_format": seen.memory_format,
             "autotune": seen.autotune,
             "image_size": seen.height,
+            "capture": seen.capture,
+            "n_gpus": team and team.n_gpus,
+            "nodes": team and team.nodes,
         }
-        return of_batch | dict(self.options)
+        return {name: value for name, value in of_batch.items() if value is not None} | dict(self.options)
 
     def _table(self, seen: Seen) -> object:
         """The layers of a module, with the channels that its images have; other models as they are."""
@@ -334,10 +356,10 @@ class Watch:
 
         from predictor.measurements.table import check_measurements, read_measurements, write_measurements
 
-        place = ["gpu", "cnn", "image_size", "batch_size", "precision", "memory_format"]
         new = check_measurements(pd.DataFrame([self._measurement(row)]), "the watched training")
         tables = [read_measurements(out), new] if out.exists() else [new]
         table = pd.concat([each.dropna(axis="columns", how="all") for each in tables], ignore_index=True)
+        place = [name for name in _PLACE if name in table]
         write_measurements(table.drop_duplicates(place, keep="last"), out)
 
     def _measurement(self, row: PredictionRow) -> dict[str, Any]:
@@ -345,6 +367,7 @@ class Watch:
         from proxy_cnns.device import host_name
 
         times_ms = [1000.0 * each for each in self._times_s]
+        ran = {} if self.seen is None else self._ran(self.seen)
         low, _, high = quantiles(times_ms, n=4) if len(times_ms) > 1 else (times_ms[0],) * 3
         found = {
             "source": "epochcast.watch",
@@ -359,11 +382,12 @@ class Watch:
             "samples_per_epoch": self.samples,
             "precision": row.precision,
             "memory_format": row.memory_format,
-            "autotune": self.seen.autotune if self.seen else None,
-            "optimizer": self.options.get("optimizer"),
-            "capture": "eager",
+            "autotune": ran.get("autotune"),
+            "optimizer": ran.get("optimizer"),
+            "capture": ran.get("capture"),
             "loader_workers": self.workers,
-            "n_gpus": 1,
+            "n_gpus": ran.get("n_gpus"),
+            "sync_batch_norm": ran.get("sync_batch_norm"),
             "iteration_time_ms": fmean(times_ms),
             "iteration_time_ms_iqr": high - low,
             "n_warmup": _WARM_UP,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
-from predictor.errors import DataError
+from predictor.errors import ArtifactError, DataError
 
 __all__ = [
+    "content_of",
     "data_file",
     "data_root",
     "is_written_through",
@@ -80,6 +82,23 @@ def replace_file(path: str | PathLike[str], content: str | bytes) -> None:
     """
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def content_of(path: Path, model_file: Path, digest: str) -> bytes:
+    """Content of a file that belongs to a model file, which holds its SHA-256.
+
+    Raises
+    ------
+    ArtifactError
+        If it is missing, or of another model.
+    """
+    content = path.read_bytes() if path.is_file() else b""
+    if sha256(content).hexdigest() != digest:
+        raise ArtifactError(
+            f"{path} is missing, or not the file that {model_file} was written with. If `epochcast fit` is writing "
+            "the model now, try again when it has ended; else write the model again with it."
+        )
+    return content
 
 
 @contextmanager
@@ -148,28 +167,31 @@ def _written_through(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _replaced(target: Path) -> Iterator[BinaryIO]:
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    old_mode = _mode(target)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    # The system takes the umask off a new file's permissions; what replaces a file is its owner's alone until then.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(temporary, flags, 0o666 if old_mode is None else 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(name).chmod(_mode(target))
-        Path(name).replace(target)
+        if old_mode is not None:
+            temporary.chmod(old_mode)
+        temporary.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(target.parent)
 
 
-def _mode(target: Path) -> int:
-    """Permissions of the old file, or those that a new one would get: a temporary file is its owner's alone."""
+def _mode(target: Path) -> int | None:
+    """Permissions of a file; None where there is none."""
     try:
         return target.stat().st_mode & 0o777
     except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return None
 
 
 def _sync_folder(folder: Path) -> None:

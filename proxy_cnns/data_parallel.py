@@ -17,7 +17,7 @@ from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.data_parallel import ParallelTorch, all_reduces_at_once
 from proxy_cnns.configuration import Configuration
 from proxy_cnns.profiler import FEWEST, LIMITS, Limits
-from proxy_cnns.shards import end_with
+from proxy_cnns.runs import end_with
 
 __all__ = ["TOGETHER", "DataParallelBackend", "device_count", "gpu_counts"]
 
@@ -114,7 +114,7 @@ class _Team:
             self._pipes.append(here)
             processes.append(process)
         self._end = weakref.finalize(self, _end, processes, self._pipes, folder)
-        self.ask(len(devices), "opened")
+        self.ask(len(devices), "open")
 
     def tell(self, n: int, *command: Any) -> None:
         """Send a command to the first `n` processes, without waiting."""
@@ -230,62 +230,31 @@ def _serve(pipe: Any, parent: int, about: tuple[Any, ...]) -> None:
             name, *arguments = pipe.recv()
         except EOFError:
             return
-        pipe.send(_answer(worker, name, arguments))
-
-
-def _answer(worker: "_Worker", name: str, arguments: Sequence[Any]) -> Any:
-    try:
-        return getattr(worker, name)(*arguments)
-    except EpochcastError as error:
-        return error
-    except Exception as error:  # noqa: BLE001 - it crosses a process border, where its own type may be unknown
-        return ProfilingError(f"{type(error).__name__}: {error}")
+        try:
+            answer = worker.answer(name, *arguments)
+        except EpochcastError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 - it crosses a process border, where its own type may be unknown
+            answer = ProfilingError(f"{type(error).__name__}: {error}")
+        pipe.send(answer)
 
 
 class _Worker:
-    """The commands that a process answers."""
+    """A process's backend, and what it has prepared."""
 
     def __init__(self, about: tuple[Any, ...]) -> None:
         self._about = about
-        self._backend: ParallelTorch | None = None
+        self._backend: Any = None
         self._prepared: Any = None
 
-    def opened(self) -> None:
-        """Open the device, and meet the other processes."""
-        self._backend = ParallelTorch(*self._about)
-
-    def environment(self) -> dict[str, object]:
-        """Describe framework and device."""
-        return self._of_device.environment()
-
-    def prepare(self, configuration: Configuration) -> None:
-        """Build a configuration and run it once."""
-        self._prepared = self._of_device.prepare(configuration)
-
-    def run(self, n: int) -> None:
-        """Enqueue iterations."""
-        self._prepared.run(n)
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        self._prepared.synchronise()
-
-    def host_time_ms(self, n: int) -> float:
-        """Time to enqueue an iteration."""
-        return float(self._prepared.host_time_ms(n))
-
-    def peak_memory_mib(self) -> float | None:
-        """Peak memory of an iteration."""
-        peak: float | None = self._prepared.peak_memory_mib()
-        return peak
-
-    def close(self) -> None:
-        """Free everything on the device."""
-        self._prepared.close()
-        self._prepared = None
-
-    @property
-    def _of_device(self) -> ParallelTorch:
-        if self._backend is None:
-            raise ProfilingError("the process has opened no device.")
-        return self._backend
+    def answer(self, name: str, *arguments: Any) -> Any:
+        """Do what a command says: open the device and meet the others, prepare, or what is prepared does."""
+        if name == "open":
+            self._backend = ParallelTorch(*self._about)
+        elif name == "environment":
+            return self._backend.environment()
+        elif name == "prepare":
+            self._prepared = self._backend.prepare(*arguments)
+        else:
+            return getattr(self._prepared, name)(*arguments)
+        return None

@@ -18,33 +18,141 @@ from itertools import chain, islice
 from typing import Any
 
 from predictor.cnns.zoo import zoo_cnn, zoo_names
+from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, operators_of
-from proxy_cnns.operator_shapes import (
-    adaptive_pool,
-    conv,
-    conv_transpose,
-    linear,
-    optimizer,
-    pool,
-    same_shape,
-)
-from proxy_cnns.rare_designs import RARE_FAMILIES
 from proxy_cnns.spread import Draw, draws
 
 __all__ = [
     "COMMON_CNNS",
-    "CONVOLUTION_FAMILIES",
-    "LAYER_FAMILIES",
+    "FAMILIES",
     "LIBRARY_CNNS",
-    "ConvolutionFamily",
+    "Convolutions",
+    "adaptive_pool",
     "common_operators",
-    "convolutions",
+    "conv",
+    "conv_transpose",
     "designed_operators",
-    "layers",
+    "from_to",
+    "linear",
+    "optimizer",
+    "pool",
+    "same_shape",
     "same_work",
 ]
 
+Make = Callable[[Draw], Operator | None]
+"""Makes the shape at one point of the space; None where it is larger than layers of CNNs."""
+
+
+def from_to(type_: str, of: tuple[int, int, int], to: tuple[int, int, int], **more: Any) -> Operator:
+    """Operator from one shape (channels, height, width) to another."""
+    parts = ("channels", "height", "width")
+    shape: dict[str, Any] = {
+        f"{side}_{part}": size
+        for side, sizes in (("in", of), ("out", to))
+        for part, size in zip(parts, sizes, strict=True)
+    }
+    return Operator(type_, **shape, **more)
+
+
+def _window(kernel: tuple[int, int], stride: int, padding: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "kernel_height": kernel[0],
+        "kernel_width": kernel[1],
+        "stride_height": stride,
+        "stride_width": stride,
+        "padding_height": padding[0],
+        "padding_width": padding[1],
+    }
+
+
+def conv(
+    in_channels: int,
+    side: int,
+    out_channels: int,
+    kernel: tuple[int, int],
+    stride: int = 1,
+    groups: int = 1,
+    dilation: int = 1,
+    padded: bool = True,
+    bias: bool = False,
+    first: bool = False,
+    wide: bool = False,
+) -> Operator:
+    """Convolution; `padded` keeps the size at stride 1. Patches (kernel = stride) are never padded."""
+    high, across = (dilation * (k - 1) // 2 * (padded and k != stride) for k in kernel)
+    height, width = (
+        (side + 2 * p - dilation * (k - 1) - 1) // stride + 1
+        for k, p in zip(kernel, (high, across), strict=True)
+    )
+    return from_to(
+        "conv2d",
+        (in_channels, side, side),
+        (out_channels, height, width),
+        **_window(kernel, stride, (high, across)),
+        dilation=dilation,
+        groups=groups,
+        parameters=in_channels // groups * out_channels * kernel[0] * kernel[1] + bias * out_channels,
+        input_gradient=not first,
+        wide_input=wide or first,
+    )
+
+
+def conv_transpose(in_channels: int, side: int, out_channels: int, kernel: int, stride: int) -> Operator:
+    """Transposed convolution that multiplies the size by its stride; from a vector (side 1), the CNN's first layer.
+
+    kernel - stride must be even, but for a vector's.
+    """
+    first = side == 1
+    padding = 0 if first else (kernel - stride) // 2
+    out = (side - 1) * stride - 2 * padding + kernel
+    return from_to(
+        "conv_transpose2d",
+        (in_channels, side, side),
+        (out_channels, out, out),
+        **_window((kernel, kernel), stride, (padding, padding)),
+        dilation=1,
+        groups=1,
+        parameters=in_channels * out_channels * kernel * kernel,
+        input_gradient=not first,
+        wide_input=first,
+    )
+
+
+def linear(in_channels: int, out_channels: int, side: int = 1, wide: bool = False) -> Operator:
+    """Linear layer with bias over the channels, at each position of a map; side 1: on vectors."""
+    shapes = (in_channels, side, side), (out_channels, side, side)
+    return from_to("linear", *shapes, parameters=(in_channels + 1) * out_channels, wide_input=wide)
+
+
+def pool(type_: str, channels: int, side: int, kernel: int, stride: int, padding: int = 0) -> Operator:
+    """``max_pool`` or ``avg_pool``; a global one has kernel = stride = side."""
+    out = (side + 2 * padding - kernel) // stride + 1
+    window = _window((kernel, kernel), stride, (padding, padding))
+    return from_to(type_, (channels, side, side), (channels, out, out), **window)
+
+
+def adaptive_pool(channels: int, side: int, out: int) -> Operator:
+    """``avg_pool`` to a fixed size, which may be larger than its input; kernel and stride as in layer tables."""
+    kernel = -(-side // out)
+    window = _window((kernel, kernel), side // out, (0, 0))
+    return from_to("avg_pool", (channels, side, side), (channels, out, out), **window)
+
+
+def same_shape(type_: str, channels: int, side: int, **more: Any) -> Operator:
+    """Operator whose output has the shape of its input: norms, activations, sums, products, concats."""
+    parameters = 2 * channels if OPERATOR_TYPES[type_].weights == "scale_and_shift" else 0
+    shape = (channels, side, side)
+    return replace(from_to(type_, shape, shape, parameters=parameters), **more)
+
+
+def optimizer(n_tensors: int, parameters: int) -> Operator:
+    """Update of `n_tensors` tensors with `parameters` numbers in all."""
+    return Operator("optimizer", n_tensors=n_tensors, parameters=parameters)
+
+
 Kernel = tuple[int, int]
+_1X1, _3X3, _4X4, _5X5 = (((side, side),) for side in (1, 3, 4, 5))
 
 _MOST_CHANNELS = 8192
 _MOST_NUMBERS_OF_CONVOLUTIONS = 6_000_000  # of a map of one image
@@ -52,7 +160,7 @@ _MOST_WEIGHTS = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionFamily:
+class Convolutions:
     """Shapes that cuDNN runs with the same kinds of kernels.
 
     `sides` are heights of the input, `spans` its channels x height (in CNNs channels grow as maps shrink),
@@ -78,71 +186,49 @@ class ConvolutionFamily:
 _GROUP_WIDTHS = (4, 8, 8, 16, 16, 24, 24, 32, 40, 48, 64, 80, 112, 128, 160, 224, 256)
 _RATIOS_1X1 = (1 / 12, 8)
 
-CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
-    "1x1": ConvolutionFamily(240, ((1, 1),), spans=(400, 60_000), ratios=_RATIOS_1X1, bias=0.12),
-    "1x1 small maps": ConvolutionFamily(16, ((1, 1),), (1,), (2, 6), (128, 4096), _RATIOS_1X1),
-    "1x1 single positions": ConvolutionFamily(8, ((1, 1),), (1,), (1, 1), (64, 2500), _RATIOS_1X1),
-    "1x1 stride 2": ConvolutionFamily(28, ((1, 1),), (2,), (7, 130), (1200, 40_000), (0.8, 10)),
-    "1x1 stride 2 small maps": ConvolutionFamily(3, ((1, 1),), (2,), (2, 6), (500, 5000), (0.8, 4)),
-    "1x1 vectors": ConvolutionFamily(50, ((1, 1),), (1,), (1, 1), (4, 7500), (1 / 70, 70), bias=1),
-    "3x3": ConvolutionFamily(
-        110, ((3, 3),), (1,), (4, 230), (300, 16_000), (0.2, 5), bias=0.25, unpadded=0.1
-    ),
-    "3x3 small maps": ConvolutionFamily(12, ((3, 3),), (1,), (2, 4), (256, 2048), (0.5, 2)),
-    "3x3 single positions": ConvolutionFamily(5, ((3, 3),), (1,), (1, 1), (64, 1024), (0.25, 2)),
-    "3x3 stride 2 small maps": ConvolutionFamily(5, ((3, 3),), (2,), (2, 6), (400, 3000), (0.5, 2)),
-    "3x3 stride 2": ConvolutionFamily(
-        44, ((3, 3),), (2,), (7, 230), (600, 16_000), (0.5, 5), bias=0.1, unpadded=0.2
-    ),
-    "3x3 depthwise": ConvolutionFamily(56, ((3, 3),), (1,), (7, 240), (700, 55_000), group_widths=(1,)),
-    "3x3 depthwise stride 2": ConvolutionFamily(
-        32, ((3, 3),), (2,), (9, 260), (1000, 50_000), group_widths=(1,)
-    ),
-    "5x5 depthwise": ConvolutionFamily(34, ((5, 5),), (1,), (7, 80), (1500, 45_000), group_widths=(1,)),
-    "5x5 depthwise stride 2": ConvolutionFamily(
-        22, ((5, 5),), (2,), (12, 160), (2000, 45_000), group_widths=(1,)
-    ),
-    "7x7 depthwise": ConvolutionFamily(
+_CONVOLUTIONS: dict[str, Convolutions] = {
+    "1x1": Convolutions(240, _1X1, spans=(400, 60_000), ratios=_RATIOS_1X1, bias=0.12),
+    "1x1 small maps": Convolutions(16, _1X1, (1,), (2, 6), (128, 4096), _RATIOS_1X1),
+    "1x1 single positions": Convolutions(8, _1X1, (1,), (1, 1), (64, 2500), _RATIOS_1X1),
+    "1x1 stride 2": Convolutions(28, _1X1, (2,), (7, 130), (1200, 40_000), (0.8, 10)),
+    "1x1 stride 2 small maps": Convolutions(3, _1X1, (2,), (2, 6), (500, 5000), (0.8, 4)),
+    "1x1 vectors": Convolutions(50, _1X1, (1,), (1, 1), (4, 7500), (1 / 70, 70), bias=1),
+    "3x3": Convolutions(110, _3X3, (1,), (4, 230), (300, 16_000), (0.2, 5), bias=0.25, unpadded=0.1),
+    "3x3 small maps": Convolutions(12, _3X3, (1,), (2, 4), (256, 2048), (0.5, 2)),
+    "3x3 single positions": Convolutions(5, _3X3, (1,), (1, 1), (64, 1024), (0.25, 2)),
+    "3x3 stride 2 small maps": Convolutions(5, _3X3, (2,), (2, 6), (400, 3000), (0.5, 2)),
+    "3x3 stride 2": Convolutions(44, _3X3, (2,), (7, 230), (600, 16_000), (0.5, 5), bias=0.1, unpadded=0.2),
+    "3x3 depthwise": Convolutions(56, _3X3, (1,), (7, 240), (700, 55_000), group_widths=(1,)),
+    "3x3 depthwise stride 2": Convolutions(32, _3X3, (2,), (9, 260), (1000, 50_000), group_widths=(1,)),
+    "5x5 depthwise": Convolutions(34, _5X5, (1,), (7, 80), (1500, 45_000), group_widths=(1,)),
+    "5x5 depthwise stride 2": Convolutions(22, _5X5, (2,), (12, 160), (2000, 45_000), group_widths=(1,)),
+    "7x7 depthwise": Convolutions(
         22, ((7, 7),), (1,), (7, 64), (3000, 16_000), group_widths=(1,), bias=0.8, wide=0.7
     ),
-    "3x3 depthwise small maps": ConvolutionFamily(
-        10, ((3, 3),), (1,), (1, 6), (100, 3000), group_widths=(1,)
+    "3x3 depthwise small maps": Convolutions(10, _3X3, (1,), (1, 6), (100, 3000), group_widths=(1,)),
+    "3x3 depthwise stride 2 small maps": Convolutions(6, _3X3, (2,), (2, 8), (150, 4000), group_widths=(1,)),
+    "5x5 depthwise small maps": Convolutions(8, _5X5, (1,), (1, 6), (600, 4000), group_widths=(1,)),
+    "5x5 depthwise stride 2 small maps": Convolutions(4, _5X5, (2,), (2, 10), (800, 4000), group_widths=(1,)),
+    "large depthwise": Convolutions(6, ((9, 9), (11, 11)), (1,), (7, 56), (2000, 12_000), group_widths=(1,)),
+    "3x3 grouped": Convolutions(60, _3X3, (1,), (7, 100), (1500, 60_000), group_widths=_GROUP_WIDTHS),
+    "3x3 grouped stride 2": Convolutions(
+        52, _3X3, (2,), (12, 200), (2500, 180_000), group_widths=_GROUP_WIDTHS
     ),
-    "3x3 depthwise stride 2 small maps": ConvolutionFamily(
-        6, ((3, 3),), (2,), (2, 8), (150, 4000), group_widths=(1,)
+    "3x3 grouped small maps": Convolutions(
+        6, _3X3, (1, 1, 2), (1, 6), (700, 6000), group_widths=_GROUP_WIDTHS
     ),
-    "5x5 depthwise small maps": ConvolutionFamily(8, ((5, 5),), (1,), (1, 6), (600, 4000), group_widths=(1,)),
-    "5x5 depthwise stride 2 small maps": ConvolutionFamily(
-        4, ((5, 5),), (2,), (2, 10), (800, 4000), group_widths=(1,)
+    "asymmetric 7": Convolutions(20, ((1, 7), (7, 1)), (1,), (7, 40), (1200, 6000), (0.6, 2)),
+    "asymmetric 3": Convolutions(14, ((1, 3), (3, 1)), (1,), (7, 40), (1200, 8000), (0.6, 2)),
+    "5x5": Convolutions(18, _5X5, (1,), (7, 60), (80, 4000), (0.5, 6), bias=0.5, unpadded=0.2),
+    "7x7": Convolutions(5, ((7, 7),), (1, 2), (14, 120), (400, 3000), (0.5, 2)),
+    "4x4": Convolutions(10, _4X4, (2,), (8, 64), (800, 4000), (1, 3)),
+    "4x4 to a vector": Convolutions(2, _4X4, (1,), (4, 4), (800, 4000), (1 / 500, 1 / 4), unpadded=1),
+    "2x2 patches": Convolutions(14, ((2, 2),), (2,), (10, 72), (3000, 16_000), (1.5, 2.5), bias=1, wide=0.7),
+    "dilated": Convolutions(8, _3X3, (1,), (14, 66), (4000, 20_000), (0.3, 1.5), dilations=(2, 4)),
+    "stem 3x3": Convolutions(
+        14, _3X3, (1, 2, 2), (28, 420), (1, 1), channels=(3,), outputs=(16, 80), bias=0.2, unpadded=0.2
     ),
-    "large depthwise": ConvolutionFamily(
-        6, ((9, 9), (11, 11)), (1,), (7, 56), (2000, 12_000), group_widths=(1,)
-    ),
-    "3x3 grouped": ConvolutionFamily(
-        60, ((3, 3),), (1,), (7, 100), (1500, 60_000), group_widths=_GROUP_WIDTHS
-    ),
-    "3x3 grouped stride 2": ConvolutionFamily(
-        52, ((3, 3),), (2,), (12, 200), (2500, 180_000), group_widths=_GROUP_WIDTHS
-    ),
-    "3x3 grouped small maps": ConvolutionFamily(
-        6, ((3, 3),), (1, 1, 2), (1, 6), (700, 6000), group_widths=_GROUP_WIDTHS
-    ),
-    "asymmetric 7": ConvolutionFamily(20, ((1, 7), (7, 1)), (1,), (7, 40), (1200, 6000), (0.6, 2)),
-    "asymmetric 3": ConvolutionFamily(14, ((1, 3), (3, 1)), (1,), (7, 40), (1200, 8000), (0.6, 2)),
-    "5x5": ConvolutionFamily(18, ((5, 5),), (1,), (7, 60), (80, 4000), (0.5, 6), bias=0.5, unpadded=0.2),
-    "7x7": ConvolutionFamily(5, ((7, 7),), (1, 2), (14, 120), (400, 3000), (0.5, 2)),
-    "4x4": ConvolutionFamily(10, ((4, 4),), (2,), (8, 64), (800, 4000), (1, 3)),
-    "4x4 to a vector": ConvolutionFamily(
-        2, ((4, 4),), (1,), (4, 4), (800, 4000), (1 / 500, 1 / 4), unpadded=1
-    ),
-    "2x2 patches": ConvolutionFamily(
-        14, ((2, 2),), (2,), (10, 72), (3000, 16_000), (1.5, 2.5), bias=1, wide=0.7
-    ),
-    "dilated": ConvolutionFamily(8, ((3, 3),), (1,), (14, 66), (4000, 20_000), (0.3, 1.5), dilations=(2, 4)),
-    "stem 3x3": ConvolutionFamily(
-        14, ((3, 3),), (1, 2, 2), (28, 420), (1, 1), channels=(3,), outputs=(16, 80), bias=0.2, unpadded=0.2
-    ),
-    "stem 5-11": ConvolutionFamily(
+    "stem 5-11": Convolutions(
         8,
         ((5, 5), (7, 7), (11, 11)),
         (1, 2, 4),
@@ -152,32 +238,15 @@ CONVOLUTION_FAMILIES: dict[str, ConvolutionFamily] = {
         outputs=(16, 100),
         bias=0.3,
     ),
-    "stem 4x4": ConvolutionFamily(2, ((4, 4),), (2,), (32, 128), (1, 1), channels=(3,), outputs=(32, 128)),
-    "stem patches": ConvolutionFamily(
-        4, ((4, 4),), (4,), (96, 384), (1, 1), channels=(3,), outputs=(64, 220), bias=1
-    ),
-    "stem grey": ConvolutionFamily(
+    "stem 4x4": Convolutions(2, _4X4, (2,), (32, 128), (1, 1), channels=(3,), outputs=(32, 128)),
+    "stem patches": Convolutions(4, _4X4, (4,), (96, 384), (1, 1), channels=(3,), outputs=(64, 220), bias=1),
+    "stem grey": Convolutions(
         4, ((3, 3), (5, 5)), (1,), (24, 64), (1, 1), channels=(1,), outputs=(6, 64), bias=1
     ),
 }
 
 
-def convolutions() -> Iterator[tuple[str, int, Iterator[Operator]]]:
-    """Family by family: its name, how many shapes the smallest library takes, and its endless shapes."""
-    for name, family in CONVOLUTION_FAMILIES.items():
-        yield name, family.count, _convolution_shapes(name, family)
-    yield "transposed", 8, _transposed()
-    yield "transposed vectors", 1, _transposed_vectors()
-
-
-def _convolution_shapes(name: str, family: ConvolutionFamily) -> Iterator[Operator]:
-    for draw in draws(name):
-        operator = _shape(draw, family)
-        if operator is not None:
-            yield operator
-
-
-def _shape(draw: Draw, family: ConvolutionFamily) -> Operator | None:
+def _convolution(draw: Draw, family: Convolutions) -> Operator | None:
     """Return the shape at one point of the space, or None if it is larger than layers of CNNs."""
     kernel, stride = draw.one_of(family.kernels), draw.one_of(family.strides)
     side = draw.side(*family.sides)
@@ -202,7 +271,7 @@ def _shape(draw: Draw, family: ConvolutionFamily) -> Operator | None:
     return operator if _usual(operator) else None
 
 
-def _grouped(draw: Draw, family: ConvolutionFamily, in_channels: int, wanted: float) -> tuple[int, int, int]:
+def _grouped(draw: Draw, family: Convolutions, in_channels: int, wanted: float) -> tuple[int, int, int]:
     """Input channels, output channels and groups."""
     if not family.group_widths:
         return in_channels, draw.channels(wanted), 1
@@ -213,35 +282,27 @@ def _grouped(draw: Draw, family: ConvolutionFamily, in_channels: int, wanted: fl
 
 def _usual(operator: Operator) -> bool:
     channels = (operator.in_channels or 0, operator.out_channels or 0)
-    sides = ((operator.in_height or 0), (operator.out_height or 0))
+    sides = (operator.in_height or 0, operator.out_height or 0)
     numbers = max(c * side * side for c, side in zip(channels, sides, strict=True))
-    small_enough = max(channels) <= _MOST_CHANNELS and numbers <= _MOST_NUMBERS_OF_CONVOLUTIONS
-    return (
-        small_enough
-        and operator.parameters <= _MOST_WEIGHTS
-        and min(operator.out_height or 0, operator.out_width or 0) > 0
-    )
+    least_side = min(sides[1], operator.out_width or 0)
+    small = max(channels) <= _MOST_CHANNELS and numbers <= _MOST_NUMBERS_OF_CONVOLUTIONS
+    return small and operator.parameters <= _MOST_WEIGHTS and least_side > 0
 
 
-def _transposed() -> Iterator[Operator]:
+def _transposed(draw: Draw) -> Operator:
     """Upsampling, as generators do it."""
-    for draw in draws("transposed"):
-        side, kernel = draw.side(4, 64), draw.one_of((2, 4, 4))
-        in_channels = draw.channels(draw.between(1000, 4000) / side)
-        yield conv_transpose(in_channels, side, draw.channels(in_channels * draw.between(0.04, 1)), kernel, 2)
+    side, kernel = draw.side(4, 64), draw.one_of((2, 4, 4))
+    in_channels = draw.channels(draw.between(1000, 4000) / side)
+    return conv_transpose(in_channels, side, draw.channels(in_channels * draw.between(0.04, 1)), kernel, 2)
 
 
-def _transposed_vectors() -> Iterator[Operator]:
+def _transposed_vectors(draw: Draw) -> Operator:
     """First layer of a generator: a random vector becomes a small map."""
-    for draw in draws("transposed vectors"):
-        yield conv_transpose(
-            draw.channels(draw.between(50, 200)), 1, draw.channels(draw.between(100, 1000)), 4, 1
-        )
+    ins = draw.channels(draw.between(50, 200))
+    return conv_transpose(ins, 1, draw.channels(draw.between(100, 1000)), 4, 1)
 
 
 _MOST_NUMBERS = 20_000_000  # of a map of one image
-
-Make = Callable[[Draw], Operator]
 
 
 def _size(draw: Draw, low: int = 4, high: int = 240) -> tuple[int, int]:
@@ -355,7 +416,85 @@ def _loss(draw: Draw) -> Operator:
     )
 
 
-LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
+_HEAD_WIDTHS = (16, 32, 32, 64, 64, 96)
+_HEADS = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+def _map_size(draw: Draw, low: int = 4, high: int = 128, most: int = 2048) -> tuple[int, int]:
+    """Channels, a multiple of 8, and side of a map."""
+    side = draw.side(low, high)
+    return max(8, round(min(most, draw.between(500, 20_000) / side) / 8) * 8), side
+
+
+def _group_norm(draw: Draw) -> Operator:
+    channels, side = _map_size(draw)
+    return same_shape("group_norm", channels, side, wide_input=draw.happens(0.2))
+
+
+def _same(draw: Draw, type_: str) -> Operator:
+    return same_shape(type_, *_map_size(draw))
+
+
+def _upsample(draw: Draw) -> Operator:
+    """Mostly by two, as decoders and feature pyramids do."""
+    channels, side = _map_size(draw, 4, 64, 1024)
+    factor = draw.one_of((2, 2, 2, 4))
+    return from_to("upsample", (channels, side, side), (channels, factor * side, factor * side))
+
+
+def _mean(draw: Draw) -> Operator:
+    """Over channels, as spatial attention has it, or over rows."""
+    channels, side = _map_size(draw)
+    reduced = (1, side, side) if draw.happens(0.7) else (channels, 1, side)
+    return from_to("mean", (channels, side, side), reduced)
+
+
+def _tokens(draw: Draw) -> int:
+    """Positions of a map of 4 to 32 pixels a side, flattened."""
+    return int(draw.side(4, 32)) ** 2
+
+
+def _scores(draw: Draw) -> Operator:
+    """Queries times keys: every position by every other."""
+    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
+    return from_to("matmul", (heads * width, rows, 1), (heads * rows, rows, 1), groups=heads)
+
+
+def _mixed(draw: Draw) -> Operator:
+    """Weights times values."""
+    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
+    return from_to("matmul", (heads * rows, rows, 1), (heads * width, rows, 1), groups=heads)
+
+
+def _attention(draw: Draw) -> Operator:
+    rows, heads, width = _tokens(draw), draw.one_of(_HEADS), draw.one_of(_HEAD_WIDTHS)
+    shape = (heads * width, rows, 1)
+    return from_to("attention", shape, shape, groups=heads, kernel_height=rows, kernel_width=1)
+
+
+def _convolution_1d(draw: Draw) -> Operator:
+    """Along a line of samples: one row of a map."""
+    length, kernel = round(draw.between(64, 4096)), draw.one_of((3, 3, 5, 7, 9))
+    ins = max(4, draw.channels(min(1024, draw.between(15_000, 250_000) / length)))
+    outs = max(4, draw.channels(min(1024, ins * draw.between(0.5, 2))))
+    window = _window((1, kernel), 1, (0, kernel // 2)) | {"dilation": 1, "groups": 1}
+    return from_to("conv2d", (ins, 1, length), (outs, 1, length), **window, parameters=ins * outs * kernel)
+
+
+def _convolution_3d(draw: Draw) -> Operator:
+    """Over depth, height and width; a row holds depth x height as height."""
+    side, depth, kernel = draw.side(4, 56), draw.one_of((4, 8, 16)), draw.one_of((1, 3, 3))
+    ins = max(4, round(min(256, draw.between(200, 2000) / side) / 4) * 4)
+    outs = max(4, round(ins * draw.between(0.5, 2) / 4) * 4)
+    window = _window((kernel * kernel, kernel), 1, (0, kernel // 2)) | {"padding_height": None, "groups": 1}
+    shapes = (ins, depth * side, side), (outs, depth * side, side)
+    return from_to("conv3d", *shapes, **window, parameters=ins * outs * kernel**3)
+
+
+FAMILIES: dict[str, tuple[int, Make]] = {
+    **{name: (family.count, partial(_convolution, family=family)) for name, family in _CONVOLUTIONS.items()},
+    "transposed": (8, _transposed),
+    "transposed vectors": (1, _transposed_vectors),
     "batch norm": (72, partial(_plain, type_="batch_norm", low=2, high=300)),
     "batch norm, small maps": (10, partial(_small_map, type_="batch_norm")),
     "batch norm, vectors": (4, partial(_vector, type_="batch_norm", low=64, high=4096)),
@@ -417,19 +556,23 @@ LAYER_FAMILIES: dict[str, tuple[int, Make]] = {
     "global pool": (34, _global_pool),
     "loss": (6, _loss),
     "optimizer": (28, _optimizer),
+    "group norm": (20, _group_norm),
+    "interpolation": (12, _upsample),
+    "clamp": (6, partial(_same, type_="clamp")),
+    "roll": (6, partial(_same, type_="roll")),
+    "mean": (8, _mean),
+    "products of maps, to scores": (10, _scores),
+    "products of maps, from scores": (6, _mixed),
+    "attention": (16, _attention),
+    "convolutions along a line": (12, _convolution_1d),
+    "convolutions over depth": (12, _convolution_3d),
 }
 """Name of a family -> how many shapes of it the smallest library has, and how one is made from a draw."""
 
 
-def layers() -> Iterator[tuple[str, int, Iterator[Operator]]]:
-    """Family by family: its name, how many shapes the smallest library takes, and its endless shapes."""
-    for name, (count, make) in (LAYER_FAMILIES | RARE_FAMILIES).items():
-        yield name, count, _layer_shapes(name, make)
-
-
-def _layer_shapes(name: str, make: Make) -> Iterator[Operator]:
-    for draw in draws(name):
-        operator = make(draw)
+def _shapes(name: str, make: Make) -> Iterator[Operator]:
+    """Endless shapes of a family."""
+    for operator in filter(None, map(make, draws(name))):
         sizes = (operator.in_channels or 1, operator.in_height or 1, operator.in_width or 1)
         if sizes[0] * sizes[1] * sizes[2] <= _MOST_NUMBERS and operator.parameters <= 7e8:
             yield operator
@@ -452,8 +595,10 @@ def designed_operators(scale: float = 1.0) -> tuple[Operator, ...]:
         1 for the smallest library; a larger one holds the shapes of every smaller one.
     """
     real = _real_shapes()
-    families = chain(convolutions(), layers())
-    shapes = (islice(_new(shapes, real), round(count * scale)) for _, count, shapes in families)
+    shapes = (
+        islice(_new(_shapes(name, make), real), round(count * scale))
+        for name, (count, make) in FAMILIES.items()
+    )
     return tuple(dict.fromkeys(chain.from_iterable(shapes)))  # families touch where small maps begin
 
 

@@ -1,4 +1,4 @@
-"""Rough estimates of how long a configuration runs on an H200, and how much memory it needs.
+"""Rough estimates of how long a configuration runs on an H200 or a CPU, and how much memory it needs.
 
 They decide what a preset leaves out and how long a plan takes. They are within a factor of two or three of measured
 times, and are never written into a measurement table.
@@ -14,10 +14,7 @@ from predictor.operators.operators import Operator, operators_of
 from predictor.operators.work import operator_work
 from proxy_cnns.configuration import Configuration, Subject
 
-__all__ = ["CPU_SLOWNESS", "SHORT_MS", "estimated_memory_gib", "estimated_ms", "estimated_seconds"]
-
-CPU_SLOWNESS = 50.0
-"""Times on a CPU, as multiples of those estimated, before any is measured: an H200 moves 3 TB/s, a CPU some 60 GB/s."""
+__all__ = ["SHORT_MS", "estimated_memory_gib", "estimated_ms", "estimated_seconds"]
 
 SHORT_MS = (30.0, 300.0)
 """Iterations up to the first are measured before longer ones, and those up to the second before the rest."""
@@ -29,6 +26,7 @@ _GROUPED = (
 )
 _CAST = 1.5  # factor on bytes: mixed precision also reads float32 weights and inputs
 _LEAST_MS = 0.01  # launching the kernels of one operator
+_CPU_BYTES_PER_S, _CPU_FLOP_PER_S = 1e10, 1e11  # of two to four cores
 
 _LINK_BYTES_PER_S = 3e11
 _SETUP_S = {"operator": 0.025, "proxy": 0.3, "target": 2.2, "all_reduce": 0.5}
@@ -37,8 +35,8 @@ _ITERATIONS = {"operator": 10, "proxy": 30, "target": 30, "all_reduce": 30}
 """Warm-up and repeats together."""
 
 
-def estimated_ms(subject: Subject, batch_size: int, mode: Mode) -> float:
-    """GPU time of one iteration (of an operator: forward and backward) on an H200, in ms.
+def estimated_ms(subject: Subject, batch_size: int, mode: Mode, on_cpu: bool = False) -> float:
+    """GPU time of one iteration (of an operator: forward and backward) on an H200, or its time on a CPU, in ms.
 
     A user's own CNN, which is not read before it runs, counts as ResNet-50.
     """
@@ -46,12 +44,14 @@ def estimated_ms(subject: Subject, batch_size: int, mode: Mode) -> float:
         return max(_LEAST_MS, 1000 * 2 * subject.message_bytes / _LINK_BYTES_PER_S)
     half = _is_half(mode)
     element_bytes = 2 * _CAST if half else 4
+    flop_per_s = _CPU_FLOP_PER_S if on_cpu else _FLOP_PER_S[mode.precision]
+    bytes_per_s = _CPU_BYTES_PER_S if on_cpu else _BYTES_PER_S
     total = 0.0
     for operator, count in _operators(subject).items():
         flops, elements, fixed_elements, fixed_bytes, _, _ = operator_work(operator)
         slow = _GROUPED if (operator.groups or 1) > 1 else 1
         moved = batch_size * elements * slow * element_bytes + 4 * fixed_elements + fixed_bytes
-        seconds = max(batch_size * flops / _FLOP_PER_S[mode.precision], moved / _BYTES_PER_S)
+        seconds = max(batch_size * flops / flop_per_s, moved / bytes_per_s)
         total += count * max(_LEAST_MS, 1000 * seconds)
     return total
 

@@ -1,9 +1,10 @@
-"""The presets of `epochcast profile`: lists of proxy CNNs, operators and target CNNs.
+"""The presets of `epochcast profile`: what is measured, and in which order, those that teach most first.
 
-A preset is one line of `PRESETS`. Only a user's own CNN needs a framework here.
+A preset is one line of `PRESETS`: proxy CNNs, operators or target CNNs, with their batch sizes and modes. Only a user's
+own CNN needs a framework here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,26 +12,41 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn, zoo_names
 from predictor.errors import SchemaError, nearest
+from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.operators import Operator, is_view
-from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.configuration import Configuration, Replicas, Subject
 from proxy_cnns.designs import COMMON_CNNS, LIBRARY_CNNS, common_operators, designed_operators
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms
-from proxy_cnns.samples import SAMPLED_MODES, Block, sampled_blocks
 from proxy_cnns.spread import spread_order
 from proxy_cnns.user_cnns import distinct_operators, named_table, target_subject
 
 __all__ = [
+    "BUCKETS",
     "FINE_TARGETS",
     "FOUNDING_PROXIES",
+    "MESSAGE_BYTES",
     "PARALLEL_TARGETS",
     "PRESETS",
+    "SAMPLED_MODES",
     "TARGETS",
+    "Block",
     "Preset",
     "configurations",
     "in_modes",
     "operator_subjects",
+    "parallel_configurations",
     "preset",
+    "sampled_blocks",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Subjects that are measured in one mode at one batch size."""
+
+    mode: Mode
+    batch_size: int
+    subjects: tuple[Subject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +56,7 @@ class Preset:
     Batch sizes and modes are defaults. A configuration that is estimated above `limit_ms` for one iteration, or
     above `limit_gib` of memory, is left out; `configurations` says which. `blocks`, where there are some, are the parts
     of the whole grid that are measured unless options ask for others. `together`: the GPUs of a machine train each
-    configuration together (`proxy_cnns.parallel_plan`).
+    configuration together (`parallel_configurations`).
     """
 
     name: str
@@ -54,18 +70,13 @@ class Preset:
     together: bool = False
 
 
-_TF32 = Mode(precision="tf32")
-_FOUR_MODES = (
-    _TF32,
-    Mode(precision="amp_bf16", memory_format="channels_last"),
-    Mode(precision="amp_bf16"),
-    Mode(precision="fp32"),
+_FP32, _TF32, _FP16, _BF16 = (Mode(precision=each) for each in ("fp32", "tf32", "amp_fp16", "amp_bf16"))
+_FP32_LAST, _TF32_LAST, _FP16_LAST, _BF16_LAST = (
+    replace(mode, memory_format="channels_last") for mode in (_FP32, _TF32, _FP16, _BF16)
 )
-_SIX_MODES = (
-    *_FOUR_MODES,
-    Mode(precision="tf32", memory_format="channels_last"),
-    Mode(precision="fp32", memory_format="channels_last"),
-)
+_FOUR_MODES = (_TF32, _BF16_LAST, _BF16, _FP32)
+_SIX_MODES = (*_FOUR_MODES, _TF32_LAST, _FP32_LAST)
+_USUAL_BATCH_SIZES = (64, 16, 256, 32, 128, 8, 512, 4)
 
 FOUNDING_PROXIES = (
     *("32_3_64", "32_64_64", "16_64_128", "16_128_128", "8_128_256", "8_256_256", "4_256_512", "4_512_512"),
@@ -221,12 +232,103 @@ def _affordable(chosen: Preset, configuration: Configuration) -> bool:
     return estimated_ms(*question) <= chosen.limit_ms and estimated_memory_gib(*question) <= chosen.limit_gib
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Part of the list that a mode gets, of each shape at its first or second batch size.
+
+    `products` of convolutions and dense layers, `others` of all else, as shares of those in the list; `slow` is the
+    number of grouped convolutions where each costs 0.1 to 1.9 s at its first call: in channels-last and in fp16.
+    """
+
+    mode: Mode
+    products: float
+    others: float
+    slow: int | None = None
+    second: bool = False
+
+
+SAMPLED_MODES = (_TF32, _BF16_LAST, _BF16, _FP16, _FP32, _TF32_LAST, _FP16_LAST)
+"""Modes of the sample, the one that others are carried over from first."""
+
+_BATCH_SIZES = (64, 16, 128, 4, 512, 32)
+"""Each shape is measured at two of them, three places apart: with as many rows, trees that learned from two batch sizes
+of each shape missed the zoo's CNNs by 7 % at batch size 8, from all shapes at 64 and half of them at 16 by 10 %."""
+
+_SHARES = (
+    _Share(_TF32, 1.0, 0.7),
+    _Share(_BF16_LAST, 0.4, 0.25, 16),
+    _Share(_BF16, 0.3, 0.2),
+    _Share(_FP32, 0.16, 0.02),
+    _Share(_FP16, 0.12, 0.06, 8),
+    _Share(_TF32_LAST, 0.22, 0.12, 8),
+    _Share(_TF32, 0.6, 0.4, second=True),
+    _Share(_BF16_LAST, 0.28, 0.16, 10, second=True),
+    _Share(_BF16, 0.24, 0.14, second=True),
+    _Share(_TF32_LAST, 0.12, 0.08, 4, second=True),
+    _Share(_FP16, 0.06, 0.04, 4, second=True),
+    _Share(_FP32, 0.1, 0.0, second=True),
+    _Share(_FP16_LAST, 0.06, 0.03, 2),
+    _Share(_TF32, 1.0, 0.7, second=True),
+    _Share(_BF16_LAST, 0.4, 0.25, 16, second=True),
+    _Share(_BF16, 0.3, 0.2, second=True),
+)
+"""What is measured, in this order: an early end leaves every mode coarse rather than a mode missing."""
+
+
+def sampled_blocks(subjects: Sequence[Subject]) -> tuple[Block, ...]:
+    """A sample of operators in every mode, in the order to measure it in.
+
+    The time of an operator in another mode is that in TF32 times a ratio, which follows its type, its size and how its
+    channels are aligned. So TF32 gets most of the time, and each other mode a sample, nested in what TF32 measures: its
+    shapes are the first ones of a list whose every first part is spread over all of it.
+
+    Parameters
+    ----------
+    subjects : sequence of Subject
+        Operators, in an order in which every first part is spread over the whole.
+    """
+    slow = [each for each in subjects if _is_grouped(each)]
+    products = [each for each in subjects if _is_product(each) and not _is_grouped(each)]
+    others = [each for each in subjects if not _is_product(each)]
+    order = {subject: place for kind in (products, others, slow) for place, subject in enumerate(kind)}
+    measured: set[tuple[Mode, int, Subject]] = set()
+    blocks = []
+    for share in _SHARES:
+        part = _part(share, products, others, slow)
+        for place, batch_size in enumerate(_BATCH_SIZES):
+            first = (place - len(_BATCH_SIZES) // 2 * share.second) % len(_BATCH_SIZES)
+            asked = (each for each in part if order[each] % len(_BATCH_SIZES) == first)
+            new = tuple(each for each in asked if (share.mode, batch_size, each) not in measured)
+            measured.update((share.mode, batch_size, each) for each in new)
+            blocks.append(Block(share.mode, batch_size, new))
+    return tuple(blocks)
+
+
+def _part(
+    share: _Share, products: Sequence[Subject], others: Sequence[Subject], slow: Sequence[Subject]
+) -> list[Subject]:
+    n_slow = round(share.products * len(slow)) if share.slow is None else share.slow
+    parts = ((products, share.products * len(products)), (others, share.others * len(others)), (slow, n_slow))
+    return [subject for some, n in parts for subject in some[: round(n)]]
+
+
+def _is_product(subject: Subject) -> bool:
+    return subject.operator is not None and OPERATOR_TYPES[subject.operator.type].product is not None
+
+
+def _is_grouped(subject: Subject) -> bool:
+    operator = subject.operator
+    return (
+        operator is not None and OPERATOR_TYPES[operator.type].is_convolution and (operator.groups or 1) > 1
+    )
+
+
 def _founding() -> Preset:
     subjects = tuple(
         Subject("proxy", name, proxy_table(name).image_size, proxy_table(name)) for name in FOUNDING_PROXIES
     )
     about = "proxy CNNs of the founding study: one convolution each, small images, many batch sizes"
-    return Preset("founding", about, subjects, _FOUNDING_BATCH_SIZES, (Mode(precision="fp32"),))
+    return Preset("founding", about, subjects, _FOUNDING_BATCH_SIZES, (_FP32,))
 
 
 def _quick() -> Preset:
@@ -246,23 +348,15 @@ def _library() -> Preset:
 def _zoo() -> Preset:
     tables = [zoo_cnn(name) for name in zoo_names()]
     about = f"every distinct operator of the zoo's {len(tables)} CNNs, each at its usual image size"
-    sizes = (64, 16, 256, 32, 128, 8, 512, 4)
-    return Preset(
-        "zoo",
-        about,
-        operator_subjects(distinct_operators(tables)),
-        sizes,
-        _FOUR_MODES,
-        limit_ms=30,
-        limit_gib=30,
-    )
+    subjects = operator_subjects(distinct_operators(tables))
+    return Preset("zoo", about, subjects, _USUAL_BATCH_SIZES, _FOUR_MODES, limit_ms=30, limit_gib=30)
 
 
 def _targets(
     names: Sequence[str] = TARGETS, name: str = "targets", about: str = "whole CNNs as trained"
 ) -> Preset:
     subjects = tuple(target_subject(each) for each in names)
-    return Preset(name, about, subjects, (64, 16, 256, 32, 128, 8, 512, 4), _FOUR_MODES)
+    return Preset(name, about, subjects, _USUAL_BATCH_SIZES, _FOUR_MODES)
 
 
 def _fine_targets() -> Preset:
@@ -287,15 +381,13 @@ def _fine() -> Preset:
 def _data_parallel() -> Preset:
     subjects = tuple(target_subject(each) for each in PARALLEL_TARGETS)
     about = "all-reduces, and whole CNNs trained by several GPUs together, beside one GPU"
-    modes = (_TF32, Mode(precision="amp_bf16", memory_format="channels_last"), Mode(precision="amp_bf16"))
-    return Preset("ddp", about, subjects, (128, 32, 256), modes, limit_gib=75, together=True)
+    return Preset("ddp", about, subjects, (128, 32, 256), _FOUR_MODES[:3], limit_gib=75, together=True)
 
 
 def _cnn(text: str) -> Preset:
     subjects = operator_subjects(distinct_operators([named_table(text)]))
     about = f"operators of {text}"
-    sizes = (64, 16, 256, 32, 128, 8, 512, 4)
-    return Preset(f"cnn:{text}", about, subjects, sizes, (_TF32,), limit_ms=60, limit_gib=60)
+    return Preset(f"cnn:{text}", about, subjects, _USUAL_BATCH_SIZES, (_TF32,), limit_ms=60, limit_gib=60)
 
 
 def _named_targets(text: str) -> Preset:
@@ -316,3 +408,80 @@ PRESETS: dict[str, Callable[[], Preset]] = {
 """Presets without arguments; `preset` also takes ``cnn:`` and ``targets:``."""
 
 _OF_CNNS: dict[str, Callable[[str], Preset]] = {"cnn": _cnn, "targets": _named_targets}
+
+MESSAGE_BYTES = tuple(
+    1000 * kilobytes
+    for kilobytes in (1, 4, 16, 64, 256, 1000, 4000, 10_000, 25_000, 50_000, 100_000, 200_000, 400_000)
+)
+"""Bytes on each GPU of an all-reduce that is measured alone."""
+
+BUCKETS = (Replicas(bucket_view=True), Replicas(bucket_mib=1.0), Replicas(bucket_mib=100.0))
+"""Ways to add up gradients other than PyTorch's default, measured for the first CNNs."""
+
+SYNC = Replicas(sync_batch_norm=True)
+"""Batch norms of all GPUs' images, measured for the CNNs that have some."""
+
+_CNNS_WITH_BUCKETS = 3
+
+
+def parallel_configurations(
+    configurations: Sequence[Configuration], gpu_counts: Sequence[int]
+) -> list[Configuration]:
+    """Configurations for one GPU, each for every number of GPUs, with all-reduces and other buckets.
+
+    What data parallelism adds hardly depends on the batch size: so the first batch size comes on all numbers of GPUs,
+    then other buckets, then the other batch sizes on one GPU and on all.
+
+    Parameters
+    ----------
+    configurations : sequence of Configuration
+        Of a preset, mode by mode; `batch_size` is that of one GPU.
+    gpu_counts : sequence of int
+        In the order to measure them in, 1 first.
+    """
+    sizes = list(dict.fromkeys(each.batch_size for each in configurations))
+    modes = list(dict.fromkeys(each.mode for each in configurations))
+    ends = (1, max(gpu_counts))
+
+    def part(
+        some_sizes: Sequence[int], some_modes: Sequence[Mode], counts: Sequence[int]
+    ) -> list[Configuration]:
+        chosen = [each for size in some_sizes for each in configurations if each.batch_size == size]
+        return [_on(each, n) for each in chosen if each.mode in some_modes for n in counts]
+
+    ordered = [
+        *_all_reduces(modes[0], [n for n in gpu_counts if n > 1]),
+        *part(sizes[:1], modes[:2], gpu_counts),
+        *_other_buckets(configurations, max(gpu_counts)),
+        *_synchronised(part(sizes[:1], modes[:2], gpu_counts[1:])),
+        *part(sizes[1:], modes[:2], ends),
+        *part(sizes, modes[2:], ends),
+        *part(sizes, modes, gpu_counts),
+    ]
+    return list(dict.fromkeys(ordered))
+
+
+def _on(configuration: Configuration, n_gpus: int) -> Configuration:
+    return replace(configuration, replicas=replace(configuration.replicas, n_gpus=n_gpus))
+
+
+def _other_buckets(configurations: Sequence[Configuration], n_gpus: int) -> list[Configuration]:
+    first = configurations[:_CNNS_WITH_BUCKETS]
+    return [_on(replace(each, replicas=buckets), n_gpus) for each in first for buckets in BUCKETS]
+
+
+def _synchronised(configurations: Sequence[Configuration]) -> list[Configuration]:
+    tables = [each.subject.table for each in configurations]
+    normed = [table is not None and any(layer.type == "batch_norm" for layer in table) for table in tables]
+    return [
+        replace(each, replicas=replace(SYNC, n_gpus=each.replicas.n_gpus))
+        for each, has in zip(configurations, normed, strict=True)
+        if has
+    ]
+
+
+def _all_reduces(mode: Mode, gpu_counts: Sequence[int]) -> Iterator[Configuration]:
+    for n_gpus in gpu_counts:
+        for n_bytes in MESSAGE_BYTES:
+            subject = Subject("all_reduce", f"all_reduce_{n_bytes}", 1, message_bytes=n_bytes)
+            yield Configuration(subject, replace(mode, precision="fp32"), 1, Replicas(n_gpus))

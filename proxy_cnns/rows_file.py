@@ -44,6 +44,7 @@ __all__ = [
     "read_run",
     "reopen",
     "repeats_of",
+    "rows_path",
     "rows_paths",
     "series_of",
     "sidecar_path",
@@ -271,6 +272,11 @@ class RunFile:
         os.close(self._file)
 
 
+def rows_path(out: Path, number: int | None = None) -> Path:
+    """The rows file of a run, or of one of several processes that measure it."""
+    return out.with_name(f"{out.name}.rows{'' if number is None else f'.{number}'}.jsonl")
+
+
 def rows_paths(out: Path) -> list[Path]:
     """Rows files of a run, one for each process that measured."""
     return sorted(out.parent.glob(f"{_escaped(out.name)}.rows*.jsonl"))
@@ -402,7 +408,7 @@ def reopen(out: Path) -> Path | None:
     entries += [{"ended": end} for end in run.ended.values()]
     entries += [{"failed": key, "reason": reason} for key, reason in run.failed.items()]
     entries += run.events
-    path = out.with_name(f"{out.name}.rows.jsonl")
+    path = rows_path(out)
     _replace(path, "".join(_compact(entry) + "\n" for entry in entries))
     return path
 

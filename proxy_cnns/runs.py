@@ -1,19 +1,69 @@
-"""`epochcast profile` without its options: a preset on one device or several, into one table.
+"""A run: a request measured on this machine's devices or on the workers of a cluster, into one table.
 
-What is on disk already is skipped, so a killed run goes on where it stopped.
+It consists of jobs, each measured by one process: every n-th series on one of several devices here, or about a minute's
+work on a worker of a cluster, in a process of its own as `epochcast profile` would there. A job whose worker dies is
+measured again by another. What is on disk already is skipped, so a killed run goes on where it stopped.
 """
 
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import queue
+import socket
+import subprocess
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
 
-from predictor.errors import EpochcastError, ProfilingError
-from proxy_cnns.campaign import Progress, pending
-from proxy_cnns.rows_file import Run, read_run, reopen, rows_paths, write_table
-from proxy_cnns.shards import Measure, Request, measure_shards
+from predictor.errors import EpochcastError, ProfilingError, SchemaError
+from proxy_cnns.configuration import Configuration
+from proxy_cnns.estimates import estimated_seconds
+from proxy_cnns.jobs import Job, Progress, Report, Request, measure_job, modes_of, pending
+from proxy_cnns.rows_file import (
+    Run,
+    RunFile,
+    configuration_key,
+    read_run,
+    reopen,
+    rows_path,
+    rows_paths,
+    write_table,
+)
 
-__all__ = ["Outcome", "Request", "profile"]
+__all__ = [
+    "CPU_RESOURCE",
+    "GPU_RESOURCE",
+    "Cluster",
+    "JobResult",
+    "Measure",
+    "Outcome",
+    "Request",
+    "end_with",
+    "measure_here",
+    "measured_by",
+    "profile",
+    "resource_of",
+]
+
+GPU_RESOURCE, CPU_RESOURCE = "GPU", "profile"
+"""What a worker that measures GPUs, and one that measures its processor, must offer one of."""
+
+_JOB_S = 60.0
+"""Estimated seconds of a worker's job: many times what starting its process takes, and all that a dead worker loses."""
+
+_CHILD = "import sys; from proxy_cnns.runs import measure_in; measure_in(*sys.argv[1:])"
+_REQUEST, _RESULT = "request.pickle", "result.pickle"
+
+Measure = Callable[[Request, float | None, Report], dict[str, Any]]
+"""Measures a request until a reading of `time.perf_counter`, and returns the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +80,294 @@ class Outcome:
     failed: tuple[str, ...]
 
 
+def measure_here(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
+    """Measure a request on its devices, and return the environment of the first.
+
+    One device is measured in this process, several in a process each.
+
+    Raises
+    ------
+    EpochcastError
+        The first that a process raised, once all have ended.
+    ProfilingError
+        If a process was killed.
+    """
+    devices = request.devices
+    jobs = [Job(request, device, device, deadline, n, len(devices)) for n, device in enumerate(devices)]
+    if len(jobs) == 1:
+        return measure_job(jobs[0], report)
+    context = multiprocessing.get_context("spawn")
+    messages: Any = context.Queue()
+    processes = [
+        context.Process(target=_process, args=(job, messages, os.getpid()), daemon=True) for job in jobs
+    ]
+    for process in processes:
+        process.start()
+    results = _collect(processes, messages, report)
+    for process in processes:
+        process.join()
+    environments = []
+    for _, result in sorted(results.items()):
+        if isinstance(result, EpochcastError):
+            raise result
+        environments.append(result)
+    return environments[0] | {"gpus": len(jobs)}
+
+
+def _collect(
+    processes: Sequence[Any], messages: Any, report: Report
+) -> dict[int, dict[str, Any] | EpochcastError]:
+    """Pass progress on until every process has sent its result or is gone."""
+    results: dict[int, dict[str, Any] | EpochcastError] = {}
+    progress: dict[int, Progress] = {}
+    while len(results) < len(processes):
+        try:
+            number, message = messages.get(timeout=0.5)
+        except queue.Empty:
+            gone = [n for n, each in enumerate(processes) if n not in results and not each.is_alive()]
+            if gone and messages.empty():
+                results |= {number: _ended(processes[number].exitcode) for number in gone}
+            continue
+        if isinstance(message, Progress):
+            progress[number] = message
+            report(_total(list(progress.values())))
+        else:
+            results[number] = message
+    return results
+
+
+def _ended(exit_code: int, last_words: str = "") -> ProfilingError:
+    words = f": {last_words}" if last_words else ""
+    return ProfilingError(
+        f"a measuring process ended by itself (exit code {exit_code}{words}). Its measurements are kept; repeat the "
+        "command to go on."
+    )
+
+
+def _total(latest: Sequence[Progress]) -> Progress:
+    last = max(latest, key=lambda each: each.seconds_left)
+    done, total = sum(each.done for each in latest), sum(each.total for each in latest)
+    return Progress(done, total, last.seconds_left, latest[-1].now, last.limited)
+
+
+def _process(job: Job, messages: Any, parent: int) -> None:
+    """Measure on the one GPU that this process sees, and send the result or the error."""
+    end_with(parent)
+    shown = replace(job, device=_show_only(job.device))
+    try:
+        result: Any = measure_job(shown, lambda progress: messages.put((job.number, progress)))
+    except EpochcastError as error:
+        result = error
+    messages.put((job.number, result))
+
+
+def _show_only(device: str) -> str:
+    if device == "cpu":
+        return device
+    number = int(device.partition(":")[2])
+    visible = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[number] if number < len(visible) else str(number)
+    return "cuda:0"
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent is killed, which alone could collect its measurements."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            threading.Event().wait(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Cluster(Protocol):
+    """Where jobs run."""
+
+    def places(self, resource: str) -> int:
+        """Jobs that can run at once, each on a worker that offers the resource."""
+
+    def run(
+        self, function: Callable[..., Any], arguments: Iterator[tuple[Any, ...]], resource: str
+    ) -> Iterator[Any]:
+        """Run a job for each arguments, which are drawn when there is a place; results come as jobs end."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What one process measured: the lines of its rows file, and its environment or the error that ended it."""
+
+    worker: str
+    entries: list[dict[str, Any]]
+    result: dict[str, Any] | EpochcastError
+
+
+def resource_of(request: Request) -> str:
+    """What a worker must offer to measure a request."""
+    return CPU_RESOURCE if request.devices == ("cpu",) else GPU_RESOURCE
+
+
+def measured_by(cluster: Cluster) -> Measure:
+    """What `profile` measures with, in place of this machine."""
+
+    def measure(request: Request, deadline: float | None, report: Report) -> dict[str, Any]:
+        resource = resource_of(request)
+        _refuse_own_files(request)
+        gathered = _Gathered(request, read_run(request.out, None))
+        try:
+            while left := gathered.left(deadline):
+                jobs = gathered.requests(left, cluster.places(resource), deadline)
+                for result in cluster.run(measure_request, jobs, resource):
+                    gathered.take(result)
+                    report(gathered.progress(len(left), result.worker))
+        finally:
+            if gathered.file is not None:
+                gathered.file.close()
+        return gathered.environment()
+
+    return measure
+
+
+def _refuse_own_files(request: Request) -> None:
+    """Refuse CNNs that a Python file makes: workers are sent layers, not code."""
+    files = {str(each.subject.builder.path) for each in request.configurations if each.subject.builder}
+    if files:
+        raise SchemaError(
+            f"{', '.join(sorted(files))} is code of this machine, which workers are not sent. Measure its operators "
+            "(--preset cnn:FILE.py:make_model), or leave --scheduler out."
+        )
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The rows that workers send, appended to the file of a run."""
+
+    request: Request
+    run: Run
+    started: float = field(default_factory=time.perf_counter)
+    n_done: int = 0
+    file: RunFile | None = None
+    error: EpochcastError | None = None
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _idle: bool = False
+
+    def left(self, deadline: float | None) -> list[Configuration]:
+        """Configurations to measure in the next round; none after an error, the deadline, or a round without rows."""
+        late = deadline is not None and time.perf_counter() >= deadline
+        if self.error is not None or late or self._idle:
+            return []
+        self._idle = True
+        return pending(self.request.configurations, self.run, refine=self.request.refine)
+
+    def requests(
+        self, left: Sequence[Configuration], places: int, deadline: float | None
+    ) -> Iterator[tuple[Request]]:
+        """The request of each job, as long as there is time; a series that ended meanwhile is left out."""
+        seconds = [estimated_seconds(each) for each in left]
+        for some in _shares(left, seconds, min(_JOB_S, sum(seconds) / max(1, places))):
+            budget_s = None if deadline is None else deadline - time.perf_counter()
+            there = tuple(each for each in some if self.run.ends(configuration_key(each)) is None)
+            if there and self.error is None and (budget_s is None or budget_s > 0):
+                yield (replace(self.request, configurations=there, budget_s=budget_s, refine=False),)
+
+    def take(self, job: JobResult) -> None:
+        """Write what a worker sent; SchemaError if its device is not that of the other rows."""
+        entries = job.entries[1:]
+        if entries:
+            file = self._opened(job.entries[0]["run"] | {"modes": modes_of(self.request)}, job.worker)
+            recent: list[Any] = []
+            for entry in entries:
+                file.append(entry)
+                self.run.take(entry, recent)
+        done = sum("row" in entry or "failed" in entry or "ended" in entry for entry in entries)
+        self.n_done, self._idle = self.n_done + done, self._idle and not done
+        if isinstance(job.result, EpochcastError):
+            self.error = self.error or type(job.result)(f"worker {job.worker}: {job.result}")
+        else:
+            self.environments[job.worker] = job.result
+
+    def _opened(self, identity: dict[str, Any], worker: str) -> RunFile:
+        """The run's file, into which rows of this identity belong."""
+        if self.file is None:
+            self.run = read_run(self.request.out, identity)
+            self.file, self.run.identity = RunFile(rows_path(self.request.out), identity), identity
+        known = self.run.identity or {}
+        differs = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
+        if differs:
+            what = "; ".join(f"{name} {identity.get(name)!r}, not {known.get(name)!r}" for name in differs)
+            raise SchemaError(
+                f"worker {worker} is unlike those before it: {what}. One table is of one kind of machine: start a "
+                "scheduler for each kind. Rows of the others are kept; repeat the command to go on."
+            )
+        return self.file
+
+    def progress(self, n_left: int, worker: str) -> Progress:
+        elapsed = time.perf_counter() - self.started
+        seconds_left = elapsed * (n_left - self.n_done) / max(1, self.n_done)
+        return Progress(self.n_done, n_left, max(0.0, seconds_left), f"worker {worker}")
+
+    def environment(self) -> dict[str, Any]:
+        """That of the first worker, once all have ended without an error."""
+        if self.error is not None:
+            raise self.error
+        first: dict[str, Any] = next(iter(self.environments.values()), {})
+        return first | {"workers": sorted(self.environments)}
+
+
+def _shares(
+    configurations: Sequence[Configuration], seconds: Sequence[float], most_s: float
+) -> Iterator[list[Configuration]]:
+    """Consecutive configurations of at most `most_s` seconds together, at least one at a time."""
+    share: list[Configuration] = []
+    total_s = 0.0
+    for configuration, own_s in zip(configurations, seconds, strict=True):
+        if share and total_s + own_s > most_s:
+            yield share
+            share, total_s = [], 0.0
+        share.append(configuration)
+        total_s += own_s
+    if share:
+        yield share
+
+
+def measure_request(request: Request) -> JobResult:
+    """Measure a request in a process of its own, on the machine that calls this.
+
+    A process of its own has its device, its memory and its interpreter for itself, as one that a person starts.
+    """
+    worker = f"{socket.gethostname()} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}".strip()
+    with TemporaryDirectory(prefix="epochcast-") as name:
+        folder = Path(name)
+        own = replace(request, out=folder / "job.csv")
+        (folder / _REQUEST).write_bytes(pickle.dumps(own))
+        command = [sys.executable, "-c", _CHILD, name, str(os.getpid())]
+        process = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)  # noqa: S603
+        lines = [line for path in rows_paths(own.out) for line in path.read_text().split("\n")[:-1]]
+        result: dict[str, Any] | EpochcastError
+        if (folder / _RESULT).exists():
+            result = pickle.loads((folder / _RESULT).read_bytes())  # noqa: S301 - our own
+        else:
+            words = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+            result = _ended(process.returncode, words)
+        return JobResult(worker, [json.loads(line) for line in lines], result)
+
+
+def measure_in(folder: str, parent: str) -> None:
+    """Measure the request that lies in a folder, and leave environment or error there; a process's only work."""
+    end_with(int(parent))
+    request: Request = pickle.loads((Path(folder) / _REQUEST).read_bytes())  # noqa: S301 - of `measure_request`
+    deadline = None if request.budget_s is None else time.perf_counter() + request.budget_s
+    try:
+        result: dict[str, Any] | EpochcastError = measure_here(request, deadline, lambda _: None)
+    except EpochcastError as error:
+        result = error
+    (Path(folder) / _RESULT).write_bytes(pickle.dumps(result))
+
+
 def profile(
     request: Request,
-    report: Callable[[Progress], None] = lambda _: None,
-    measure: Measure = measure_shards,
+    report: Report = lambda _: None,
+    measure: Measure = measure_here,
 ) -> Outcome:
     """Measure the configurations of a request that are not on disk yet, and write the table.
 
@@ -43,7 +377,7 @@ def profile(
     report : callable
         Called with the progress after each configuration.
     measure : callable, optional
-        What measures: this machine's devices, or a cluster (`proxy_cnns.parts.measured_by`).
+        What measures: this machine's devices, or a cluster (`measured_by`).
 
     Raises
     ------

@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from torchvision_import import import_torchvision
 from waiting import wait_until
 
 # Arrays here are small. Threads of linear algebra that wait for a busy core spin: a fit then takes ten times as long.
@@ -26,10 +27,6 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
-_TORCHVISION_OPERATORS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
 _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3": _NO_AUXILIARY}
 
@@ -38,7 +35,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3
 def patient_services() -> Iterator[None]:
     """No service, in this process or another, refuses a request because the machine is loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        for limit in ("MAX_LAG", "TIMEOUT", "BODY_TIMEOUT", "HEAD_TIMEOUT"):
+        for limit in ("TIMEOUT", "BODY_TIMEOUT", "HEAD_TIMEOUT"):
             patch.setenv(f"EPOCHCAST_{limit}_S", "3600")
         yield
 
@@ -74,15 +71,14 @@ def torch() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def torchvision_models(torch: ModuleType) -> Iterator[ModuleType]:
-    """`torchvision.models` beside a CPU build of PyTorch, for which torchvision has no compiled operators."""
-    library = torch.library.Library("torchvision", "DEF")  # must outlive every use of torchvision
-    for operator in _TORCHVISION_OPERATORS:
-        library.define(operator)
-    yield pytest.importorskip(
-        "torchvision.models", reason="torchvision is not installed: it is compared with"
-    )
-    del library
+def torchvision_models(torch: ModuleType) -> ModuleType:
+    """`torchvision.models`, or a skip that says that it is missing."""
+    try:
+        return import_torchvision()
+    except ModuleNotFoundError as error:
+        if error.name != "torchvision":
+            raise
+        pytest.skip("torchvision is not installed: it is compared with")
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,12 @@ from fastapi import APIRouter, Request, Response
 from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer, in_json
+from api.caching import File, file_response
 from api.openapi import question_body
 from api.parsing import json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
 from api.routes.predictions import predicted
-from api.serving import ServingState, client_of, serving_of
+from api.serving import ServingState, Snapshot, client_of, serving_of
 from api.store.measurements import find_rows, frame_of
 from api.store.uploads import MAX_ROWS, rows_of, table_sent
 from predictor.answers.knowledge import OwnMeasurements
@@ -59,30 +60,30 @@ async def calibrate(request: Request) -> Response:
     """
     queue, client = serving_of(request).upload_queue, client_of(request)
     queue.check(client)  # before 16 MiB are read
-    content = await queue.run(client, _answer, await json_of(request), request.app.state)
-    return Response(content, media_type="application/json")
+    file = await queue.run(client, _answer, await json_of(request), request.app.state)
+    return file_response(request, file)
 
 
-def _answer(body: bytes, state: Any) -> bytes:
+def _answer(body: bytes, state: Any) -> File:
     asked, table = question_of(body, CalibrationQuestion)
     serving: ServingState = state.serving
+    snapshot = serving.model.snapshot
     given = _stored(asked.stored, state.store) if asked.stored else _sent(asked.measurements)
     gpus = asked.gpus or sorted(set(given.frame["gpu"]))
-    fitted = _fitted(given, serving)
-    question = core_question(asked, table, gpus, fitted, serving.model.current, serving.offers)
+    fitted = _fitted(given, snapshot)
+    question = core_question(asked, table, gpus, fitted, snapshot.model, serving.offers)
     kinds = Counter(given.frame["kind"].fillna("target"))
     measured = {"operators": kinds["operator"], "targets": kinds["target"], "keys": given.keys}
     content = predicted(asked, question, state.settings.max_rows) | {"measured": measured}
-    return in_json(content)
+    return File(in_json(content)).with_gzip()
 
 
-def _fitted(given: _Given, serving: ServingState) -> OwnMeasurements:
+def _fitted(given: _Given, snapshot: Snapshot) -> OwnMeasurements:
     """The measurements fitted on top of the served model, once for all questions about the same rows."""
-    key = (given.name, serving.model.version)
-    found = serving.fits.get(key)
-    if found is None:
-        found = serving.fits[key] = OwnMeasurements.of(given.frame, serving.model.current)
-    return found
+    fitted = snapshot.fits.get(given.name)
+    if fitted is None:
+        fitted = snapshot.fits[given.name] = OwnMeasurements.of(given.frame, snapshot.model)
+    return fitted
 
 
 def _sent(given: list[dict[str, Any]] | dict[str, list[Any]]) -> _Given:

@@ -149,7 +149,7 @@ async def models(request: Request) -> list[ModelCard]:
             methods=METHODS,
             hosts=model.hosts(),
             measured_gpus=sorted(model.ranges.gpus),
-            operator_libraries=await run_in_threadpool(model.layers.modes),
+            operator_libraries=model.layers.modes(),
             problem=served.problem,
         )
     ]

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from api.answers import in_json
 from api.bodies import read_body
+from api.caching import File, file_response
 from api.forms import form_parts
 from api.layer_tables import LayerTableIn, as_sent
 from api.onnx_process import read_onnx
@@ -89,8 +90,7 @@ async def read(request: Request) -> Response:
     content = await read_body(request, MAX_FORM_BYTES, "Send the file without its weights, or its layers.")
     file = await serving.model_queue.run(client, _file, content, form)
     table = await serving.onnx_queue.run(client, read_onnx, *file)
-    answer = await serving.model_queue.run(client, _answer, table)
-    return Response(answer, media_type="application/json")
+    return file_response(request, await serving.model_queue.run(client, _answer, table))
 
 
 def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:
@@ -124,7 +124,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).strip("._-")[:80] or "upload"
 
 
-def _answer(table: LayerTable) -> bytes:
+def _answer(table: LayerTable) -> File:
     content: dict[str, Any] = {
         "cnn": table.cnn,
         "image_size": table.image_size,
@@ -133,4 +133,4 @@ def _answer(table: LayerTable) -> bytes:
         "training_flops_per_image": cnn_flops(table, 1),
         "layer_table": as_sent(table),
     }
-    return in_json(content)
+    return File(in_json(content)).with_gzip()

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Engine
 
 from api.bodies import read_body
+from api.caching import File, file_response
 from api.serving import client_of, serving_of
 from api.store.keys import ApiKey, find_key
 from api.store.measurements import Deletion, Page, Receipt, Stored, delete_upload, find_rows, store_rows
@@ -62,10 +63,8 @@ async def _uploader(
     request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
 ) -> ApiKey:
     """Find the key of a request that writes; HTTPException 401 where there is none, 403 where it was revoked."""
-    found = (
-        None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
-    )
-    if found is None:
+    key = None if given is None else await run_in_threadpool(find_key, _store_of(request), given.credentials)
+    if key is None:
         problem = "no API key is given" if given is None else "this API key is not known"
         raise HTTPException(
             401,
@@ -73,12 +72,10 @@ async def _uploader(
             "`epochcast keys add`.",
             {"WWW-Authenticate": "Bearer"},
         )
-    if found.problem is not None:
-        raise HTTPException(
-            403, f"the API key of {found.name!r} {found.problem}. The operator makes another."
-        )
-    request.state.api_key = found.name
-    return found
+    if key.problem is not None:
+        raise HTTPException(403, f"the API key of {key.name!r} {key.problem}. The operator makes another.")
+    request.state.api_key = key.name
+    return key
 
 
 class UploadReceipt(BaseModel):
@@ -116,10 +113,10 @@ class Filters(BaseModel):
     limit: int = Field(1000, ge=1, le=10_000, description="Rows of a page at most.")
     format: Literal["json", "csv"] = "json"
 
-    def asked(self) -> dict[str, object]:
+    def given(self) -> dict[str, object]:
         """Filters that are given, the GPU by its canonical name."""
-        given = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
-        return given | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
+        chosen = self.model_dump(exclude_none=True, exclude={"after", "limit", "format"})
+        return chosen | ({"gpu": canonical_gpu_name(self.gpu)} if self.gpu else {})
 
 
 @router.post(
@@ -184,15 +181,14 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 
     A page that is full ends with the address of the next: `next` in JSON, the header `Link` in both forms.
     """
-    asked = filters.asked()
     queue, client = serving_of(request).download_queue, client_of(request)
-    page = await queue.run(client, find_rows, _store_of(request), asked, filters.after, filters.limit)
+    page = await queue.run(
+        client, find_rows, _store_of(request), filters.given(), filters.after, filters.limit
+    )
     following = _next(request, page)
     write = _as_csv if filters.format == "csv" else _as_json
-    content = await queue.run(client, write, page.rows, following)
-    headers = {"Link": f'<{following}>; rel="next"'} if following else {}
-    media_type = "text/csv; charset=utf-8" if filters.format == "csv" else "application/json"
-    return Response(content, media_type=media_type, headers=headers)
+    file = await queue.run(client, write, page.rows, following)
+    return file_response(request, file, {"Link": f'<{following}>; rel="next"'} if following else None)
 
 
 @router.delete(
@@ -227,19 +223,19 @@ def _next(request: Request, page: Page) -> str | None:
     return f"{request.url.path}?{urlencode(given)}"
 
 
-def _as_json(rows: Sequence[Stored], following: str | None) -> str:
+def _as_json(rows: Sequence[Stored], following: str | None) -> File:
     written = ",\n".join(json.dumps(_attribution(row))[:-1] + "," + row.content[1:] for row in rows)
-    return f'{{"rows": [{written}], "next": {json.dumps(following)}}}'
+    return File(f'{{"rows": [{written}], "next": {json.dumps(following)}}}'.encode()).with_gzip()
 
 
-def _as_csv(rows: Sequence[Stored], _following: str | None) -> str:
+def _as_csv(rows: Sequence[Stored], _following: str | None) -> File:
     file = io.StringIO()
     writer = csv.DictWriter(file, [*_ATTRIBUTION, *(entry.name for entry in COLUMNS)], lineterminator="\n")
     writer.writeheader()
     writer.writerows(
         _attribution(row) | {name: _cell(value) for name, value in row.row().items()} for row in rows
     )
-    return file.getvalue()
+    return File(file.getvalue().encode(), "text/csv; charset=utf-8").with_gzip()
 
 
 def _attribution(row: Stored) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from api.openapi import question_body
 from api.parsing import answered, fitted
 from api.questions import PredictionQuestion, core_question
 from api.work import SEARCHED, check_work
+from predictor.answers.answer import COLUMNS, Answer, answer
 from predictor.answers.knowledge import OwnMeasurements, load_model
-from predictor.answers.predict import COLUMNS, Answer, answer
 from predictor.answers.question import Question, gpus_of
 from predictor.catalogue.devices import Gpu, precisions_of
 from predictor.catalogue.offers import Offer
@@ -65,7 +65,7 @@ def predicted(asked: PredictionQuestion, question: Question, max_rows: int) -> d
     OutOfRangeError
         If these are more than `max_rows` rows, or a GPU has none of the precisions.
     EpochcastError
-        As of `predictor.answers.predict.answer`.
+        As of `predictor.answers.answer.answer`.
     """
     parts, left_out = _parts(asked, question)
     rows = len(question.batch_sizes or _SEARCHED) * sum(len(as_list(part.gpus)) for part in parts)

@@ -42,9 +42,17 @@ def open_store(url: str, *, new: bool = True) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the schema up to date; processes that start at once wait for the first."""
+    """Bring the schema up to date; processes that start at once wait for the first.
+
+    Raises
+    ------
+    StoreError
+        If a newer epochcast has written the store.
+    """
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
@@ -52,7 +60,15 @@ def migrate(engine: Engine) -> None:
         if engine.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION_LOCK})
         config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+        try:
+            command.upgrade(config, "head")
+        except CommandError as error:
+            known = ScriptDirectory.from_config(config).get_current_head()
+            raise StoreError(
+                f"the store {engine.url.render_as_string(hide_password=True)} has another schema than this epochcast "
+                f"knows (newest known: {known}): {error}. Use the epochcast that wrote it, or a newer one, or name "
+                "another store."
+            ) from error
 
 
 @contextmanager
@@ -86,16 +102,16 @@ def _refusing(engine: Engine) -> Iterator[None]:
 
 def _checked(url: str) -> URL:
     try:
-        found = make_url(url)
+        address = make_url(url)
     except ArgumentError:
         raise SchemaError(f"the store's address is not a database URL. Examples: {_EXAMPLES}.") from None
-    backend = found.get_backend_name()
-    if backend == "sqlite" and found.database not in (None, "", ":memory:"):
-        return found.set(drivername="sqlite")
+    backend = address.get_backend_name()
+    if backend == "sqlite" and address.database not in (None, "", ":memory:"):
+        return address.set(drivername="sqlite")
     if backend in ("postgresql", "postgres"):
-        return found.set(drivername="postgresql+psycopg")
+        return address.set(drivername="postgresql+psycopg")
     raise SchemaError(
-        f"the store cannot be {found.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
+        f"the store cannot be {address.render_as_string(hide_password=True)!r}: it takes a SQLite file or "
         f"PostgreSQL. Examples: {_EXAMPLES}."
     )
 

@@ -260,11 +260,12 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
 
     Raises
     ------
-    SchemaError, UnknownGpuError
+    SchemaError, OutOfRangeError, UnknownGpuError
         Naming the line or row, the column, the value and what would be right.
     """
     import pandas as pd
 
+    from predictor.measurements.shortest import check_rows_not_too_short
     from predictor.measurements.table import check_measurements
 
     if not table.numbers:
@@ -277,6 +278,7 @@ def rows_of(table: Table) -> tuple[pd.DataFrame, list[Row]]:
     for entry in COLUMNS:
         if entry.name in table.columns and entry.form in ("count", "amount", "time"):
             _check_size(entry, frame, table)
+    check_rows_not_too_short(frame, "the upload", table.place, table.numbers)
     return frame, _stored(frame, {*table.columns, *_FILLED})
 
 

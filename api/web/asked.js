@@ -40,14 +40,14 @@ function limits(state) {
 
 /**
  * Say in a sentence what the comparison comes to, folded what would change it, and which GPUs could not be asked about.
- * @param {?{sentence: string, hints: string[]}} verdict of the service, if it gives one
+ * @param {?{sentence: string, hints: {text: string}[]}} verdict of the service, if it gives one
  * @param {string[]} lacking GPUs that lack the precision
  * @param {string} precision
  */
 export function drawVerdict(verdict, lacking, precision) {
   const said = verdict ? [make("p", { class: "verdict", lang: "en", text: verdict.sentence })] : [];
   if (verdict?.hints.length) {
-    const hints = make("ul", { lang: "en" }, ...verdict.hints.map((text) => make("li", { text })));
+    const hints = make("ul", { lang: "en" }, ...verdict.hints.map(({ text }) => make("li", { text })));
     said.push(make("details", { class: "hints" }, make("summary", { text: t("hints_title") }), hints));
   }
   const left = lacking.length ? [make("p", { class: "hint", text: t("lacks", { precision: t(`precision_${precision}`), gpus: lacking.map(shortGpu).join(", ") }) })] : [];

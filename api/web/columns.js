@@ -3,7 +3,7 @@
  * Called by main.js; calls format, i18n and dom. Every mark has words: colour says nothing alone.
  */
 import { make } from "./dom.js";
-import { count, dollars, duration, durations, energy, number, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, energy, number, reasonText, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** @returns {import("./table.js").Column[]} of predictions */
@@ -72,8 +72,8 @@ function memoryColumn() {
 
 /** Energy of the GPUs, ≈ where it is estimated from the power limit; pointing at it says so in the service's English. */
 function energyColumn(key, title) {
-  const estimated = (row) => row[key] !== null && row.energy_basis.startsWith("estimated");
-  const cell = (row) => make("span", { text: `${estimated(row) ? "≈ " : ""}${energy(row[key])}`, title: row.energy_basis });
+  const estimated = (row) => row[key] !== null && row.energy_basis.kind === "estimated";
+  const cell = (row) => make("span", { text: `${estimated(row) ? "≈ " : ""}${energy(row[key])}`, title: row.energy_basis.text });
   return { key, title: t(title), value: (row) => row[key], cell };
 }
 
@@ -96,10 +96,10 @@ function marks(row, badges) {
   return found.length ? found : ["–"];
 }
 
-/** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: string[]}} row */
+/** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: {kind: string, text: string, remedy: ?string}[]}} row */
 export function extrapolationMark(row) {
   if (!row.extrapolates.length) return null;
-  const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reason })));
+  const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reasonText(reason), title: reason.remedy })));
   const summary = make("summary", { text: t("extrapolates", { n: row.extrapolates.length }) });
   return make("details", {}, summary, reasons);
 }

@@ -109,7 +109,7 @@ function facts(found) {
 
 /** The error of a method that was named, beside the default's; in the service's words. */
 function methodErrors(found) {
-  return [...new Set(found.extrapolates.flat())].filter((reason) => reason.startsWith("method: ")).map((reason) => `${reason.slice(8)}.`);
+  return [...new Set(found.extrapolates.flat().filter(({ kind }) => kind === "method").map(({ text }) => `${text}.`))];
 }
 
 /** Neighbouring batch sizes that wait for the same, as [what, sizes in words]. */

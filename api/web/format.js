@@ -74,3 +74,8 @@ export function shortGpu(name) {
 function unitOf(seconds) {
   return STEPS.find(([from]) => seconds >= from) ?? STEPS[STEPS.length - 1];
 }
+
+/** Why a row extrapolates, in the service's English. @param {{kind: string, text: string}} reason */
+export function reasonText({ kind, text }) {
+  return `${kind}: ${text}`;
+}

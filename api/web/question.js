@@ -11,7 +11,7 @@ export const WORDS = {
   framework: ["pytorch", "tensorflow", "chainer"],
   capture: ["eager", "graph", "static_graph", "compile"],
   optimizer: ["sgd", "momentum", "adam"],
-  method: ["auto", "gpu-specs", "gpu-specs-relative", "proxy-times", "proxy-times-relative", "layer-times", "roofline", "flops-ratio"], // the others need measurements of the CNN
+  method: ["auto", "gpu-specs", "proxy-times", "layer-times", "roofline", "flops-ratio"], // the others need measurements of the CNN
   loader: ["torchvision", "pillow_simd", "dali", "none"],
   data_source: ["folder", "nfs", "lmdb", "hdf5", "memory"],
 };

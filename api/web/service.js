@@ -13,7 +13,7 @@ export class Refusal extends Error {
 }
 
 const MOST_REPEATS = 5;
-const MOST_WAIT_S = 5;
+const MOST_WAIT_S = 15;
 
 /** Get a list. @param {string} path such as "v1/gpus" */
 export function get(path) {

@@ -4,7 +4,7 @@
  * Called by main.js; calls dom, format and i18n.
  */
 import { byId, make } from "./dom.js";
-import { count, dollars, duration, durations, epochCount, shortGpu } from "./format.js";
+import { count, dollars, duration, durations, epochCount, reasonText, shortGpu } from "./format.js";
 import { t } from "./i18n.js";
 
 /** Titles: of what is best however one looks, of the best that was measured, of the best if an extrapolation holds. */
@@ -88,7 +88,7 @@ function interval(row) {
 
 function extrapolates(row) {
   const n = row.extrapolates.length;
-  return n ? make("span", { class: "badge warn", text: t("extrapolates", { n }), title: row.extrapolates.join("; ") }) : null;
+  return n ? make("span", { class: "badge warn", text: t("extrapolates", { n }), title: row.extrapolates.map(reasonText).join("; ") }) : null;
 }
 
 function least(rows, value) {

@@ -1,43 +1,18 @@
-"""How answers read on a terminal: the title, columns and notes that predict, compare and explain share."""
+"""How answers read on a terminal, as files and as JSON: the title and columns that predict and compare share."""
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from epochcast.tables import Column, Format, Record, duration, number, print_records, span, write_records
+from epochcast.notes import gpu_name, marks
+from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
+from predictor.answers.notes import Reason
 from predictor.answers.quantities import energy
 from predictor.table_files import STANDARD
 
-if TYPE_CHECKING:
-    from predictor.answers.question import Question
-
-__all__ = [
-    "columns_of",
-    "energy_note",
-    "gpu_name",
-    "guessed_note",
-    "host_bound_note",
-    "is_loading_bound",
-    "legend",
-    "loading_bound_note",
-    "method_note",
-    "methods",
-    "notes_column",
-    "price_dates",
-    "print_answer",
-    "reason_letters",
-    "scope_line",
-    "start_note",
-    "title",
-    "write_answer",
-]
-
-_HOST_BOUND, _LOADING_BOUND, _GUESSED = "H", "L", "~"
-_OF_CNN, _OF_ANCHOR, _OF_METHOD = "cnn: ", "anchor: ", "method: "
+__all__ = ["columns_of", "notes_column", "print_answer", "title", "write_answer"]
 
 
 def print_answer(records: Sequence[Record], output: Format, scope: str, **about: Any) -> bool:
@@ -84,210 +59,9 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     }
 
 
-def gpu_name(name: str) -> str:
-    """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
-    return name.removeprefix("NVIDIA ")
-
-
-def reason_letters(reasons_by_row: Iterable[tuple[str, ...]]) -> dict[str, str]:
-    """Give each distinct reason why rows extrapolate a letter, for a narrow column with a legend."""
-    distinct = dict.fromkeys(reason for reasons in reasons_by_row for reason in reasons)
-    return {reason: _letter(i) for i, reason in enumerate(distinct)}
-
-
-def legend(letters: dict[str, str]) -> list[str]:
-    """Explain `reason_letters` in notes."""
-    return [f"({letter}) extrapolates: {reason}" for reason, letter in letters.items()]
-
-
-def notes_column(letters: dict[str, str] | None = None) -> Column:
-    """What marks a row, `~` or the letters of its reasons, `H` and `L`; a narrow terminal keeps this column."""
-
-    def marks(record: Record) -> str:
-        guessed = (
-            [_GUESSED] * bool(_guesses(record))
-            if letters is None
-            else [letters[reason] for reason in record["extrapolates"]]
-        )
-        waits = _LOADING_BOUND * is_loading_bound(record) + _HOST_BOUND * _is_host_bound(record)
-        return ",".join([*guessed, *([waits] if waits else [])])
-
-    return Column("notes", marks, left=True)
-
-
-def guessed_note(records: Sequence[Record], remedy: bool = True) -> list[str]:
-    """Explain `~` where a row has it: the kinds of its reasons, and the remedy, which would sharpen the answer.
-
-    What is wrong with a CNN's own layers is told whole, since it says what to change;
-    so is an anchor far from the model.
-    """
-    guessed = [record for record in records if _guesses(record)]
-    if not guessed:
-        return []
-    kinds = dict.fromkeys(
-        reason.partition(":")[0].replace("_", " ") for record in guessed for reason in _guesses(record)
-    )
-    remedies = Counter(record["sharpen"] for record in guessed if record["sharpen"] and remedy)
-    surer = f" To be surer: {remedies.most_common(1)[0][0]}." if remedies else ""
-    whole = dict.fromkeys(
-        reason.removeprefix(_OF_CNN).replace(_OF_ANCHOR, "the anchor is ")
-        for record in guessed
-        for reason in record["extrapolates"]
-        if reason.startswith((_OF_CNN, _OF_ANCHOR))
-    )
-    return [
-        f"{_GUESSED} extrapolates ({', '.join(kinds)}), with a wider interval.{surer}",
-        *(f"Beware: {reason}." for reason in whole),
-    ]
-
-
-def energy_note(records: Sequence[Record]) -> list[str]:
-    """What the energy of an epoch rests on; nothing without epochs."""
-    if all(record["watt_hours"] is None for record in records):
-        return []
-    from predictor.models.power import LAW
-
-    bases: dict[str, dict[str, None]] = {}
-    for record in records:
-        kind = record["energy_basis"].partition(" ")[0].rstrip(":")
-        bases.setdefault(kind, {})[gpu_name(record["gpu"])] = None
-    words = {
-        "power": "from power measured on {}",
-        "estimated": f"estimated from the power limit of {{}}, within a factor of {math.exp(LAW.other_spread):.1f}",
-        "unknown": "unknown for {}",
-    }
-    named = {kind: ", ".join(gpus) if len(gpus) < 4 else f"{len(gpus)} GPUs" for kind, gpus in bases.items()}
-    parts = [words[kind].format(gpus) for kind, gpus in named.items()]
-    return [
-        "Energy: that of the GPUs alone, without host, cooling and the start of the first epoch; "
-        f"{'; '.join(parts)}."
-    ]
-
-
-def method_note(records: Iterable[Record]) -> list[str]:
-    """The errors of the methods that were named, beside the default's."""
-    told = (
-        reason for record in records for reason in record["extrapolates"] if reason.startswith(_OF_METHOD)
-    )
-    return [f"{reason.removeprefix(_OF_METHOD)}." for reason in dict.fromkeys(told)]
-
-
-def _guesses(record: Record) -> list[str]:
-    """Reasons why a row extrapolates; a named method's error is told apart."""
-    return [reason for reason in record["extrapolates"] if not reason.startswith(_OF_METHOD)]
-
-
-def host_bound_note(records: Iterable[Record]) -> list[str]:
-    """Explain `H` where a row has it."""
-    bound = [record for record in records if _is_host_bound(record)]
-    if not bound:
-        return []
-    graph = "" if bound[0].get("framework") == "chainer" else " or --capture graph"  # Chainer captures none
-    return [
-        f"{_HOST_BOUND} host-bound: the host takes longer to enqueue the kernels than the GPU to run them"
-        f"{_beside_workers(bound)}. A larger batch{graph} helps; a faster GPU does not."
-    ]
-
-
-def _beside_workers(bound: Iterable[Record]) -> str:
-    """How much longer the host takes beside workers, where that makes an iteration longer."""
-    from predictor.models.input_pipeline import HOST_BESIDE_WORKERS
-
-    if all(record["iteration_time_ms"] == record["training_time_ms"] for record in bound):
-        return ""
-    return f", {HOST_BESIDE_WORKERS:g} times as long beside workers as without"
-
-
-def loading_bound_note(records: Iterable[Record], question: "Question") -> list[str]:
-    """Explain `L` where a row has it."""
-    bound = [record for record in records if is_loading_bound(record)]
-    if not bound:
-        return []
-    if question.workers == 0:
-        return [
-            f"{_LOADING_BOUND} loading-bound: with 0 workers the GPUs wait while the training process loads each "
-            "mini-batch. --workers helps most, a faster loader too; a faster GPU does not."
-        ]
-    if all(record["bottleneck"] == "reading" for record in bound):
-        return [
-            f"{_LOADING_BOUND} the source gives images slower than the GPUs train on them: copy them nearer."
-        ]
-    return [
-        f"{_LOADING_BOUND} loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and "
-        "workers, or a faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile "
-        "input."
-    ]
-
-
-def start_note(
-    records: Sequence[Record], question: "Question", where: str, verbose: bool = False
-) -> list[str]:
-    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known.
-
-    Of other trainings than compiled ones the reason is told only where loading is counted, or if `verbose`.
-    """
-    known = [record for record in records if record["start_s"] is not None]
-    if not known:
-        told = (
-            verbose or question.capture == "compile" or any(record["loading_time_ms"] for record in records)
-        )
-        epochs = any(record["epoch_time_s"] for record in records)
-        return [f"The start of the first epoch is not counted: {_no_start(question)}."] * (told and epochs)
-    few, many = (duration(pick(record["start_s"] for record in known)) for pick in (min, max))
-    seconds = few if few == many else f"{few} to {many}"
-    low, high = (
-        min(record["start_low_s"] for record in known),
-        max(record["start_high_s"] for record in known),
-    )
-    waits = "" if question.workers == 0 else "the GPU waits for the first mini-batch, and "
-    return [
-        f"The first epoch takes {seconds} longer ({span(low, high, low)}), {where}: {waits}PyTorch chooses a kernel "
-        "for each layer, or compiles it (grouped convolutions in channels-last or fp16)."
-    ]
-
-
-def _no_start(question: "Question") -> str:
-    """Why no start is known."""
-    if question.framework != "pytorch":
-        return f"not measured with --framework {question.framework}"
-    if question.capture == "compile":
-        from predictor.answers.scope import compiling_in_words
-
-        return f"not measured with --capture compile; compiling alone takes {compiling_in_words(question)}"
-    if question.capture != "eager":
-        return f"not measured with --capture {question.capture}"
-    if question.autotune:
-        return "not measured with --autotune"
-    return "it is known only where loading is counted (--workers)"
-
-
-def is_loading_bound(record: Record) -> bool:
-    """Whether an iteration waits for images."""
-    return record.get("bottleneck") in ("loading", "reading")
-
-
-def scope_line(records: Sequence[Record], framework: str, *more: str) -> str:
-    """What the times hold, in one line."""
-    first = records[0]
-    words = [framework, *dict.fromkeys(record["precision"] for record in records), first["memory_format"]]
-    counted = [record["loading_time_ms"] is not None for record in records]
-    loading = "with loading of images" if any(counted) else "alone, without loading of images"
-    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
-    said = f"Times are those of training {loading}{where} ({', '.join(words)}), with 90 % intervals"
-    return "; ".join([said, *(each for each in more if each), "--verbose says more."])
-
-
-def methods(records: Iterable[Record]) -> str:
-    """The methods that answered."""
-    return f"Method: {', '.join(sorted({record['method'] for record in records}))}"
-
-
-def price_dates(dates: Iterable[str | None]) -> str:
-    """When prices were retrieved: ``prices of 2026-06-11 to 2026-07-20``."""
-    known = sorted({day for day in dates if day})
-    if not known:
-        return "prices without a date"
-    return f"prices of {known[0]}" + (f" to {known[-1]}" if known[-1] != known[0] else "")
+def notes_column(letters: Mapping[Reason, str] | None = None) -> Column:
+    """What marks a row (`epochcast.notes.marks`); a narrow terminal keeps this column."""
+    return Column("notes", lambda record: marks(record, letters), left=True)
 
 
 def _if_it_varies(records: Sequence[Record], name: str, rank: int) -> Column:
@@ -305,12 +79,3 @@ def _cost(record: Record) -> str:
     if record["epoch_time_s"] is None:
         return ""
     return "no offer" if record["cost_usd"] is None else number(record["cost_usd"])
-
-
-def _is_host_bound(record: Any) -> bool:
-    """Whether the host takes as long to enqueue an iteration as the GPU to run it; unknown counts as no."""
-    return bool(record.get("bottleneck") == "host")
-
-
-def _letter(i: int) -> str:
-    return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"

@@ -1,33 +1,22 @@
 """`epochcast compare`: which GPU to rent."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import (
-    columns_of,
-    energy_note,
-    guessed_note,
-    host_bound_note,
-    is_loading_bound,
+from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
+from epochcast.notes import (
+    amp_waits,
+    comparison_notes,
     legend,
-    loading_bound_note,
-    method_note,
-    methods,
-    notes_column,
     price_dates,
-    print_answer,
-    reason_letters,
-    scope_line,
-    start_note,
-    title,
-    write_answer,
+    print_notes_below,
+    start_matters,
 )
 from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
-from predictor.answers.loading import loading_asked
+from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
 from predictor.answers.quantities import energy, percent
 from predictor.answers.question import Plan, Question
@@ -38,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["compare_command"]
 
 _MOST_ROWS = 12  # without --verbose, of GPUs that were not named
-_NOTEWORTHY = 0.02
-"""Share of a training from which on its start is said."""
-_HELD = "which each time holds once"
 
 
 @o.with_options(Question, Plan)
@@ -78,7 +64,7 @@ def compare_command(
 
         typer.echo(resources_yaml(found.frame(), spot=question.spot), nl=False)
         return
-    if write_answer([asdict(row) for row in found.rows], out):
+    if write_answer(found.records(), out):
         return
     _show(found, output, plan, question, verbose)
 
@@ -95,26 +81,31 @@ def _answer(server: str | None, question: Question, plan: Plan) -> "Comparison":
 
 
 def _show(found: "Comparison", output: Format, plan: Plan, question: Question, verbose: bool) -> None:
-    records = [asdict(row) for row in found.rows]
-    if print_answer(records, output, found.scope, verdict=asdict(found.verdict)):
+    records = found.records()
+    if print_answer(records, output, found.scope, verdict=found.verdict):
         return
-    letters = reason_letters(record["extrapolates"] for record in records) if verbose else None
+    verdict = found.verdict
+    changes = " ".join(note.text for note in verdict.hints if note.priority is Priority.CHANGE)
+    print_notes(filter(None, (verdict.sentence, changes)), style="bold")
+    print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
+    letters, reasons = legend(reason for record in shown for reason in record["extrapolates"])
     print_table(
         shown,
-        _columns(shown, plan, letters),
+        _columns(shown, plan, letters if verbose else None),
         _title(records, plan, question),
         strong=lambda r: bool(r["pareto"]),
     )
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
-    print()
-    if letters is not None:
-        print_notes(_every_note(records, letters, found.scope, plan, question))
-    else:
-        print_notes(_notes(shown, plan, question))
-    print()
-    print_notes([found.verdict.sentence, *found.verdict.hints], style="bold")
+    others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
+    notes = [
+        *others,
+        *comparison_notes(shown, plan, question),
+        *reasons,
+        *notes_of(Priority.VERBOSE, found.scope),
+    ]
+    print_notes_below(shown, shown[0]["framework"], [price_dates(records), *_amp(shown)], notes, verbose)
 
 
 def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
@@ -130,10 +121,12 @@ def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
     )
 
 
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | None) -> list[Column]:
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str] | None) -> list[Column]:
     shared = columns_of(records)
-    several = plan.epochs > 1 or plan.trials > 1 or any(map(_start_matters, records))
-    by_epoch = [shared["epoch_time_s"], shared["cost_usd"]] if several else []
+    several = letters is not None and (plan.epochs > 1 or plan.trials > 1)
+    by_epoch = (
+        [shared["epoch_time_s"], shared["cost_usd"]] if several or any(map(start_matters, records)) else []
+    )
     details = [
         Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
         Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
@@ -151,7 +144,7 @@ def _columns(records: Sequence[Record], plan: Plan, letters: dict[str, str] | No
         Column("90 %", _time_span, rank=1),
         Column("US$", lambda r: number(r["total_cost_usd"])),
         Column("90 % US$", _cost_span, rank=1),
-        Column("AMP", _amp, rank=2),
+        Column("AMP", _fast_ratio, rank=2),
         Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
@@ -173,12 +166,11 @@ def _offer(record: Record) -> str:
     return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
-def _amp(record: Record) -> str:
-    """Time in the fastest common mode as a multiple, marked where loading bounds that."""
+def _fast_ratio(record: Record) -> str:
+    """Time in the fastest common mode as a multiple, marked where loading limits that."""
     if record["fast_ratio"] is None:
         return ""
-    bound = record["fast_bottleneck"] in ("loading", "reading") and not is_loading_bound(record)
-    return f"x {record['fast_ratio']:.2f}{' L' * bound}"
+    return f"x {record['fast_ratio']:.2f}{' L' * amp_waits(record)}"
 
 
 def _time_span(record: Record) -> str:
@@ -201,93 +193,11 @@ def _but(record: Record) -> str:
     return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
 
 
-def _notes(found: Sequence[Record], plan: Plan, question: Question) -> list[str]:
-    """Notes that change a decision, and one line of scope."""
-    return [
-        *_amp_note(found),
-        *_idle_note(found),
-        *_relative_note(plan),
-        *method_note(found),
-        *guessed_note(found, remedy=False),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *_start_note(found, question),
-        *_loading_note(found, question),
-        scope_line(found, found[0]["framework"], price_dates(row["priced_on"] for row in found)),
-    ]
-
-
-def _amp_note(found: Sequence[Record]) -> list[str]:
+def _amp(records: Sequence[Record]) -> list[str]:
+    """What the column AMP means."""
     modes = {
         f"{row['fast_precision']}{', channels_last' if row['fast_memory_format'] == 'channels_last' else ''}": None
-        for row in found
+        for row in records
         if row["fast_ratio"] is not None
     }
-    if not modes:
-        return []
-    waits = any(_amp(row).endswith("L") for row in found)
-    bound = "; L: the offer's vCPUs then bound it" if waits else ""
-    return [f"AMP: x the time in mixed precision ({' or '.join(modes)}){bound}."]
-
-
-def _idle_note(found: Sequence[Record]) -> list[str]:
-    idle = [row for row in found if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
-    return (
-        ["An offer of several GPUs is paid for as a whole; those that do not work are idle."] if idle else []
-    )
-
-
-def _loading_note(found: Sequence[Record], question: Question) -> list[str]:
-    """By which rate loading is counted where nobody asked for it."""
-    counted = [row for row in found if row["loading_time_ms"] is not None and row["vcpus"]]
-    if loading_asked(question) or not counted:
-        return []
-    row = counted[0]
-    rate = (
-        1000.0
-        * row["local_batch_size"]
-        * row["gpus_used"]
-        / row["loading_time_ms"]
-        / row["vcpus"]
-        / row["nodes"]
-    )
-    return [
-        f"Loading: a vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves it out."
-    ]
-
-
-def _start_note(found: Sequence[Record], question: Question) -> list[str]:
-    """The start where it matters, or is not known."""
-    known = any(row["start_s"] is not None for row in found)
-    return [] if known and not any(map(_start_matters, found)) else start_note(found, question, _HELD)
-
-
-def _start_matters(row: Record) -> bool:
-    """Whether epochs alone do not add up to the time of a training."""
-    return bool((row["start_s"] or 0.0) > _NOTEWORTHY * row["epochs"] * row["epoch_time_s"])
-
-
-def _relative_note(plan: Plan) -> list[str]:
-    if not plan.relative_to:
-        return []
-    return [f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."]
-
-
-def _every_note(
-    found: Sequence[Record], letters: dict[str, str], scope: str, plan: Plan, question: Question
-) -> list[str]:
-    dates = price_dates(row["priced_on"] for row in found)
-    return [
-        "Bold: on the Pareto front, where no other row is both as fast and as cheap, and better in one of the two.",
-        f"Cost: the whole instance x time, {dates}.",
-        *_amp_note(found),
-        *_idle_note(found),
-        *_relative_note(plan),
-        f"{methods(found)}.",
-        *legend(letters),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, _HELD, verbose=True),
-        *energy_note(found),
-        scope,
-    ]
+    return [f"AMP: x the time in {' or '.join(modes)}"] if modes else []

@@ -1,10 +1,10 @@
 """`epochcast explain`: what the time of an iteration is made of, predicted for a CNN or measured in a table."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from difflib import SequenceMatcher
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +12,9 @@ import typer
 
 from epochcast.api import NOT_EXPLAINED, USUAL_BATCH_SIZES
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import gpu_name, legend, reason_letters
+from epochcast.notes import beware, gpu_name, legend, most_important
 from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
+from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.question import Question
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ _WAYS = (
 _RANK_OF_CLASS = 2  # of the third longest class; shorter ones are left out first
 _ALWAYS_SHOWN = 3
 _MOST_FACTORS = 6
-_MOST_SWITCHES = 5
 _MOST_OF_NAME = 32
 _BOUNDS = {
     "host": "the host takes longer to enqueue the kernels than the GPU to run them: a larger batch, a captured graph "
@@ -86,6 +86,7 @@ def explain_command(
             min=2, metavar="N", help="Instead: ways to share an iteration among N GPUs.", show_default=False
         ),
     ] = None,
+    verbose: o.Verbose = False,
     output: o.OutputFormat = Format.table,
     *,
     options: dict[str, Any],
@@ -107,7 +108,7 @@ def explain_command(
         from predictor.answers.plots import write_plot
 
         write_plot(found, plot)
-    _print(found, output, scope)
+    _print(found, output, scope, verbose)
     if plot is not None:
         typer.echo(f"Wrote {plot}.", err=True)
 
@@ -157,50 +158,56 @@ def _explanations(
     return explanations(subject, gpu, batch_size, options, ask)
 
 
-def _print(found: "Sequence[Explanation]", output: Format, scope: str) -> None:
+def _print(found: "Sequence[Explanation]", output: Format, scope: str, verbose: bool) -> None:
     from predictor.answers.explain import explanation_rows, row_columns
 
     if output is Format.table:
-        _show_all(found, scope)
+        _show_all(found, scope, verbose)
     elif output is Format.json:
-        records: list[dict[str, Any]] = [asdict(each) for each in found]
-        print_records(records, output, records[0], covers=scope)
+        print_records([asdict(each) for each in found], output, (), covers=scope)
     else:
         rows = [row for each in found for row in explanation_rows(each)]
         print_records(rows, output, row_columns(found))
 
 
-def _show_all(found: "Sequence[Explanation]", scope: str) -> None:
-    """Print each explanation, then what the words mean and what the answer covers."""
+def _show_all(found: "Sequence[Explanation]", scope: str, verbose: bool) -> None:
+    """Print each explanation, then what the words mean and, if `verbose`, what the answer covers."""
     for explanation in found:
-        _show(explanation)
+        _show(explanation, verbose)
         print()
-    bounds = dict.fromkeys(name for each in found for name in each.bound)
-    print_notes([*(f"bound {name}: {_BOUNDS[name]}." for name in bounds), scope])
+    bounds = dict.fromkeys(name for explanation in found for name in explanation.bound)
+    print_notes(
+        [*(f"bound {name}: {_BOUNDS[name]}." for name in bounds), scope if verbose else "More: --verbose"]
+    )
 
 
-def _show(explanation: "Explanation") -> None:
+def _show(explanation: "Explanation", verbose: bool) -> None:
     about = [explanation.precision, explanation.memory_format, explanation.capture]
     about += ["autotune"] * explanation.autotune
     title = (
         f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
         f"{gpu_name(explanation.gpu)}, {', '.join(about)}"
     )
-    letters = reason_letters(
-        [*explanation.extrapolates, *(each.extrapolates for each in explanation.other_modes)]
-    )
-    print_table(_records(explanation), _columns(explanation, letters), title)
+    rows = (*explanation.extrapolates, *(other.extrapolates for other in explanation.other_modes))
+    reasons = list(chain.from_iterable(rows))
+    letters, meanings = legend(reasons)
+    shown = letters if verbose else None
+    print_table(_records(explanation), _columns(explanation, shown), title)
     if explanation.other_modes:
         print()
-        print_table(
-            _mode_records(explanation), _mode_columns(explanation, letters), "Another mode, x the time"
-        )
-    why = (
-        legend(letters)
-        if explanation.method != "measured"
-        else [f"({letters[each]}) {each}" for each in letters]
-    )
-    print_notes([_method(explanation), *_law(explanation), *_switch_notes(explanation.switches), *why])
+        print_table(_mode_records(explanation), _mode_columns(explanation, shown), "Another mode, x the time")
+    kinds = dict.fromkeys(reason.kind.replace("_", " ") for reason in reasons)
+    guessed = [f"~: extrapolates ({', '.join(kinds)})."] if kinds and not verbose else []
+    print_notes([" ".join([_method(explanation), *guessed])])
+    jumps, kernels = _jumps(explanation.switches), _kernel_changes(explanation.switches)
+    notes = [
+        *beware(chain.from_iterable(explanation.extrapolates)),
+        *notes_of(Priority.LIMIT, _law(explanation)),
+        *notes_of(Priority.DETAIL, *jumps[:1], *kernels[:1]),
+        *notes_of(Priority.VERBOSE, *jumps[1:], *kernels[1:]),
+        *meanings,
+    ]
+    print_notes(most_important(notes, verbose))
 
 
 def _records(explanation: "Explanation") -> list[Record]:
@@ -219,7 +226,7 @@ def _records(explanation: "Explanation") -> list[Record]:
     ]
 
 
-def _columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:
     shares = [
         Column(
             f"{name} %",
@@ -235,7 +242,7 @@ def _columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column
         Column("host ms", lambda r: number(r["host"]), rank=1),
         Column("bound", lambda r: r["bound"], left=True),
         *shares,
-        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
+        Column("notes", lambda r: _marks(r, letters), left=True),
     ]
 
 
@@ -252,7 +259,7 @@ def _mode_records(explanation: "Explanation") -> list[Record]:
     ]
 
 
-def _mode_columns(explanation: "Explanation", letters: dict[str, str]) -> list[Column]:
+def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:
     sizes = explanation.batch_sizes
     modes = explanation.other_modes
     known = [i for i in range(len(sizes)) if any(math.isfinite(other.factor[i]) for other in modes)]
@@ -261,8 +268,14 @@ def _mode_columns(explanation: "Explanation", letters: dict[str, str]) -> list[C
         Column("mode", lambda r: r["mode"], left=True),
         *(Column(f"at {sizes[i]}", lambda r, i=i: _factor(r["factor"][i])) for i in shown),  # type: ignore[misc]
         Column(f"90 % at {sizes[-1]}", lambda r: _interval(r["low"], r["high"]), rank=2),
-        Column("notes", lambda r: ",".join(sorted(letters[why] for why in r["extrapolates"])), left=True),
+        Column("notes", lambda r: _marks(r, letters), left=True),
     ]
+
+
+def _marks(record: Record, letters: Mapping[Reason, str] | None) -> str:
+    if letters is None:
+        return "~" if record["extrapolates"] else ""
+    return ",".join(sorted(letters[reason] for reason in record["extrapolates"]))
 
 
 def _spread(n: int, most: int) -> list[int]:
@@ -296,33 +309,40 @@ def _rungs(explanation: "Explanation") -> str:
     )
 
 
-def _law(explanation: "Explanation") -> list[str]:
+def _law(explanation: "Explanation") -> str:
     law = explanation.small_batch_law
     if law is None:
-        return []
+        return ""
     epoch = f"{number(law.k_s)} s / batch" if law.k_s is not None else "K / batch"
     ends = f"batch {law.from_batch_size} to {law.up_to_batch_size}"
     beyond = ", beyond the batch sizes measured" * law.extrapolates
-    return [
+    return (
         f"Small batches: an epoch takes {epoch}, within 10 % from {ends}{beyond}, since an iteration takes "
         f"{number(law.iteration_time_ms)} ms whatever the batch ({law.because})."
+    )
+
+
+def _jumps(switches: "Sequence[Switch]") -> list[str]:
+    """Jumps of the time per image, the greatest first."""
+    return [
+        f"From batch {switch.from_batch_size} to {switch.to_batch_size}, {switch.layer} takes "
+        f"{number(switch.factor)} x as long per image."
+        for switch in switches
+        if switch.after is None
     ]
 
 
-def _switch_notes(switches: "Sequence[Switch]") -> list[str]:
-    """Jumps one by one; kernels that changed by the batch sizes between which they did, with the greatest change."""
-    jumps = [each for each in switches if each.after is None]
-    notes = [
-        f"Jump between batch {each.from_batch_size} and {each.to_batch_size}: {each.layer}, time per image "
-        f"x {number(each.factor)}."
-        for each in jumps[:_MOST_SWITCHES]
-    ]
-    if len(jumps) > _MOST_SWITCHES:
-        notes.append(f"{len(jumps) - _MOST_SWITCHES} more jumps (--format json has all).")
-    named = [each for each in switches if each.after is not None]
-    for (small, large), group in groupby(named, key=lambda each: (each.from_batch_size, each.to_batch_size)):
+def _kernel_changes(switches: "Sequence[Switch]") -> list[str]:
+    """Kernels that change, by the batch sizes between which they do, with the greatest change."""
+    notes = []
+    named = [switch for switch in switches if switch.after is not None]
+    for (small, large), group in groupby(
+        named, key=lambda switch: (switch.from_batch_size, switch.to_batch_size)
+    ):
         some = list(group)
-        most = min(some, key=lambda each: SequenceMatcher(None, each.before or "", each.after or "").ratio())
+        most = min(
+            some, key=lambda switch: SequenceMatcher(None, switch.before or "", switch.after or "").ratio()
+        )
         notes.append(
             f"Between batch {small} and {large}, {len(some)} convolution passes change their kernel, such as "
             f"{most.layer} {most.part}: {_short(most.before)} -> {_short(most.after)}."

@@ -66,17 +66,15 @@ def fit_command(
             and (line["field"], line["value"]) != ("single_layers", 0)
         ]
         print_table(known, columns)
-        _print_libraries(out)
+        _print_libraries(model, out)
         _print_methods(model, out)
     else:
         print_records(card, output, ("field", "value"))
 
 
-def _print_libraries(out: Path) -> None:
+def _print_libraries(model: "Model", out: Path) -> None:
     """Name the operator libraries that lie beside a model file, and their folder; nothing where there are none."""
-    from predictor.models.layer_times.files import LayerModels
-
-    names = LayerModels.beside(out).modes()
+    names = model.layers.modes()
     if names:
         typer.echo(f"Operator libraries in {out.with_name(f'{out.stem}_operators')}: {', '.join(names)}.")
 

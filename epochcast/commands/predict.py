@@ -1,38 +1,22 @@
 """`epochcast predict`: the time, cost and memory of training CNNs on GPUs."""
 
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import (
-    columns_of,
-    energy_note,
-    gpu_name,
-    guessed_note,
-    host_bound_note,
-    legend,
-    loading_bound_note,
-    method_note,
-    methods,
-    notes_column,
-    price_dates,
-    print_answer,
-    reason_letters,
-    scope_line,
-    start_note,
-    title,
-    write_answer,
-)
-from epochcast.tables import Column, Format, Record, counted, number, print_notes, print_table, span
+from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
+from epochcast.notes import legend, prediction_notes, price_dates, print_notes_below
+from epochcast.tables import Column, Format, Record, counted, number, print_table, span
+from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
-    from predictor.answers.predict import Answer
+    from predictor.answers.answer import Answer
 
 __all__ = ["predict_command"]
 
@@ -105,7 +89,7 @@ def _answer(server: str | None, question: Question) -> "Answer":
         from epochcast.client import Client
 
         return Client(server).answer(question)
-    from predictor.answers.predict import answer
+    from predictor.answers.answer import answer
 
     return answer(question)
 
@@ -144,21 +128,22 @@ def _show(found: "Answer", output: Format, question: Question, verbose: bool) ->
     records = found.records()
     if print_answer(records, output, found.scope):
         return
-    letters = reason_letters(found.columns["extrapolates"]) if verbose else None
+    letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = question.part_in_words() or question.data_set or samples
-    columns = _columns(records, letters, question)
-    for _, group in groupby(records, key=lambda r: (r["cnn"], r["image_size"])):
+    columns = _columns(records, letters if verbose else None, question)
+    for i, (_, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
+        if i:
+            print()
         some = list(group)
         print_table(some, columns, title(some, data), group="GPU", strong=lambda r: bool(r["best_batch"]))
-        print()
-    if letters is None:
-        print_notes(_notes(records, question))
-    else:
-        print_notes(_every_note(records, letters, question, found.scope))
+    notes = [*prediction_notes(records, question), *reasons, *notes_of(Priority.VERBOSE, found.scope)]
+    print_notes_below(records, question.framework, _marks(records), notes, verbose)
 
 
-def _columns(records: Sequence[Record], letters: dict[str, str] | None, question: Question) -> list[Column]:
+def _columns(
+    records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
+) -> list[Column]:
     shared = columns_of(records)
     searched = [Column("", _named, left=True)] if question.batch_sizes is None else []
     return [
@@ -198,118 +183,15 @@ def _marked_batch_size(record: Record) -> str:
     return f"{record['batch_size']}{mark}"
 
 
-def _notes(found: Sequence[Record], question: Question) -> list[str]:
-    """Notes that change a decision, and one line of scope."""
+def _marks(records: Sequence[Record]) -> list[str]:
+    """When prices are of, and what the marks of batch sizes mean."""
+    priced = any(row["cost_usd"] is not None for row in records)
     return [
-        *_mark_notes(found),
-        *method_note(found),
-        *guessed_note(found),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, "once in a training"),
-        *_loading_left_out_note(found, question),
-        *_cost_notes(found),
-        *_default_note(found, question),
-        scope_line(found, question.framework),
-    ]
-
-
-def _every_note(
-    found: Sequence[Record], letters: dict[str, str], question: Question, scope: str
-) -> list[str]:
-    return [
-        f"{methods(found)}; the true time is meant to lie in the interval nine times out of ten.",
-        *legend(letters),
-        *host_bound_note(found),
-        *loading_bound_note(found, question),
-        *start_note(found, question, "once in a training", verbose=True),
-        *_loading_left_out_note(found, question),
-        *_mark_notes(found),
-        *_cost_notes(found),
-        *energy_note(found),
-        *_default_note(found, question),
-        scope,
-    ]
-
-
-def _loading_left_out_note(found: Sequence[Record], question: Question) -> list[str]:
-    """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
-    slow = {gpu: ratio for gpu, ratio in _loading_left_out(found, question).items() if ratio > _NOTEWORTHY}
-    if not slow:
-        return []
-    alone = len({row["gpu"] for row in found}) == 1
-    whose = "the offer's vCPUs" if alone else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
-    most = "up to " if len(found) > 1 else ""
-    return [
-        f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers to "
-        "count it, or --loader torchvision to count it by these vCPUs."
-    ]
-
-
-def _loading_left_out(found: Sequence[Record], question: Question) -> dict[str, float]:
-    """Most times as long as training that loading would take, by GPU, where its offer is known and the CNN fits."""
-    from predictor.answers.loading import loading_left_out
-    from predictor.catalogue.offers import cheapest_offers
-
-    offers = cheapest_offers(question.prices(), question.spot, question.gpus_per_node)
-    times: dict[str, float] = {}
-    for row in found:
-        offer = offers.get(row["gpu"])
-        if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
-            continue  # a service may have other offers
-        asked = row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
-        times[row["gpu"]] = max(times.get(row["gpu"], 0.0), loading_left_out(question, *asked))
-    return times
-
-
-_NOTEWORTHY = 1.05
-"""Times that loading would take as long as training, from which on it is said."""
-
-
-def _mark_notes(found: Sequence[Record]) -> list[str]:
-    notes = []
-    if any(row["best_batch"] for row in found):
-        notes.append("* the smallest batch size within 5 % of that GPU's best epoch time")
-    if not all(row["fits_in_memory"] for row in found):
-        notes.append("! more memory than the GPU has, by the estimate")
-    return notes
-
-
-def _cost_notes(found: Sequence[Record]) -> list[str]:
-    notes = []
-    if any(row["cost_usd"] is not None for row in found):
-        notes.append(
-            f"Cost: {_rented(found[0])}, "
-            f"{price_dates(row['priced_on'] for row in found)}; `epochcast compare` says which to rent."
-        )
-    idle = {
-        gpu_name(r["gpu"]): r["offer_gpu_count"]
-        for r in found
-        if (r["offer_gpu_count"] or 1) * r["nodes"] > r["gpus_used"]
-    }
-    if idle:
-        used = found[0]["gpus_used"] // found[0]["nodes"]
-        several = ", ".join(f"{gpu} ({count:g})" for gpu, count in idle.items())
-        more = "several GPUs" if used == 1 else f"more than {used} GPUs"
-        notes.append(f"Rented only with {more}, all of which are paid for: {several}.")
-    return notes
-
-
-def _rented(record: Record) -> str:
-    """What the cost pays for."""
-    used, nodes = record["gpus_used"], record["nodes"]
-    if used == 1:
-        return "the whole instance of the cheapest offer with that GPU (one GPU used)"
-    if nodes == 1:
-        return f"the whole instance of the cheapest offer with {used} of that GPU"
-    return f"{nodes} whole instances of the cheapest offer with {used // nodes} of that GPU"
-
-
-def _default_note(found: Sequence[Record], question: Question) -> list[str]:
-    """What the default precision is, where it is not that of every GPU."""
-    if question.precision is not None or all(row["precision"] != "tf32" for row in found):
-        return []
-    return [
-        "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 "
-        "--memory-format channels_last is usually faster there."
+        *([price_dates(records)] if priced else []),
+        *(
+            ["*: the smallest batch within 5 % of the fastest"]
+            if any(row["best_batch"] for row in records)
+            else []
+        ),
+        *([] if all(row["fits_in_memory"] for row in records) else ["!: does not fit in the GPU's memory"]),
     ]

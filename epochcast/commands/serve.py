@@ -11,6 +11,9 @@ import typer
 
 __all__ = ["serve_command", "server_options"]
 
+_BACKLOG = (
+    64  # connections taken at once between two turns of the event loop, which 1,000 kept busy for seconds
+)
 _STOP_S = 8  # for answers in work after SIGTERM: containers are killed after 10 s
 _KEEP_ALIVE_S = 75  # longer than proxies keep connections (60 s), so that none is closed as a request arrives
 
@@ -65,6 +68,7 @@ def server_options() -> dict[str, Any]:
         "http": BoundedProtocol,
         "access_log": False,
         "server_header": False,
+        "backlog": _BACKLOG,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
     }

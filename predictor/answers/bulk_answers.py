@@ -6,10 +6,8 @@ every row then looks up its place in it. Nothing here is done row by row, so a m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -17,23 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.answer import ENERGIES, EPOCH_TIMES, energy_basis, epochs, rentals_of, rented_rows
 from predictor.answers.coded import Coded, distinct
-from predictor.answers.energy import ENERGIES, watt_hours
-from predictor.answers.knowledge import OwnMeasurements, load_model
-from predictor.answers.loading import LOADING_TIMES, STARTS
+from predictor.answers.knowledge import Knowledge, OwnMeasurements, load_model
+from predictor.answers.loading import STARTS
+from predictor.answers.notes import as_answered
 from predictor.answers.options import options_of
-from predictor.answers.predict import answer
 from predictor.answers.question import ANCHOR_FIELDS, Question, check_share
-from predictor.answers.rentals import Rental, rentals_of
 from predictor.catalogue.data_sets import find_training_set
 from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import hourly_usd, load_offers
+from predictor.catalogue.offers import load_offers
 from predictor.checks import MAX_BATCH_SIZE, MAX_SAMPLES, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
-from predictor.models.epochs import epoch_times_s
 
 if TYPE_CHECKING:
     from predictor.models.served import Model
@@ -51,9 +47,18 @@ __all__ = [
 
 REQUIRED_COLUMNS = ("cnn", "gpu", "batch_size")
 
-_TIMES = ("iteration_time_ms", "gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "low_ms", "high_ms")
-_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
-NUMBERS = (*_TIMES, "loading_time_ms", *_EPOCH, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib")
+NUMBERS = (
+    *(
+        "iteration_time_ms",
+        "gpu_time_ms",
+        "gpu_low_ms",
+        "gpu_high_ms",
+        "low_ms",
+        "high_ms",
+        "loading_time_ms",
+    ),
+    *(*EPOCH_TIMES, *STARTS, "cost_usd", *ENERGIES, "peak_memory_gib"),
+)
 """Added columns that hold numbers; NaN where a row has none."""
 
 FITS = "fits_in_memory"
@@ -61,9 +66,6 @@ FITS = "fits_in_memory"
 
 WORDS = ("energy_basis", "bottleneck", "mode", "method", "extrapolates", "error")
 """Added columns that hold text."""
-
-_ITERATION = [_TIMES.index(name) for name in ("iteration_time_ms", "low_ms", "high_ms")]
-"""Times that the three of an epoch follow from."""
 
 _ANCHOR = "anchor_"
 _OWN = ("batch_size", "samples", "validation_samples")
@@ -139,25 +141,24 @@ class Answers:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Answers of one GPU at ascending batch sizes, without the epoch, which follows from each row's samples."""
+    """Answers of one GPU at ascending batch sizes, without the epoch, which follows from each row's samples.
+
+    `numbers` are those of `OfferRows`, `words` the added columns of text; an array has an entry per batch size.
+    """
 
     sizes: _Indices
-    times: _Floats  # (len(_TIMES), n_sizes)
-    starts: _Floats  # (len(STARTS), n_sizes); NaN where they are not known
-    loading: _Floats  # (len(LOADING_TIMES), n_sizes); NaN where loading is not counted
-    power_w: _Floats  # of one GPU; NaN where unknown
-    memory_gib: _Floats
-    fits: NDArray[np.bool_]
-    bottleneck: NDArray[np.object_]
-    extrapolates: NDArray[np.object_]
-    energy_basis: str
-    method: str
-    gpu: Gpu
+    numbers: dict[str, NDArray[Any]]
+    words: dict[str, str | NDArray[np.object_]]
+    model: Model
     mode: Mode
-    n_gpus: int
     between: bool  # images are loaded between iterations
-    usd_per_hour: float  # NaN without an offer
     samples: int  # of the data set; 0 without one
+
+    def at(self, places: _Indices, samples: _Indices, validation: _Indices) -> dict[str, NDArray[Any]]:
+        """The numbers at these places, with the epochs of so many samples each."""
+        numbers = {name: values[places] for name, values in self.numbers.items()}
+        samples = np.where(samples > 0, samples, self.samples)
+        return numbers | epochs(numbers, samples, validation, self.model, self.mode, self.between)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,30 +244,11 @@ class BulkAnswers:
         """Fill in the answers of one GPU to batch sizes, samples and validation samples, shape (3, n_questions)."""
         sizes, samples, validation = numbers
         at = np.searchsorted(grid.sizes, sizes)
-        times, samples = grid.times[:, at], np.where(samples > 0, samples, grid.samples)
-        seconds = partial(epoch_times_s, model=self._model, mode=grid.mode, between=grid.between)
-        epochs = np.stack(
-            [
-                seconds(times[i], sizes, samples, validation, loading_ms=loading)
-                for i, loading in zip(_ITERATION, grid.loading[:, at], strict=True)
-            ]
-        )
-        epochs[:, samples == 0] = np.nan
-        cost = epochs[0] * grid.usd_per_hour / 3600.0
-        time_s, low_s, high_s = epochs[:, None]
-        energy = watt_hours([grid.gpu], grid.power_w[None, at], time_s, low_s, high_s, grid.n_gpus)
-        energies = [energy[name][0] for name in ENERGIES]
-        loading_ms = grid.loading[0, at]
-        found.numbers[:, places] = np.vstack(
-            [times, loading_ms, epochs, grid.starts[:, at], cost, *energies, grid.memory_gib[at]]
-        )
-        found.fits[places] = grid.fits[at]
-        mode = ", ".join(
-            (grid.mode.framework, grid.mode.precision, grid.mode.memory_format, grid.mode.capture)
-        )
-        words = (grid.energy_basis, grid.bottleneck[at], mode, grid.method, grid.extrapolates[at])
-        for name, text in zip(WORDS, words, strict=False):  # all but the error
-            found.words[name][places] = text
+        rows = grid.at(at, samples, validation)
+        found.numbers[:, places] = [rows[name] for name in NUMBERS]
+        found.fits[places] = rows[FITS]
+        for name, text in grid.words.items():
+            found.words[name][places] = text if isinstance(text, str) else text[at]
 
     def _numbers(self, group: _Group) -> tuple[_Indices, dict[int, str]]:
         """Batch size, samples (0: the data set's, or none) and validation samples of each question.
@@ -368,39 +350,35 @@ class BulkAnswers:
 
     def _gridded(self, question: Question) -> dict[str, _Grid]:
         """The answer to a question, a grid for each GPU by its name."""
-        columns, devices = answer(question).columns, question.devices()
-        shape = (len(devices), len(question.batch_sizes))
-
-        def over(*names: str) -> _Floats:
-            return np.array([columns[name] for name in names], dtype=float).reshape(len(names), *shape)
-
-        times, loading, started = over(*_TIMES), over(*LOADING_TIMES), over(*STARTS)
-        [power_w], [memory_gib], [fits] = over("power_w"), over("peak_memory_gib"), over(FITS)
-        bottleneck = np.array(columns["bottleneck"], dtype=object).reshape(shape)
-        reasons = np.array(["; ".join(each) for each in columns["extrapolates"]], dtype=object).reshape(shape)
+        known, devices, [table] = Knowledge.of(question), question.devices(), question.layer_tables()
         rentals = rentals_of(question, [gpu for gpu, _ in devices])
-        return {
-            gpu.name: _Grid(
+        rows = rented_rows(question, known, table, devices, rentals)
+        reasons = rows.iterations.reasons()
+        joined = {
+            id(some): "; ".join(map(str, as_answered(some))) for some in reasons
+        }  # batch sizes share their tuples
+        texts = np.array([joined[id(some)] for some in reasons], dtype=object)
+        n = len(question.batch_sizes)
+        grids = {}
+        for i, (gpu, mode) in enumerate(devices):
+            part = slice(i * n, (i + 1) * n)
+            numbers = {name: values[part] for name, values in rows.numbers.items()}
+            grids[gpu.name] = _Grid(
                 sizes=np.array(question.batch_sizes),
-                times=times[:, i],
-                loading=loading[:, i],
-                starts=started[:, i],
-                power_w=power_w[i],
-                memory_gib=memory_gib[i],
-                fits=fits[i] > 0,
-                bottleneck=bottleneck[i],
-                extrapolates=reasons[i],
-                energy_basis=columns["energy_basis"][i * shape[1]],
-                method=columns["method"][i * shape[1]],
-                gpu=gpu,
+                numbers=numbers,
+                words={
+                    "energy_basis": energy_basis(gpu).text,
+                    "bottleneck": numbers.pop("bottleneck").astype(object),
+                    "mode": ", ".join((mode.framework, mode.precision, mode.memory_format, mode.capture)),
+                    "method": rows.iterations.words["method"][i],
+                    "extrapolates": texts[part],
+                },
+                model=known.model,
                 mode=mode,
-                n_gpus=question.n_gpus,
                 between=question.workers == 0,
-                usd_per_hour=_usd_per_hour(question, rental),
                 samples=question.epoch_samples() or 0,
             )
-            for i, ((gpu, mode), rental) in enumerate(zip(devices, rentals, strict=True))
-        }
+        return grids
 
     def _question(self, cells: _Cells, gpus: list[Gpu], batch_sizes: list[int]) -> Question:
         for name, only in _FIXED.items():
@@ -429,13 +407,6 @@ class BulkAnswers:
             raise found
         return found
 
-    @property
-    def _model(self) -> Model:
-        """The model of the predictions."""
-        own = self.defaults.get("measurements")
-        model: Model = self.defaults["model"] if own is None else own.model
-        return model
-
 
 def _whole(name: str, column: Coded, codes: _Indices) -> _Indices:
     """The cells of these codes as whole numbers, or `_BLANK`, or `_BAD`."""
@@ -462,8 +433,3 @@ def _together(wanted: Mapping[str, _Indices]) -> list[dict[str, _Indices]]:
     if n_asked <= min(2 * n_wanted, _MOST_TOGETHER):
         return [dict(wanted)]
     return [{gpu: sizes} for gpu, sizes in wanted.items()]
-
-
-def _usd_per_hour(question: Question, rental: Rental) -> float:
-    """Price of what is rented; NaN without an offer."""
-    return math.nan if rental.offer is None else question.nodes * hourly_usd(rental.offer, question.spot)

@@ -3,63 +3,66 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.answers.batch_sizes import (
+from predictor.answers.answer import (
+    ENERGIES,
+    EPOCH_TIMES,
+    Iterations,
+    OfferRows,
+    Offers,
+    best_of_gpus,
+    fastest_size,
+    iterations_of,
+    plain,
+    rentals_of,
+)
+from predictor.answers.knowledge import Knowledge
+from predictor.answers.loading import STARTS, data_exceeded, feed_of_offers, loading_asked, loading_in_words
+from predictor.answers.question import Plan, Question, gpus_of
+from predictor.answers.ranking import (
+    ComparisonRow,
+    chance_within,
+    misses_by,
+    pareto_front,
+    place_of,
+    ranking_key,
+    within,
+)
+from predictor.answers.scope import scope_of
+from predictor.answers.sizes import (
     batch_sizes_to_try,
     common_batch_size,
     compared_batch_size,
     largest_batch_sizes,
 )
-from predictor.answers.energy import ENERGIES, energy_while_waiting
-from predictor.answers.fast_mode import fast_mode_of
-from predictor.answers.knowledge import Knowledge
-from predictor.answers.loading import (
-    ENDS,
-    LOADING_OPTIONS,
-    LOADING_TIMES,
-    STARTS,
-    data_exceeds,
-    feed_of_offer,
-    loading_asked,
-    loading_in_words,
-    starts,
-    with_loading,
-)
-from predictor.answers.predict import COLUMNS, answer, fastest_row
-from predictor.answers.question import Plan, Question, gpus_of
-from predictor.answers.ranking import (
-    ComparisonRow,
-    mark_pareto,
-    pareto_front,
-    place_of,
-    ranked,
-    ranking_key,
-)
-from predictor.answers.scope import scope_of
 from predictor.answers.verdict import Compiled, Verdict, verdict_of
-from predictor.answers.wishes import chance_within, misses_by, within
-from predictor.catalogue.devices import Gpu, device_of, is_cpu
-from predictor.catalogue.links import usual_link
-from predictor.catalogue.modes import Mode
-from predictor.catalogue.offers import Offer, hourly_usd, offers_for
+from predictor.catalogue.devices import Gpu, device_of, fast_mode_of
+from predictor.catalogue.links import find_link, usual_link
+from predictor.catalogue.offers import Offer, offers_for
 from predictor.checks import as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
-from predictor.models.epochs import FORWARD_SHARE, epoch_times_s
-from predictor.models.input_pipeline import Feed
+from predictor.models.data_parallel import Team
+from predictor.models.epochs import epoch_times_s
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
 
     from predictor.cnns.layer_table import LayerTable
-    from predictor.models.served import Model
 
-__all__ = ["Comparison", "ComparisonRow", "Verdict", "compare", "mark_pareto", "pareto_front", "ranked"]
+    Array = NDArray[np.float64]
+    Columns = dict[str, list[Any]]
+
+__all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
+
+
+_NAMES = tuple(column.name for column in fields(ComparisonRow))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +73,15 @@ class Comparison:
     scope: str
     verdict: Verdict
 
+    def records(self) -> list[dict[str, Any]]:
+        """A dict per row."""
+        return [{name: getattr(row, name) for name in _NAMES} for row in self.rows]
+
     def frame(self) -> pd.DataFrame:
         """A data frame; ``attrs["verdict"]`` is the verdict, ``attrs["covers"]`` the scope."""
         import pandas as pd
 
-        names = [each.name for each in fields(ComparisonRow)]
-        frame = pd.DataFrame([asdict(row) for row in self.rows], columns=names)
+        frame = pd.DataFrame(self.records(), columns=_NAMES)
         frame.attrs |= {"verdict": self.verdict, "covers": self.scope}
         return frame
 
@@ -108,65 +114,90 @@ def compare(question: Question, plan: Plan | None = None) -> Comparison:
         If the question makes no sense.
     """
     plan = plan or Plan()
-    asked = _Asked.of(question, plan)
-    found = asked.found(asked.question)
-    fast = asked.in_fast_modes(found)
-    rows = [row for gpu in found for row in asked.rows(found[gpu], fast.get(gpu))]
+    comparer = Comparer.of(question, plan)
+    question = comparer.question
+    usual = comparer.answers(question, [gpu for gpu, _ in question.devices()], question.batch_sizes)
+    columns, in_fast = comparer.columns(usual), comparer.in_fast_modes(usual)
+    if in_fast:
+        columns = _with_fast(columns, in_fast)
+    if not plan.all_offers:
+        columns = _taken(columns, _best_of_each(columns, plan.rank_by))
     if plan.relative_to is not None:
-        other = replace(asked.question, gpus=[device_of(plan.relative_to)])
-        [reference] = [asked.best(asked.all_rows(each, None)) for each in asked.found(other).values()]
-        rows = [_relative(row, reference) for row in rows]
-    rows = ranked(mark_pareto(rows), plan.rank_by)
-    in_fast = [row for each in fast.values() for row in asked.all_rows(each, None)]
-    compiled = asked.compiled(rows[0], found)
-    return Comparison(rows, asked.scope, verdict_of(rows, plan, ranked(in_fast, plan.rank_by), compiled))
+        columns |= comparer.relative(columns, device_of(plan.relative_to))
+    rows = _ranked_rows(columns | {"pareto": _on_front(columns)}, plan.rank_by)
+    compiled = comparer.compiled(rows[0], usual)
+    fast_rows = _ranked_rows(in_fast, plan.rank_by) if in_fast else []
+    return Comparison(rows, comparer.scope(usual), verdict_of(rows, plan, fast_rows, compiled))
 
 
-_Fed = Callable[[dict[str, Any]], dict[str, Any]]
-"""From an answer without loading to that with loading on an offer."""
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuAnswers:
+    """The answers for GPUs in one mode: rows of `iterations`, whose places the other fields hold by the GPU's name.
 
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The answers for one GPU: at the compared batch size by the number of GPUs that share it, and at the fastest."""
-
-    compared: dict[int, dict[str, Any]]
-    fastest: dict[str, Any]
-
-    @property
-    def gpu(self) -> str:
-        """Its name."""
-        return str(self.fastest["gpu"])
-
-    def on(self, offer: Offer | None, fed: _Fed) -> dict[str, Any]:
-        """The answer for as many of an offer's GPUs as are fastest, `fed` by its vCPUs."""
-        most = math.inf if offer is None else offer.gpu_count
-        usable = [fed(row) for n, row in self.compared.items() if n <= most * row["nodes"]]
-        return min(usable, key=lambda row: (not row["fits_in_memory"], row["epoch_time_s"]))
-
-
-@dataclass(slots=True)
-class _Asked:
-    """A question about one CNN with its GPUs and offers, and the common batch size if none was given.
-
-    `question` is without loading, which depends on the offer; `asked` has it.
+    `compared` are those at the compared batch size, on as many GPUs as the question has and then on more that share it;
+    `fastest` is that at the batch size of the best throughput. `is_best`: whether the compared batch size is the best.
     """
 
-    asked: Question
+    iterations: Iterations
+    compared: dict[str, list[int]]
+    fastest: dict[str, int]
+    is_best: dict[str, bool]
+
+    @property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs, in the question's order."""
+        return [gpu for gpu, _ in self.iterations.devices]
+
+    def sample_ms(self, gpu: str) -> float:
+        """Time of an image at the compared batch size, on as many GPUs as asked for."""
+        place = self.compared[gpu][0]
+        return float(self.iterations.times["iteration_time_ms"][place] / self.iterations.batch_size[place])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Machines:
+    """Every offer of some GPUs, with the GPU's name; one without an offer (None) where a GPU has none.
+
+    Of a plan's trials, `at_once` train on each at the same time.
+    """
+
+    gpus: list[str]
+    offers: Offers
+    at_once: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparer:
+    """A question about one CNN with its batch sizes and offers.
+
+    Parameters
+    ----------
+    question : Question
+    table : LayerTable
+    known : Knowledge
+    plan : Plan
+    offers : dict of str to tuple of Offer
+        By the GPU's name, cheapest first.
+    common : int or None
+        The batch size at which GPUs are compared if none was given.
+    sizes : dict of str to int
+        That of each GPU, then.
+    teams : dict of str to list of Team
+        In which GPUs may share the mini-batch of one.
+    """
+
     question: Question
     table: LayerTable
-    model: Model
+    known: Knowledge
     plan: Plan
-    offers: tuple[Offer, ...]
+    offers: dict[str, tuple[Offer, ...]]
     common: int | None
-    tried: list[int]
-    scope: str = ""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Where a common size is compared, that of each GPU in the mode asked for."""
-    feeds: dict[float | None, Feed | None] = field(default_factory=dict)
+    sizes: dict[str, int]
+    teams: dict[str, list[Team]]
 
     @classmethod
-    def of(cls, question: Question, plan: Plan) -> _Asked:
+    def of(cls, question: Question, plan: Plan) -> Comparer:
+        """Read the question; SchemaError if it is about several CNNs, or has no epoch."""
         if len(as_list(question.cnn)) != 1:
             raise SchemaError("compare ranks GPUs for one CNN. Ask once for each CNN.")
         samples, prices = question.epoch_samples(), question.prices()
@@ -176,283 +207,353 @@ class _Asked:
             )
         known, [table] = Knowledge.of(question), question.layer_tables()
         loading_asked(question)  # refuses options that contradict each other
-        asked = replace(
+        question = replace(
             question, cnn=table, offers=prices, gpus=_offered(question, prices),
             model=known.model, measurements=known.own,
         )  # fmt: skip
-        no_loading: dict[str, Any] = dict.fromkeys(LOADING_OPTIONS)
-        question = replace(asked, **no_loading)
-        if question.batch_sizes is not None:
-            return cls(asked, question, table, known.model, plan, prices, None, question.batch_sizes)
-        largest = largest_batch_sizes(question, table, question.devices())
-        tried = batch_sizes_to_try(largest, samples, question.n_gpus)
-        common = common_batch_size(largest, samples, question.n_gpus)
-        return cls(asked, question, table, known.model, plan, prices, common, tried)
-
-    def found(self, question: Question) -> dict[str, _Found]:
-        """Answers by GPU, alone and together with others of an offer; the scope is that of the first question."""
-        sizes = self.tried if self.common is None else sorted({*self.tried, self.common})
-        answered = answer(replace(question, batch_sizes=sizes))
-        self.scope = self.scope or self._scope(answered.columns)
-        alone: dict[str, list[dict[str, Any]]] = {}
-        for row in answered.records():
-            alone.setdefault(row["gpu"], []).append(row)
-        compared = {gpu: self._compared(rows) for gpu, rows in alone.items()}
-        together = self._together(question, compared)
-        return {
-            gpu: _Found(
-                {question.n_gpus: compared[gpu], **together.get(gpu, {})}, self._fastest(rows, compared[gpu])
+        devices, n = question.devices(), question.n_gpus
+        reference = [] if plan.relative_to is None else gpus_of(plan.relative_to, question.precision)
+        every = devices + [(gpu, question.mode_on(gpu)) for gpu in reference]
+        common, sizes = None, {}
+        if question.batch_sizes is None:
+            largest = largest_batch_sizes(question, table, devices)
+            common = common_batch_size(largest, samples, n)
+            tried = {*batch_sizes_to_try(largest, samples, n), common}
+            question = replace(question, batch_sizes=sorted(tried))
+            for (gpu, _), most in zip(every, largest_batch_sizes(question, table, every), strict=True):
+                sizes[gpu.name] = compared_batch_size(common, most, n)
+        question.check_team()
+        prices_of: dict[str, list[Offer]] = {}
+        for offer in prices:
+            prices_of.setdefault(offer.gpu, []).append(offer)
+        offers, teams = {}, {}
+        for gpu, _ in every:
+            own = prices_of.get(gpu.name, [])
+            offers[gpu.name] = (
+                offers_for(own, gpu.name, question.gpus_per_node, spot=question.spot) if own else ()
             )
-            for gpu, rows in alone.items()
+            if own and n == plan.trials == 1 and not question.is_whole:
+                teams[gpu.name] = _teams(gpu, offers[gpu.name], own)
+        return cls(question, table, known, plan, offers, common, sizes, teams)
+
+    def answers(
+        self, question: Question, gpus: Sequence[Gpu], tried: Sequence[int], *, shared: bool = True
+    ) -> GpuAnswers:
+        """Answers for GPUs in the mode of a question, at these batch sizes; `shared`: on more of an offer, too."""
+        n = question.n_gpus
+        rentals = rentals_of(replace(question, batch_sizes=tried), gpus) if n > 1 else []
+        own: list[Team | None] = [rental.team for rental in rentals] or [None] * len(gpus)
+        larger = {gpu.name: self.teams.get(gpu.name, []) if shared else [] for gpu in gpus}
+        parts = {
+            size // team.n_gpus
+            for gpu in gpus
+            for team in larger[gpu.name]
+            for size in ([self.sizes[gpu.name]] if self.sizes else tried)
+            if size % team.n_gpus == 0
         }
+        local_sizes = sorted({size // n for size in tried} | parts)
+        at = {size: place for place, size in enumerate(local_sizes)}
+        devices = [(gpu, question.mode_on(gpu)) for gpu in gpus]
+        singles = iterations_of(question, Knowledge.of(question), self.table, devices, local_sizes)
+        firsts = range(0, len(local_sizes) * len(gpus), len(local_sizes))
+        whole = singles.rows([first + at[size // n] for first in firsts for size in tried])
+        sizes = self._sizes_of(whole.with_teams([team for team in own for _ in tried]), tried)
+        rows: list[int] = []
+        teams: list[Team | None] = []
+        compared, fastest, is_best = {}, {}, {}
+        for first, gpu, team, (size, fast, best) in zip(firsts, gpus, own, sizes, strict=True):
+            more = [other for other in larger[gpu.name] if size % other.n_gpus == 0]
+            fastest[gpu.name], is_best[gpu.name] = len(rows), best
+            compared[gpu.name] = list(range(len(rows) + 1, len(rows) + 2 + len(more)))
+            local = [fast // n, size // n, *(size // other.n_gpus for other in more)]
+            rows += [first + at[part] for part in local]
+            teams += [team, team, *more]
+        return GpuAnswers(singles.rows(rows).with_teams(teams), compared, fastest, is_best)
 
-    def _scope(self, columns: Mapping[str, Sequence[Any]]) -> str:
-        loading = loading_in_words(self.asked, columns["image_size"][0], by_offer=True)
-        return scope_of(self.asked, self.model, columns, loading)
+    def _sizes_of(self, whole: Iterations, tried: Sequence[int]) -> list[tuple[int, int, bool]]:
+        """Of each GPU the compared and the fastest batch size, and whether the former is the best of those tried.
 
-    def _compared(self, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """The row at the GPU's compared batch size; else the best, where none fits the one that needs least memory."""
-        if self.common is None:
-            return next((row for row in rows if row["best_batch"]), rows[0])
-        own = compared_batch_size(self.common, rows[0]["largest_batch_size"], self.question.n_gpus)
-        size = self.sizes.setdefault(rows[0]["gpu"], own)
-        return next(row for row in rows if row["batch_size"] == size)
+        The compared one is the common one, as far as the GPU holds it; else the best, where none fits the one that
+        needs least memory. Rows are GPU by GPU, with the sizes tried.
+        """
+        shape, question = (len(whole.devices), len(tried)), whole.question
+        time_ms, sizes = whole.times["iteration_time_ms"], whole.batch_size
+        time_s = epoch_times_s(
+            time_ms, sizes, question.epoch_samples() or 0, question.validation_samples, self.known.model,
+            whole.devices[0][1],
+        )  # fmt: skip
+        best = best_of_gpus(time_s.reshape(shape), whole.fits.reshape(shape))
+        rates = (sizes / time_ms).reshape(shape)
+        chosen = []
+        for (gpu, _), is_best, rate, most in zip(whole.devices, best, rates, whole.largest, strict=True):
+            size = self.sizes.get(gpu.name) or tried[int(is_best.argmax())]
+            held = [each for each in tried if each <= (most or 0) * question.n_gpus]
+            fast = None if self.common is None else fastest_size(tried, rate, held)
+            chosen.append((size, fast or size, bool(is_best[list(tried).index(size)])))
+        return chosen
 
-    def _fastest(self, rows: Sequence[dict[str, Any]], compared: dict[str, Any]) -> dict[str, Any]:
-        searched = self.common is not None and compared["largest_batch_size"]
-        return fastest_row(rows) if searched else compared
+    def scope(self, answers: GpuAnswers) -> str:
+        """What the answers include and exclude."""
+        precisions = [mode.precision for _, mode in answers.iterations.devices]
+        loading = loading_in_words(self.question, self.table.image_size, by_offer=True)
+        columns = answers.iterations.words | {"precision": precisions}
+        return scope_of(self.question, self.known.model, columns, loading)
 
-    def _together(
-        self, question: Question, alone: Mapping[str, dict[str, Any]]
-    ) -> dict[str, dict[int, dict[str, Any]]]:
-        """Answers for several GPUs of an offer on the mini-batch of one, by GPU and by their number."""
-        found: dict[str, dict[int, dict[str, Any]]] = {}
-        if question.n_gpus > 1 or self.plan.trials > 1 or question.is_whole:
-            return found
-        gpus: dict[tuple[int, int], list[Gpu]] = {}
-        for gpu, row in alone.items():
-            for n in self._numbers(gpu, row["batch_size"]):
-                gpus.setdefault((n, row["batch_size"]), []).append(device_of(gpu))
-        for (n, size), some in gpus.items():
-            for row in answer(replace(question, gpus=some, n_gpus=n, batch_sizes=size)).records():
-                found.setdefault(row["gpu"], {})[n] = row
-        return found
-
-    def _numbers(self, gpu: str, batch_size: int) -> list[int]:
-        """Numbers of GPUs that offers have and that share a mini-batch evenly: powers of two, and all of an offer."""
-        if is_cpu(gpu) or not _joined(device_of(gpu), self.offers):
-            return []
-        counts = {int(each.gpu_count) for each in self._offers_of(gpu)}
-        tried = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
-        return sorted(n for n in tried if n > 1 and batch_size % n == 0)
-
-    def _offers_of(self, gpu: str) -> tuple[Offer, ...]:
-        if is_cpu(gpu):
-            return ()
-        return offers_for(self.offers, gpu, self.question.gpus_per_node, spot=self.question.spot)
-
-    def in_fast_modes(self, found: Mapping[str, _Found]) -> dict[str, _Found]:
-        """Answers by GPU in its fastest common mode, at the compared size; none if the question has a precision."""
-        if self.question.precision is not None or self.question.is_whole:
+    def in_fast_modes(self, usual: GpuAnswers) -> Columns:
+        """Columns in the fastest common mode of each GPU at the compared sizes; none if a precision was given."""
+        question = self.question
+        if question.precision is not None or question.is_whole:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
-        for gpu in map(device_of, found):
-            mode = fast_mode_of(gpu, self.question.framework, self.question.memory_format)
+        for gpu in usual.gpus:
+            mode = fast_mode_of(gpu, question.framework, question.memory_format)
             if mode is not None:
                 gpus.setdefault(mode, []).append(gpu)
-        fast: dict[str, _Found] = {}
+        columns: Columns = {}
         for (precision, memory_format), some in gpus.items():
-            fast |= self._unanchored(
-                replace(self.question, gpus=some, precision=precision, memory_format=memory_format)
-            )
-        return self._anchored(fast, found) if fast and self.question.anchors else fast
+            fast = replace(question, gpus=some, precision=precision, memory_format=memory_format)
+            for name, values in self.columns(self.in_another_mode(fast, some, usual)).items():
+                columns[name] = columns.get(name, []) + values
+        return columns
 
-    def _unanchored(self, question: Question) -> dict[str, _Found]:
-        """Answers at the compared sizes alone, without the given anchors, which are of another mode."""
-        tried = self.tried if self.common is None else sorted(set(self.sizes.values()))
-        return replace(self, tried=tried).found(replace(question, anchors=()))
+    def in_another_mode(
+        self, question: Question, gpus: Sequence[Gpu], usual: GpuAnswers, *, shared: bool = True
+    ) -> GpuAnswers:
+        """Answers in another mode than the question's, corrected by the CNN's measurements in that mode.
 
-    def _anchored(self, fast: Mapping[str, _Found], found: Mapping[str, _Found]) -> dict[str, _Found]:
-        """Another mode's times x what the anchors change in the mode that they were measured in."""
-        usual = self._unanchored(replace(self.question, gpus=list(map(device_of, fast))))
-        n = self.question.n_gpus
-        scaled = {}
-        for gpu, each in fast.items():
-            factor = found[gpu].compared[n]["epoch_time_s"] / usual[gpu].compared[n]["epoch_time_s"]
-            rows = {n: _scaled(row, factor) for n, row in each.compared.items()}
-            scaled[gpu] = _Found(rows, _scaled(each.fastest, factor))
-        return scaled
+        Where there are none, by those in the question's mode: they change the times of both modes in the same ratio.
+        """
+        tried = sorted(set(self.sizes.values())) or question.batch_sizes
+        question = replace(question, anchors=())  # which are of the mode asked for
+        own = self.known.own
+        answers = self.answers(question, gpus, tried, shared=shared)
+        if (own and own.anchors(self.table, question)) or not self.known.anchors(self.table, self.question):
+            return answers
+        unanchored = replace(self.question, anchors=(), measurements=own.without_cnns() if own else None)
+        before = self.answers(unanchored, gpus, tried, shared=False)
+        factors = np.array([usual.sample_ms(gpu.name) / before.sample_ms(gpu.name) for gpu in gpus])
+        scaled = answers.iterations.scaled(factors[answers.iterations.device])
+        return replace(answers, iterations=replace(scaled, beside_loader=usual.iterations.beside_loader))
 
-    def compiled(self, best: ComparisonRow, found: Mapping[str, _Found]) -> Compiled | None:
+    def compiled(self, best: ComparisonRow, usual: GpuAnswers) -> Compiled | None:
         """A row under torch.compile; None if it is asked for already, not predicted, or several GPUs train together."""
         if self.question.capture != "eager" or best.link is not None:
             return None
-        question = replace(self.question, gpus=device_of(best.gpu), capture="compile")
-        try:
-            row = self._compiled(best, question, found)
-            fast = None
-            if best.fast_precision is not None and best.fast_memory_format is not None:
-                in_fast = replace(
-                    question, precision=best.fast_precision, memory_format=best.fast_memory_format
-                )
-                fast = self._compiled(best, in_fast, found)
-        except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
-            return None
-        return Compiled(row, fast, compile_seconds(self.table))
-
-    def _compiled(
-        self, best: ComparisonRow, question: Question, found: Mapping[str, _Found]
-    ) -> ComparisonRow:
-        answered = self._unanchored(question)
-        if self.question.anchors:
-            answered = self._anchored(answered, found)
-        each, n = answered[best.gpu], question.n_gpus
-        alone = _Found({n: each.compared[n]}, each.fastest)
-        rows = replace(self, question=question).all_rows(alone, None)
-        return next(row for row in rows if place_of(row) == place_of(best))
-
-    def rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
-        """A row for each offer of a GPU if all are asked for, else for the best."""
-        rows = self.all_rows(found, fast)
-        return rows if self.plan.all_offers else [self.best(rows)]
-
-    def all_rows(self, found: _Found, fast: _Found | None) -> list[ComparisonRow]:
-        """A row for each offer of a GPU; one without an offer if there is none."""
-        return [self._row(found, fast, offer) for offer in self._offers_of(found.gpu) or (None,)]
-
-    def best(self, rows: Sequence[ComparisonRow]) -> ComparisonRow:
-        """The row that ranks first."""
-        return min(rows, key=lambda row: ranking_key(row, self.plan.rank_by))
-
-    def _row(self, found: _Found, fast: _Found | None, offer: Offer | None) -> ComparisonRow:
-        plan = self.plan
-        at_once = math.floor(offer.gpu_count) if offer and plan.trials > 1 else 1
-        fed = self._fed(offer, min(plan.trials, at_once))
-        row = found.on(offer, fed)
-        per_hour = row["nodes"] * hourly_usd(offer, self.question.spot) if offer else None
-        time_h = {end: _total_h(plan, at_once, row, end) for end in _STARTS}
-        usd = {end: _times(hours, per_hour) for end, hours in time_h.items()}
-        in_fast = None if fast is None else fast.on(offer, fed)
-        fast_h = None if in_fast is None else _total_h(plan, at_once, in_fast)
-        alone = fed(found.compared[min(found.compared)])
-        one_h = None if row["gpus_used"] == alone["gpus_used"] else _total_h(plan, at_once, alone)
-        fastest = fed(found.fastest)
-        trainings = plan.trials * plan.epochs
-        return ComparisonRow(
-            **{name: row[name] for name in _PREDICTED},
-            rank=None,
-            offer=f"{offer.provider} {offer.instance}" if offer else "no offer",
-            region=offer.region if offer else None,
-            offer_gpu_count=offer.gpu_count if offer else None,
-            gpus_used=row["gpus_used"] if plan.trials == 1 else min(plan.trials, at_once),
-            one_gpu_time_h=one_h,
-            one_gpu_cost_usd=_times(one_h, per_hour),
-            usd_per_hour=per_hour,
-            priced_on=str(offer.retrieved_on) if offer and offer.retrieved_on else None,
-            cost_usd=_times(row["epoch_time_s"] / 3600.0, per_hour),
-            cost_low_usd=_times(row["epoch_low_s"] / 3600.0, per_hour),
-            cost_high_usd=_times(row["epoch_high_s"] / 3600.0, per_hour),
-            epochs=plan.epochs,
-            trials=plan.trials,
-            total_time_h=time_h["time"],
-            total_low_h=time_h["low"],
-            total_high_h=time_h["high"],
-            total_cost_usd=usd["time"],
-            total_low_usd=usd["low"],
-            total_high_usd=usd["high"],
-            pareto=False,
-            within_budget=within(usd["time"], plan.budget_usd),
-            within_deadline=within(time_h["time"], plan.deadline_h),
-            chance=_chance(plan, per_hour, time_h),
-            misses_by=misses_by(plan, time_h["time"], usd["time"]),
-            speedup=None,
-            cost_ratio=None,
-            common_batch_size=self.common,
-            fastest_batch_size=fastest["batch_size"],
-            fastest_epoch_time_s=fastest["epoch_time_s"],
-            fast_precision=None if fast is None else fast.fastest["precision"],
-            fast_memory_format=None if fast is None else fast.fastest["memory_format"],
-            fast_ratio=None if fast_h is None else fast_h / time_h["time"],
-            fast_time_h=fast_h,
-            fast_cost_usd=_times(fast_h, per_hour),
-            fast_bottleneck=None if in_fast is None else in_fast["bottleneck"],
-            vcpus=None if offer is None else offer.vcpus,
-            data_exceeds=data_exceeds(self.asked, offer),
-            total_watt_hours=_times(trainings, row["watt_hours"]),
-            total_watt_hours_low=_times(trainings, row["watt_hours_low"]),
-            total_watt_hours_high=_times(trainings, row["watt_hours_high"]),
+        question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
+        fast = replace(
+            question,
+            precision=best.fast_precision,
+            memory_format=best.fast_memory_format or question.memory_format,
         )
 
-    def _fed(self, offer: Offer | None, trainings: int) -> _Fed:
-        """What loading on an offer makes of an answer, where so many trainings share its vCPUs."""
-        vcpus = None if offer is None else offer.vcpus
-        if vcpus not in self.feeds:
-            self.feeds[vcpus] = feed_of_offer(self.asked, self.table.image_size, offer)
-        feed = self.feeds[vcpus]
+        def row_in(mode: Question) -> ComparisonRow:
+            rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))
+            return next(row for row in rows if place_of(row) == place_of(best))
 
-        def fed(row: dict[str, Any]) -> dict[str, Any]:
-            sharing = trainings * row["gpus_used"] // row["nodes"]
-            return row if feed is None else row | self._loaded(row, feed, sharing)
+        try:
+            rows = row_in(question), None if best.fast_precision is None else row_in(fast)
+        except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
+            return None
+        return Compiled(*rows, compile_seconds(self.table))
 
-        return fed
-
-    def _loaded(self, row: dict[str, Any], feed: Feed, n_gpus: int) -> dict[str, Any]:
-        """What loading changes in an answer while `n_gpus` of a machine work."""
-        sizes = np.array([row["local_batch_size"]], dtype=float)
-        # None, of a method that predicts whole iterations, becomes NaN.
-        times = {name: np.array([row[name]], dtype=float) for name in (*ENDS, "gpu_time_ms", "host_time_ms")}
-        anchored = bool(self.question.anchors)
-        columns, joined = with_loading(feed, sizes, n_gpus, times, measured_so=anchored)
-        mode = self.question.mode_in(row["precision"], row["memory_format"])
-        columns |= starts(feed, sizes, n_gpus, self.table, mode)
-        changed = {
-            name: columns[name][0] for name in ("loading_time_ms", "bottleneck", "workers_needed", *STARTS)
+    def relative(self, columns: Columns, gpu: Gpu) -> Columns:
+        """The columns of how much faster and dearer each row is than the best of one GPU."""
+        answers = self.answers(self.question, [gpu], self.question.batch_sizes)
+        known = self.columns(answers)
+        [best] = _best_of_each(known, self.plan.rank_by)
+        time_h, cost_usd = known["total_time_h"][best], known["total_cost_usd"][best]
+        return {
+            "speedup": [time_h / hours for hours in columns["total_time_h"]],
+            "cost_ratio": [
+                None if usd is None or not cost_usd else usd / cost_usd for usd in columns["total_cost_usd"]
+            ],
         }
-        # a validation pass, which is shorter, may wait where training does not
-        hidden_ms = row["low_ms"] * (FORWARD_SHARE if self.question.validation_samples else 1.0)
-        if all(joined[name][0] == row[name] for name in ENDS) and columns["loading_high_ms"][0] <= hidden_ms:
-            return changed
-        for name, epoch, load in zip(ENDS, _OF_EPOCH, LOADING_TIMES, strict=True):
-            ms = joined[name]
-            changed |= {
-                name: float(ms[0]),
-                epoch: self._epoch_s(row, ms, np.array(columns[load]), feed.between),
-            }
-        return changed | energy_while_waiting(row, changed)
 
-    def _epoch_s(self, row: dict[str, Any], time_ms: Any, loading_ms: Any, between: bool) -> float:
-        question = self.question
-        seconds = epoch_times_s(
-            time_ms, np.array([row["batch_size"]]), question.epoch_samples() or 0, question.validation_samples,
-            self.model, Mode(question.framework), loading_ms, between,
-        )  # fmt: skip
-        return float(seconds[0])
+    def machines(self, gpus: Sequence[Gpu]) -> Machines:
+        """Every offer of some GPUs; one without an offer where a GPU has none."""
+        plan, question = self.plan, self.question
+        rented = [(gpu.name, offer) for gpu in gpus for offer in self.offers.get(gpu.name) or (None,)]
+        offers = [offer for _, offer in rented]
+        n = question.gpus_per_node
+        at_once = [
+            1 if offer is None or plan.trials == 1 else math.floor(offer.gpu_count) // n for offer in offers
+        ]
+        feed = feed_of_offers(question, self.table.image_size, offers)
+        return Machines([gpu for gpu, _ in rented], Offers.of(question, offers, feed), np.array(at_once))
+
+    def rows_on(
+        self, machines: Machines, answers: GpuAnswers, machine: NDArray[np.int64], places: Sequence[int]
+    ) -> OfferRows:
+        """These rows of the answers, each on one of the machines."""
+        trainings = np.minimum(self.plan.trials, machines.at_once)[machine]
+        return OfferRows.of(
+            answers.iterations.rows(places), machines.offers, machine, trainings
+        ).with_epochs()
+
+    def best_on(self, machines: Machines, answers: GpuAnswers) -> OfferRows:
+        """A row for each machine: as many of its GPUs as train fastest."""
+        n_gpus, nodes = answers.iterations.n_gpus, self.question.nodes
+        most = [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
+        usable = [
+            (machine, place)
+            for machine, gpu in enumerate(machines.gpus)
+            for place in answers.compared[gpu]
+            if n_gpus[place] <= most[machine]
+        ]
+        machine, places = np.array(usable, dtype=np.int64).T
+        rows = self.rows_on(machines, answers, machine, places)
+        misfits = ~rows.numbers["fits_in_memory"]
+        order = np.lexsort((rows.numbers["epoch_time_s"], misfits, machine))
+        return rows.rows(order[np.unique(machine[order], return_index=True)[1]])
+
+    def columns(self, answers: GpuAnswers) -> Columns:
+        """The fields of rows but rank and front: each GPU on each of its offers."""
+        plan, question, machines = self.plan, self.question, self.machines(answers.gpus)
+        offers, every = machines.offers.offers, np.arange(len(machines.gpus))
+        rows = self.best_on(machines, answers)
+        one, fastest = (
+            self.rows_on(machines, answers, every, places)
+            for places in (
+                [answers.compared[gpu][0] for gpu in machines.gpus],
+                [answers.fastest[gpu] for gpu in machines.gpus],
+            )
+        )
+        numbers, per_hour = rows.numbers, machines.offers.usd_per_hour
+        time_h, low_h, high_h = self.total_h(machines, numbers)
+        is_one = numbers["gpus_used"] == one.numbers["gpus_used"]
+        one_h = np.where(is_one, math.nan, self.total_h(machines, one.numbers)[0])
+        working = numbers["gpus_used"] * np.minimum(plan.trials, machines.at_once)
+        n, data_set = len(offers), question.training_set()
+        hours, usd = time_h.tolist(), plain(time_h * per_hour)
+        nothing = [None] * n
+        return rows.columns([answers.is_best[gpu] for gpu in machines.gpus]) | {
+            "gpus_used": working.tolist(),
+            "region": [None if offer is None else offer.region for offer in offers],
+            "usd_per_hour": plain(per_hour),
+            "vcpus": [None if offer is None else offer.vcpus for offer in offers],
+            "data_exceeds": [data_exceeded(data_set, offer) for offer in offers],
+            "one_gpu_time_h": plain(one_h),
+            "one_gpu_cost_usd": plain(one_h * per_hour),
+            "cost_low_usd": plain(numbers[EPOCH_TIMES[1]] * per_hour / 3600.0),
+            "cost_high_usd": plain(numbers[EPOCH_TIMES[2]] * per_hour / 3600.0),
+            "epochs": [plan.epochs] * n,
+            "trials": [plan.trials] * n,
+            "total_time_h": hours,
+            "total_low_h": low_h.tolist(),
+            "total_high_h": high_h.tolist(),
+            "total_cost_usd": usd,
+            "total_low_usd": plain(low_h * per_hour),
+            "total_high_usd": plain(high_h * per_hour),
+            "within_budget": [within(cost, plan.budget_usd) for cost in usd],
+            "within_deadline": [within(time, plan.deadline_h) for time in hours],
+            "chance": [
+                _chance(plan, *row)
+                for row in zip(plain(per_hour), hours, low_h.tolist(), high_h.tolist(), strict=True)
+            ],
+            "misses_by": [misses_by(plan, *both) for both in zip(hours, usd, strict=True)],
+            "common_batch_size": [self.common] * n,
+            "fastest_batch_size": fastest.numbers["batch_size"].tolist(),
+            "fastest_epoch_time_s": fastest.numbers[EPOCH_TIMES[0]].tolist(),
+            **{f"total_{name}": plain(plan.trials * plan.epochs * numbers[name]) for name in ENERGIES},
+            **dict.fromkeys(("rank", "speedup", "cost_ratio", *_FAST), nothing),
+            "pareto": [False] * n,
+        }
+
+    def total_h(self, machines: Machines, numbers: Mapping[str, Array]) -> list[Array]:
+        """Hours of all trials and the ends of their interval, each with its start as far as it is known, and set-up.
+
+        As many trials train at a time as have GPUs.
+        """
+        plan, rounds = self.plan, -(-self.plan.trials // machines.at_once)
+        trained_s = [
+            plan.epochs * numbers[epoch] + np.nan_to_num(numbers[start])
+            for epoch, start in zip(EPOCH_TIMES, STARTS, strict=True)
+        ]
+        return [rounds * seconds / 3600.0 + plan.setup_h for seconds in trained_s]
 
 
-_OF_OFFER = ("offer", "offer_gpu_count", "priced_on", "cost_usd", "gpus_used")
-_PREDICTED = [
-    each.name for each in fields(ComparisonRow) if each.name in COLUMNS and each.name not in _OF_OFFER
-]
-_STARTS = {"low": "start_low_s", "time": "start_s", "high": "start_high_s"}
-_OF_EPOCH = ("epoch_time_s", "epoch_low_s", "epoch_high_s")
-_SCALED = (*ENDS, *_OF_EPOCH, *ENERGIES)
+_FAST = (
+    "fast_precision",
+    "fast_memory_format",
+    "fast_ratio",
+    "fast_time_h",
+    "fast_cost_usd",
+    "fast_bottleneck",
+)
 
 
-def _scaled(row: dict[str, Any], factor: float) -> dict[str, Any]:
-    return row | {name: _times(factor, row[name]) for name in _SCALED}
+def _chance(
+    plan: Plan, usd_per_hour: float | None, time_h: float, low_h: float, high_h: float
+) -> float | None:
+    """Probability that budget and deadline both hold: the cost is time x price, so the tighter one decides."""
+    limits_h = [] if plan.deadline_h is None else [plan.deadline_h]
+    if plan.budget_usd is not None:
+        if usd_per_hour is None:
+            return None
+        limits_h.append(plan.budget_usd / usd_per_hour)
+    if not limits_h:
+        return None
+    return chance_within(*(hours - plan.setup_h for hours in (min(limits_h), time_h, low_h, high_h)))
 
 
-def _joined(gpu: Gpu, offers: Sequence[Offer]) -> bool:
-    """Whether it is known what joins several of these GPUs; else one of an offer is taken to work."""
-    try:
-        usual_link(gpu, offers)
-    except SchemaError:
-        return False
-    return True
+def _with_fast(columns: Columns, fast: Columns) -> Columns:
+    """With what the same GPUs and offers take in their fastest mode; None where they have none."""
+    of_gpu: dict[str, list[tuple[Any, ...]]] = {}
+    names = ("precision", "memory_format", "total_time_h", "total_cost_usd", "bottleneck")
+    for gpu, *values in zip(fast["gpu"], *(fast[name] for name in names), strict=True):
+        of_gpu.setdefault(gpu, []).append(tuple(values))
+    rows: list[tuple[Any, ...]] = []
+    for gpu, usual_h in zip(columns["gpu"], columns["total_time_h"], strict=True):  # offers in the same order
+        if gpu in of_gpu:
+            precision, memory_format, time_h, usd, bottleneck = of_gpu[gpu].pop(0)
+            rows.append((precision, memory_format, time_h / usual_h, time_h, usd, bottleneck))
+        else:
+            rows.append((None,) * len(_FAST))
+    return columns | dict(zip(_FAST, map(list, zip(*rows, strict=True)), strict=True))
 
 
-def _times(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one * other
+def _keys(columns: Columns, rank_by: str) -> list[tuple[float, ...]]:
+    names = ("fits_in_memory", "misses_by", "total_cost_usd", "total_time_h")
+    values = zip(*(columns[name] for name in names), strict=True)
+    return [ranking_key(fits, missed, usd, hours, rank_by) for fits, missed, usd, hours in values]
+
+
+def _best_of_each(columns: Columns, rank_by: str) -> list[int]:
+    """The place of each GPU's row that ranks first."""
+    best: dict[str, tuple[tuple[float, ...], int]] = {}
+    for place, (gpu, key) in enumerate(zip(columns["gpu"], _keys(columns, rank_by), strict=True)):
+        best[gpu] = min(best.get(gpu, (key, place)), (key, place))
+    return [place for _, place in best.values()]
+
+
+def _taken(columns: Columns, places: Sequence[int]) -> Columns:
+    return {name: [values[place] for place in places] for name, values in columns.items()}
+
+
+def _on_front(columns: Columns) -> list[bool]:
+    """Whether each row is on the front of time and cost among those that fit and have a price."""
+    points = list(zip(columns["total_time_h"], columns["total_cost_usd"], strict=True))
+    known = [
+        place
+        for place, (fits, (_, usd)) in enumerate(zip(columns["fits_in_memory"], points, strict=True))
+        if fits and usd is not None
+    ]
+    front = dict(zip(known, pareto_front([points[place] for place in known]), strict=True))
+    return [front.get(place, False) for place in range(len(points))]
+
+
+def _ranked_rows(columns: Columns, rank_by: str) -> list[ComparisonRow]:
+    """Rows in the order of `ranking_key`; what fits is numbered."""
+    keys = _keys(columns, rank_by)
+    ordered = _taken(columns, sorted(range(len(keys)), key=keys.__getitem__))
+    return _rows(
+        ordered | {"rank": [i + 1 if fits else None for i, fits in enumerate(ordered["fits_in_memory"])]}
+    )
+
+
+def _rows(columns: Columns) -> list[ComparisonRow]:
+    names = [column.name for column in fields(ComparisonRow)]
+    return [ComparisonRow(*row) for row in zip(*(columns[name] for name in names), strict=True)]
 
 
 def _offered(question: Question, prices: Sequence[Offer]) -> object:
@@ -464,29 +565,19 @@ def _offered(question: Question, prices: Sequence[Offer]) -> object:
     return [gpu for gpu in gpus_of("all", question.precision, question.capture) if gpu.name in offered]
 
 
-def _total_h(plan: Plan, at_once: int, row: Mapping[str, Any], end: str = "time") -> float:
-    """Hours of all trials, `at_once` at a time, each with its start as far as it is known, with the set-up."""
-    one_s = plan.epochs * row[f"epoch_{end}_s"] + (row[_STARTS[end]] or 0.0)
-    return math.ceil(plan.trials / at_once) * float(one_s) / 3600.0 + plan.setup_h
+def _teams(gpu: Gpu, offers: Sequence[Offer], prices: Sequence[Offer]) -> list[Team]:
+    """Teams in which GPUs may share the mini-batch of one: of powers of two, and of all GPUs of an offer.
 
-
-def _chance(plan: Plan, usd_per_hour: float | None, time_h: dict[str, float]) -> float | None:
-    """Probability that budget and deadline both hold; the cost is the time x a price, so the tighter one decides."""
-    limits = [] if plan.deadline_h is None else [plan.deadline_h]
-    if plan.budget_usd is not None:
-        if usd_per_hour is None:
-            return None
-        limits.append(plan.budget_usd / usd_per_hour)
-    if not limits:
-        return None
-    training = {end: hours - plan.setup_h for end, hours in time_h.items()}
-    return chance_within(min(limits) - plan.setup_h, training["time"], training["low"], training["high"])
-
-
-def _relative(row: ComparisonRow, reference: ComparisonRow) -> ComparisonRow:
-    both = row.total_cost_usd is not None and reference.total_cost_usd
-    return replace(
-        row,
-        speedup=reference.total_time_h / row.total_time_h,
-        cost_ratio=(row.total_cost_usd or 0.0) / (reference.total_cost_usd or math.nan) if both else None,
-    )
+    None where it is not known what joins them: one GPU of an offer is taken to work, then.
+    """
+    try:
+        usual = usual_link(gpu, prices)
+    except SchemaError:
+        return []
+    counts = {int(offer.gpu_count) for offer in offers}
+    numbers = counts | {2**i for i in range(1, max(counts, default=1).bit_length())}
+    teams = []
+    for n in sorted(numbers - {1}):
+        cheapest = next(offer for offer in offers if offer.gpu_count >= n)
+        teams.append(Team(n, 1, find_link(cheapest.link, "gpu") if cheapest.link else usual))
+    return teams

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from predictor.answers.answer import TIMES
 from predictor.answers.bounds import (
     GPU_BOUNDS,
     OVERHEAD,
@@ -20,7 +21,7 @@ from predictor.answers.bounds import (
     switches_of_library,
 )
 from predictor.answers.knowledge import Knowledge
-from predictor.answers.predict import TIMES
+from predictor.answers.notes import Reason, as_answered
 from predictor.answers.question import Question
 from predictor.answers.scope import SCOPE_COLUMNS, scope_of
 from predictor.answers.unknown_operators import split_traffic, with_shares
@@ -104,7 +105,7 @@ class OtherMode:
     high: Numbers
     gpu_factor: Numbers
     method: str
-    extrapolates: tuple[str, ...]
+    extrapolates: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Explanation:
     host: str
     method: str
     trained_on: str
-    extrapolates: tuple[tuple[str, ...], ...]
+    extrapolates: tuple[tuple[Reason, ...], ...]
 
 
 def small_batch_law(
@@ -221,7 +222,7 @@ def explain(question: Question) -> tuple[list[Explanation], str]:
     Returns
     -------
     explanations : list of Explanation
-        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.predict.answer`.
+        In the order of the question's CNNs, then its GPUs; the times are those of `predictor.answers.answer.answer`.
         Samples are needed for the constant of the small-batch law.
     scope : str
 
@@ -309,7 +310,7 @@ def _explained(asked: _Asked, gpu: Gpu, sizes: list[int]) -> Explanation:
         forecast.host,
         forecast.method,
         forecast.trained_on,
-        tuple(tuple(map(str, why)) for why in with_shares(forecast.extrapolates, table, gpu, mode, sizes)),
+        tuple(map(as_answered, with_shares(forecast.extrapolates, table, gpu, mode, sizes))),
     )
 
 
@@ -426,10 +427,10 @@ def _alike(
     return here, there
 
 
-def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[str, ...]:
+def _more_reasons(there: IterationForecast, here: IterationForecast) -> tuple[Reason, ...]:
     """Reasons for caution of the one forecast, at any batch size, that the other does not have."""
     pairs = zip(there.extrapolates, here.extrapolates, strict=True)
-    return tuple(dict.fromkeys(str(why) for one, other in pairs for why in one if why not in other))
+    return as_answered(dict.fromkeys(why for one, other in pairs for why in one if why not in other))
 
 
 def _half_width_of_ratio(here: IterationForecast, there: IterationForecast) -> Array:

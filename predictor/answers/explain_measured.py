@@ -22,12 +22,14 @@ from predictor.answers.bounds import (
     switches_of_times,
 )
 from predictor.answers.explain import MEASURED_METHOD, Explanation, Numbers, OtherMode, small_batch_law
+from predictor.answers.notes import REMEDIES, Reason
 from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
 from predictor.errors import DataError, EpochcastError, SchemaError
 from predictor.measurements.table import disturbed_rows, noise_by_batch_size
+from predictor.models.forecast import Kind
 from predictor.models.layer_times.law import CLASSES, OperatorTotals, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import NEAR, DeviceMode
@@ -57,7 +59,7 @@ class MeasuredClasses:
 
     classes: dict[str, Array]
     about: str
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     switches: tuple[Switch, ...]
 
 
@@ -87,10 +89,8 @@ def measured_classes(
     switches = switches_of_library(library, table, _alone_ms(library, table))
     strange, near = _worst(sums, strange=True), _worst(sums, strange=False)
     if strange > 1.0 - _LEAST_KNOWN:
-        left_out = (
-            f"classes: left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
-        )
-        return MeasuredClasses({}, "", (left_out,), switches)
+        left_out = f"left out, since {100 * strange:.0f} % of the time is of operators unlike any measured"
+        return MeasuredClasses({}, "", (_reason("classes", left_out),), switches)
     alone = sums.class_ms.sum(axis=0)
     scale = np.where(np.isfinite(busy), busy / alone, 1.0)
     classes = {name: ms * scale for name, ms in zip(CLASSES, sums.class_ms, strict=True) if ms.any()}
@@ -99,11 +99,15 @@ def measured_classes(
     return MeasuredClasses(
         operator_classes_of(classes),
         f"; classes from {len(library)} operators, which alone add up to {ratio:.2f} x the GPU time",
-        (f"classes: {100 * guessed:.0f} % of the time is of operators near to those measured",)
+        (_reason("classes", f"{100 * guessed:.0f} % of the time is of operators near to those measured"),)
         if guessed > _NEGLIGIBLE
         else (),
         switches,
     )
+
+
+def _reason(kind: Kind, text: str) -> Reason:
+    return Reason(kind, text, REMEDIES[kind])
 
 
 def _alone_ms(library: OperatorLibrary, table: LayerTable) -> dict[float, float]:
@@ -315,7 +319,9 @@ def _series(
         str(first["host"]) or "a host that the table does not name",
         MEASURED_METHOD,
         f"{len(rows)} measurements{known.about}{noise if known.about else ''}",
-        tuple((*known.reasons, *noisy.get(int(size), ())) for size in sizes),
+        tuple(
+            (*known.reasons, *(_reason("noise", text) for text in noisy.get(int(size), ()))) for size in sizes
+        ),
     )
 
 

@@ -14,12 +14,12 @@ from predictor.catalogue.modes import Mode
 from predictor.checks import MAX_BATCH_SIZE, positive_number, whole_number
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.shortest import check_not_too_short, check_rows_not_too_short
 from predictor.models.forecast import Anchor, Reason
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from predictor.models.methods.files import Methods
     from predictor.models.served import Model
 
 __all__ = ["Knowledge", "OwnMeasurements", "load_model"]
@@ -42,7 +42,7 @@ class Knowledge:
             for each in question.anchors
         )
         own = _fitted(question.measurements, model)
-        if own is not None and own.proxies_alone and not question.method.startswith("proxy-times"):
+        if own is not None and own.proxies_alone and not question.method == "proxy-times":
             raise DataError(
                 "the measurements hold proxies alone, neither operators nor trained CNNs, which only --method "
                 "proxy-times uses. Ask for it, or measure operators with `epochcast profile --preset quick`."
@@ -55,8 +55,30 @@ class Knowledge:
         return (reason,) if reason else ()
 
     def anchors(self, table: LayerTable, question: Question) -> tuple[Anchor, ...]:
-        """The given anchors, and those from the user's own measurements of this CNN."""
-        return self.given + (self.own.anchors(table, question) if self.own else ())
+        """The given anchors, and those from the user's own measurements of this CNN.
+
+        Raises
+        ------
+        OutOfRangeError
+            If one is shorter than its GPU can compute.
+        """
+        found = self.given + (self.own.anchors(table, question) if self.own else ())
+        for anchor in found:
+            gpu = device_of(anchor.gpu)
+            precision = anchor.precision or question.mode_on(gpu).precision
+            check_not_too_short(
+                anchor.iteration_time_ms,
+                f"the anchor's time on {gpu.name}",
+                table,
+                gpu,
+                precision,
+                anchor.batch_size,
+            )
+        return found
+
+    def measured_beside_loader(self, table: LayerTable, question: Question) -> bool:
+        """Whether the times follow a training whose host worked beside its loader."""
+        return any(anchor.beside_loader for anchor in self.anchors(table, question))
 
 
 def load_model(model: Model | str | PathLike[str] | None) -> Model:
@@ -158,6 +180,7 @@ class OwnMeasurements:
             if isinstance(table, str | PathLike)
             else check_measurements(table, "the measurements given")
         )
+        check_rows_not_too_short(frame, "the measurements given")
         trained = (frame["pass"].fillna("training") == "training") & (frame["n_gpus"].fillna(1) == 1)
         targets = frame[(frame["kind"].fillna("target") == "target") & trained].to_dict("records")
         models = fit_layer_models(frame, model.layers)
@@ -167,10 +190,14 @@ class OwnMeasurements:
                 "the measurements hold neither operators nor proxies nor trained CNNs, so no prediction can use them. "
                 "Measure some with `epochcast profile --preset quick`."
             )
-        methods = _with_proxies(model, frame) if proxies else model.methods
+        methods = model.named_methods().with_measurements(frame) if proxies else model.methods
         layers = model.layers.with_more(models)
         alone = not (models or targets)
         return cls(replace(model, layers=layers, methods=methods), tuple(targets), alone)
+
+    def without_cnns(self) -> OwnMeasurements:
+        """The measured operators and proxies, without the CNNs, which are anchors."""
+        return replace(self, targets=())
 
     def unused_on(self, gpu: Gpu, mode: Mode) -> Reason | None:
         """Why an answer uses none of the measurements of this GPU; None where it uses one, or there are none."""
@@ -203,13 +230,6 @@ class OwnMeasurements:
         return tuple(anchor for anchor in found if anchor is not None)
 
 
-def _with_proxies(model: Model, frame: pd.DataFrame) -> Methods:
-    """The model's methods with the proxies of a measurement table, and laws of its CNNs where it has enough rows."""
-    from predictor.models.methods.fit import fit_proxy_times
-
-    return model.named_methods().with_more(*fit_proxy_times(frame))
-
-
 def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     name = str(row["gpu"])
     mode = question.mode_on(device_of(name))
@@ -217,7 +237,13 @@ def _own_anchor(row: Mapping[Any, Any], question: Question) -> Anchor | None:
     if time_ms is None:
         return None
     return Anchor(
-        name, int(row["batch_size"]), time_ms, int(row["image_size"]), mode.precision, of_table=True
+        name,
+        int(row["batch_size"]),
+        time_ms,
+        int(row["image_size"]),
+        mode.precision,
+        of_table=True,
+        beside_loader=_known(row.get("loader_workers"), None) != 0,
     )
 
 

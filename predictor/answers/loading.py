@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,8 @@ from predictor.catalogue.data_sets import TrainingSet
 from predictor.catalogue.loading_rates import USUAL_LOADER, find_loader, find_source
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from predictor.models.epoch_start import START_SPREAD, first_calls_s, has_known_start
-from predictor.models.input_pipeline import HOST_BESIDE_WORKERS, Feed, beside_workers
+from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
+from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,9 +31,9 @@ __all__ = [
     "LOADING_OPTIONS",
     "LOADING_TIMES",
     "STARTS",
-    "data_exceeds",
-    "feed_of_offer",
-    "feed_of_rental",
+    "data_exceeded",
+    "feed_of_offers",
+    "feed_of_rentals",
     "is_bound_by_default",
     "loading_asked",
     "loading_in_words",
@@ -92,8 +92,8 @@ def is_bound_by_default(question: Question) -> bool:
     return question.loader != "none" and data_set is not None and data_set.stored == "jpeg"
 
 
-def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
-    """What feeds the GPUs of a prediction; None where loading is not asked for.
+def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+    """What feeds the GPUs of a prediction on these offers; None where loading is not asked for.
 
     The workers asked for are as fast as so many were measured together, else taken to have a vCPU each; without a
     number of them, they are as many as the vCPUs of the offer keep busy.
@@ -107,30 +107,32 @@ def feed_of_rental(question: Question, image_size: int, offer: Offer | None) -> 
         return None
     if question.workers is not None:
         return _feed_of_workers(question, image_size)
-    if offer is None or offer.vcpus is None:
-        what = (
-            "there is no offer"
-            if offer is None
-            else f"the vCPUs of {offer.provider} {offer.instance} are not known"
-        )
-        raise SchemaError(
-            f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
-        )
-    return _feed(question, image_size, offer.vcpus)
+    vcpus = []
+    for offer in offers:
+        if offer is None or offer.vcpus is None:
+            what = (
+                "there is no offer"
+                if offer is None
+                else f"the vCPUs of {offer.provider} {offer.instance} are not known"
+            )
+            raise SchemaError(
+                f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
+            )
+        vcpus.append(offer.vcpus)
+    return _feed(question, image_size, np.array(vcpus))
 
 
-def feed_of_offer(question: Question, image_size: int, offer: Offer | None) -> Feed | None:
-    """What feeds the GPUs of an offer in a comparison; None where loading is not counted.
+def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer | None]) -> Feed | None:
+    """What feeds the GPUs of offers in a comparison; None where loading is counted on none.
 
     Loading is counted where it is asked for, and by default where the data set is stored as JPEGs; the offer's vCPUs
     bound it. Without known vCPUs it is counted for a given number of workers alone.
     """
     if not (loading_asked(question) or is_bound_by_default(question)):
         return None
-    vcpus = None if offer is None else offer.vcpus
-    if vcpus is None and question.workers is None:
-        return None
-    return _feed(question, image_size, vcpus)
+    unknown = math.nan if question.workers is None else math.inf
+    vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
+    return None if np.isnan(vcpus).all() else _feed(question, image_size, vcpus)
 
 
 def loading_left_out(
@@ -142,7 +144,7 @@ def loading_left_out(
     """
     if loading_asked(question) or not is_bound_by_default(question):
         return 0.0
-    feed = feed_of_offer(question, image_size, offer)
+    feed = feed_of_offers(question, image_size, [offer])
     if feed is None:
         return 0.0
     loading = feed.loading(np.array([local_batch_size]), question.gpus_per_node)
@@ -176,9 +178,8 @@ def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     )
 
 
-def data_exceeds(question: Question, offer: Offer | None) -> tuple[str, ...]:
+def data_exceeded(data_set: TrainingSet | None, offer: Offer | None) -> tuple[str, ...]:
     """Which of an offer's memory and local disk the stored training set exceeds, as far as both are known."""
-    data_set = question.training_set()
     if data_set is None or offer is None:
         return ()
     memory_gb = math.inf if offer.memory_gib is None else offer.memory_gib * _GB_PER_GIB
@@ -189,20 +190,19 @@ def data_exceeds(question: Question, offer: Offer | None) -> tuple[str, ...]:
 
 def with_loading(
     feed: Feed | None,
-    local_batch_sizes: Array,
-    n_gpus: int,
+    local_batch_sizes: NDArray[np.int64],
+    n_gpus: NDArray[np.int64],
     times: Mapping[str, Array],
     *,
     measured_so: bool = False,
-) -> tuple[dict[str, list[Any]], dict[str, Array]]:
+) -> dict[str, NDArray[Any]]:
     """What loading is and what it makes of iterations, while `n_gpus` of a machine work.
 
     Parameters
     ----------
     feed : Feed or None
-        None where loading is not counted.
-    local_batch_sizes : ndarray, shape (n_rows,)
-    n_gpus : int
+        Of each row's machine, or of all; None where loading is not counted.
+    local_batch_sizes, n_gpus : ndarray of int, shape (n_rows,)
     times : mapping of str to ndarray, shape (n_rows,)
         `ENDS`, `gpu_time_ms` and `host_time_ms` of iterations without loading.
     measured_so : bool
@@ -210,46 +210,69 @@ def with_loading(
 
     Returns
     -------
-    dict of str to list
-        Columns `LOADING_TIMES`, `bottleneck`, and `workers_needed`: workers of each GPU that would make loading no
-        bottleneck. None where loading is not counted, or no number of workers helps.
-    dict of str to ndarray
-        `ENDS` with loading; empty where it is not counted.
+    dict of str to ndarray, shape (n_rows,)
+        `ENDS` with loading, `LOADING_TIMES`, `bottleneck`, and `workers_needed`: workers of each GPU that would make
+        loading no bottleneck. NaN where loading is not counted, or no number of workers helps.
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
-    if feed is not None and not feed.between and not measured_so:
-        ends, host_ms = beside_workers(host_ms, *ends), HOST_BESIDE_WORKERS * host_ms
-    told = np.where(host_ms >= gpu_ms, "host", "gpu")
-    bounds = np.where(
-        np.isnan(gpu_ms), "unknown", told
-    ).tolist()  # a method may predict whole iterations alone
-    needed: list[int | None] = [None] * len(bounds)
-    columns: dict[str, list[Any]] = {"bottleneck": bounds, "workers_needed": needed}
-    if feed is None:
-        return {**columns, **dict.fromkeys(LOADING_TIMES, needed)}, {}
-    loading, time_ms = feed.loading(local_batch_sizes, n_gpus), ends[0]
-    for i in np.flatnonzero(loading.between | (loading.time_ms > time_ms)).tolist():
-        bounds[i] = loading.name if loading.time_ms[i] > time_ms[i] else bounds[i]
-        if loading.name == "loading":
-            needed[i] = feed.workers_needed(float(local_batch_sizes[i]), float(time_ms[i]))
-    loaded = {name: ms.tolist() for name, ms in zip(LOADING_TIMES, loading.ends_ms, strict=True)}
-    return {**columns, **loaded}, dict(zip(ENDS, loading.joined_ms(*ends), strict=True))
+    unknown = np.full(gpu_ms.shape, math.nan)
+    loading = None if feed is None else feed.loading(local_batch_sizes, n_gpus)
+    if loading is not None and not loading.between and not measured_so:
+        counted = ~np.isnan(loading.time_ms)
+        slowed = beside_workers(host_ms, *ends)
+        ends = tuple(np.where(counted, *both) for both in zip(slowed, ends, strict=True))
+        host_ms = np.where(counted, host_beside_workers() * host_ms, host_ms)
+    # a method may predict whole iterations alone
+    bounds = np.where(np.isnan(gpu_ms), "unknown", np.where(host_ms >= gpu_ms, "host", "gpu"))
+    if feed is None or loading is None:
+        columns = dict.fromkeys(LOADING_TIMES, unknown)
+        return {
+            **dict(zip(ENDS, ends, strict=True)),
+            **columns,
+            "bottleneck": bounds,
+            "workers_needed": unknown,
+        }
+    waits = loading.time_ms > ends[0]
+    helps = (waits | loading.between) & ~loading.is_reading
+    needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
+    return {
+        **dict(zip(ENDS, loading.joined_ms(*ends), strict=True)),
+        **dict(zip(LOADING_TIMES, loading.ends_ms, strict=True)),
+        "bottleneck": np.where(waits, np.where(loading.is_reading, "reading", "loading"), bounds),
+        "workers_needed": np.where(helps, needed, math.nan),
+    }
 
 
 def starts(
-    feed: Feed | None, local_batch_sizes: Array, n_gpus: int, table: LayerTable, mode: Mode
-) -> dict[str, list[Any]]:
-    """Columns `STARTS` of so many images of each GPU; None where loading is not counted or no start was measured.
+    feed: Feed | None,
+    local_batch_sizes: NDArray[np.int64],
+    n_gpus: NDArray[np.int64],
+    table: LayerTable,
+    modes: Sequence[Mode],
+    device: NDArray[np.int64],
+) -> dict[str, Array]:
+    """Columns `STARTS` of so many images of each GPU; NaN where loading is not counted or no start was measured.
+
+    Parameters
+    ----------
+    feed, local_batch_sizes, n_gpus
+        As of `with_loading`.
+    table : LayerTable
+    modes : sequence of Mode
+        Of a question's GPUs.
+    device : ndarray of int, shape (n_rows,)
+        The place of each row's mode in `modes`.
 
     Notes
     -----
     Images of a GPU / rate of one worker + `predictor.models.epoch_start.first_calls_s`.
     """
-    if feed is None or not has_known_start(mode):
-        return dict.fromkeys(STARTS, [None] * len(local_batch_sizes))
-    start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls_s(table, mode)
-    ends = (start_s, start_s / START_SPREAD, start_s * START_SPREAD)
-    return {name: each.tolist() for name, each in zip(STARTS, ends, strict=True)}
+    if feed is None or not has_known_start(modes[0]):
+        return dict.fromkeys(STARTS, np.full(local_batch_sizes.shape, math.nan))
+    first_calls = np.array([first_calls_s(table, mode) for mode in modes])[device]
+    start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls
+    start_s = np.where(np.isnan(feed.vcpus), math.nan, start_s)
+    return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
 
 def _measured_together(question: Question) -> InputMeasurement | None:
@@ -260,7 +283,7 @@ def _measured_together(question: Question) -> InputMeasurement | None:
 
 def _measured_in_words(question: Question, image_size: int, measured: InputMeasurement) -> str:
     feed = _feed_of_workers(question, image_size)
-    rate = feed.decoding_of_one(question.gpus_per_node)
+    rate = float(feed.decoding_of_one(question.gpus_per_node))
     beyond = f", {feed.headroom:.3g} times more at most where vCPUs were idle" if feed.headroom > 1 else ""
     return (
         f"data loading is included ({question.workers} workers for each GPU, {rate:,.0f} images/s for each GPU as "
@@ -271,7 +294,7 @@ def _measured_in_words(question: Question, image_size: int, measured: InputMeasu
 
 def _feed_of_workers(question: Question, image_size: int) -> Feed:
     """Of the workers asked for: where several were measured together, their rates on that machine."""
-    feed, measured = _feed(question, image_size, None), _measured_together(question)
+    feed, measured = _feed(question, image_size, math.inf), _measured_together(question)
     if measured is None:
         return feed
     n_gpus = question.gpus_per_node
@@ -280,7 +303,7 @@ def _feed_of_workers(question: Question, image_size: int) -> Feed:
     return replace(feed, measured=measured.rates_of_each(n_gpus), headroom=headroom)
 
 
-def _feed(question: Question, image_size: int, vcpus: float | None) -> Feed:
+def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
     measured = question.input_measurement()
     rates = _rates(question, image_size, measured)
     reading = _reading(question, measured)

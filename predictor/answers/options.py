@@ -46,8 +46,6 @@ class Option:
         """
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default
-        if self.kind == "number" and str(value) in (str(self.default), "0") and self.default is not None:
-            return self.default
         return _CHECKS[self.kind](self, value)
 
 
@@ -56,6 +54,9 @@ def _whole(known: Option, value: Any) -> int:
 
 
 def _number(known: Option, value: Any) -> float:
+    """A number above 0; 0, too, where it is the default."""
+    if known.default == 0 and str(value).strip() in _ZERO:
+        return 0.0
     return positive_number(known.name, value)
 
 
@@ -72,6 +73,7 @@ def _hours(known: Option, value: Any) -> float:
     return positive_number(known.name, value)
 
 
+_ZERO = ("0", "0.0")
 _WITH_UNIT = re.compile(r"(?P<number>[0-9.]+)\s*(?P<unit>s|min|minutes|h|hours|d|days)", re.IGNORECASE)
 _PLAIN = re.compile(r"[-+0-9.e]+", re.IGNORECASE)
 _HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from predictor.answers.answer import rentals_of
 from predictor.answers.knowledge import Knowledge
 from predictor.answers.question import Question
-from predictor.answers.rentals import rentals_of
 from predictor.catalogue.devices import Gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import SchemaError
-from predictor.models.data_parallel import LAW, Gradients, Team, together
+from predictor.models.data_parallel import Exchange, Gradients, Team, add_data_parallelism, added_gpu_ms
 from predictor.models.forecast import IterationForecast
 from predictor.models.roofline.terms import join_host
 
@@ -161,7 +161,7 @@ class _Shared:
         ]
 
     def _data(self) -> tuple[str, float, float, int, str]:
-        team = together(self.one, self.table, self.gpu, self.mode, self.team)
+        team = add_data_parallelism(self.one, self.table, self.gpu, self.mode, self.team)
         time_ms = float(team.iteration_time_ms[self._at(self._part)])
         gradients = Gradients.of(self.table)
         added_ms = time_ms - float(self.one.iteration_time_ms[self._at(self._part)])
@@ -186,7 +186,8 @@ class _Shared:
         edges = [self._edge_bytes(layer) for layer in self.table if (layer.kernel_height or 1) > 1]
         norms = sum(layer.type == "batch_norm" for layer in self.table)
         part = np.array([self.one.gpu_time_ms[self._at(self._part)]])
-        gradients_ms = float(LAW.added_gpu_ms(part, Gradients.of(self.table), self.gpu, self.team)[0])
+        exchange = Exchange.of(Gradients.of(self.table), self.gpu, self.team)
+        gradients_ms = float(added_gpu_ms(part, exchange)[0])
         return self._exchanging(
             "rows", 2 * sum(edges), 2 * (len(edges) + norms), float(part[0]) + gradients_ms
         )

@@ -51,9 +51,6 @@ from predictor.models.forecast import Anchor
 from predictor.models.registry import METHODS, WHOLE_METHODS
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from predictor.answers.knowledge import OwnMeasurements
     from predictor.models.served import Model
 
 __all__ = [
@@ -123,7 +120,7 @@ class Question:
     gpus : str, Gpu, or a list of them
         Names as drivers and people write them; ``"all"`` for every GPU that has the precision.
     batch_sizes : int, str, or a list of them, optional
-        If None, the answer searches for them (`predictor.answers.batch_sizes`).
+        If None, the answer searches for them (`predictor.answers.sizes`).
     image_size, data_set, ... :
         See each option's help; without `samples` or `data_set` there are no epoch times. With both, an epoch is so many
         of the data set's images.
@@ -215,7 +212,7 @@ class Question:
     anchors: Iterable[Anchor | Mapping[str, Any]] = option(
         (), "Measurements of this CNN to predict from.", "anchors", _ANCHOR
     )
-    measurements: pd.DataFrame | OwnMeasurements | str | PathLike[str] | None = option(
+    measurements: Any = option(
         None, "A measurement table of your own (epochcast profile): its operators are summed, its CNNs are anchors.",
         "file", _MODEL,
     )  # fmt: skip

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, is_cpu, rates_of
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import UNKNOWN_COST
-from predictor.models.forecast import WIDENS, Reason
+from predictor.models.extrapolation import of_warning
+from predictor.models.forecast import Reason
 from predictor.models.layer_times.law import counted_operators
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import roofline_ms, unmeasured_share
 
-__all__ = ["TRAFFIC", "split_traffic", "with_shares"]
+__all__ = ["TRAFFIC", "has_others", "split_traffic", "with_shares"]
 
 TRAFFIC = "memory traffic"
 """Class of the operators of unknown cost in an explanation."""
@@ -44,7 +44,7 @@ def with_shares(
     -----
     The share is that of their roofline times: an operator of type ``other`` reads and writes its maps once.
     """
-    if is_cpu(gpu.name) or not _has_others(table):
+    if is_cpu(gpu.name) or not has_others(table):
         return list(reasons)
     shares = unmeasured_share(
         table, np.array(batch_sizes, dtype=float), rates_of(gpu, mode.precision), _KNOWN
@@ -53,18 +53,18 @@ def with_shares(
 
 
 @lru_cache(maxsize=256)
-def _has_others(table: LayerTable) -> bool:
-    """Cached: a question asks for each of its GPUs."""
+def has_others(table: LayerTable) -> bool:
+    """Whether a CNN has operators of unknown cost."""
     return any(layer.type == _OTHER for layer in table)
 
 
 def _with_share(reasons: Reasons, table: LayerTable, share: float) -> Reasons:
-    texts = [text for text in table.warnings if text.startswith(UNKNOWN_COST)]
-    names = texts[0].removeprefix(UNKNOWN_COST) if texts else "layers of type other"
-    kept = tuple(each for each in reasons if each.text not in texts)
-    widens = max((each.widens for each in reasons if each.text in texts), default=WIDENS)
-    told = f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
-    return (*kept, Reason("operator", f"{names} counted as memory traffic: {told} of this time", widens))
+    warnings = [warning for warning in table.warnings if warning.kind == "operator"]
+    names = warnings[0].about if warnings else "layers of type other"
+    replaced = [of_warning(warning) for warning in warnings]
+    percent = f"{100 * share:.0f} %" if share >= 0.005 else "under 1 %"
+    reason = Reason("operator", f"{names} counted as memory traffic: {percent} of this time")
+    return (*(known for known in reasons if known not in replaced), reason)
 
 
 def split_traffic(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from predictor.answers.advice import MEASURE_IT
+from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, place_of, ranking_key
-from predictor.answers.wishes import wishes_in_words
-from predictor.models.compiled import MEASURED_WHERE
+from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key
+from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
@@ -83,7 +82,7 @@ class Verdict:
     compiled: Choice | None
     compiled_fast: Choice | None
     compile_s: float | None
-    hints: tuple[str, ...]
+    hints: tuple[Note, ...]
 
 
 def verdict_of(
@@ -108,15 +107,15 @@ def verdict_of(
     if not fitting:
         return _nothing_fits(rows)
     best = fitting[0]
-    roles = _roles([row for row in fitting if row.holds_wishes] or fitting, plan)
+    roles = _roles([row for row in fitting if row.holds_limits] or fitting, plan)
     binding, freed = _binding(rows, best, plan)
     changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
-    told = _Told(best, plan, roles, binding, freed, changed, if_fast, compiled)
+    words = _Words(best, plan, roles, binding, freed, changed, if_fast, compiled)
     return Verdict(
-        sentence=told.sentence(),
+        sentence=words.sentence(),
         best=_choice(best),
-        holds_wishes=None if best.misses_by is None else best.holds_wishes,
+        holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
         cheapest=_choice(roles.get("cheapest")),
@@ -131,7 +130,7 @@ def verdict_of(
         compiled=None if compiled is None else _choice(compiled.row),
         compiled_fast=None if compiled is None else _choice(compiled.fast),
         compile_s=None if compiled is None else compiled.compile_s,
-        hints=tuple(told.hints()),
+        hints=words.hints(),
     )
 
 
@@ -168,14 +167,12 @@ def _binding(
     rows: Sequence[ComparisonRow], best: ComparisonRow, plan: Plan
 ) -> tuple[tuple[str, ...], ComparisonRow | None]:
     """What keeps the row out that would rank first without wishes and with memory enough, and that row."""
-    free = min(rows, key=lambda row: ranking_key(_freed(row), plan.rank_by))
-    if not best.holds_wishes:
+    free = min(
+        rows, key=lambda row: ranking_key(True, None, row.total_cost_usd, row.total_time_h, plan.rank_by)
+    )
+    if not best.holds_limits:
         return _failed(best), None
     return (_failed(free), free) if free is not best and _failed(free) else ((), None)
-
-
-def _freed(row: ComparisonRow) -> ComparisonRow:
-    return replace(row, fits_in_memory=True, misses_by=None)
 
 
 def _failed(row: ComparisonRow) -> tuple[str, ...]:
@@ -191,7 +188,7 @@ def _choice(row: ComparisonRow | None) -> Choice | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Words:
     """The verdict in words."""
 
     best: ComparisonRow
@@ -204,9 +201,9 @@ class _Told:
     compiled: Compiled | None
 
     def sentence(self) -> str:
-        best, wishes = self.best, wishes_in_words(self.plan)
-        if best.holds_wishes:
-            likely = f", {percent(best.chance)} likely within {wishes}" if best.chance is not None else ""
+        best, limits = self.best, limits_in_words(self.plan)
+        if best.holds_limits:
+            likely = f", {percent(best.chance)} likely within {limits}" if best.chance is not None else ""
             verb = "Take" if best.total_cost_usd is None else "Rent"
             head = f"{verb} {_where(best)}: {self._work()} {_took(best)}{likely}"
         else:
@@ -214,10 +211,10 @@ class _Told:
             share = "" if math.isinf(best.misses_by or 0) else f"{_share(best.misses_by or 0)} "
             likely = f", {percent(best.chance)} likely" if best.chance is not None else ""
             head = (
-                f"No offer stays within {wishes}: {_where(best)} comes nearest, {share}over the {over}; "
+                f"No offer stays within {limits}: {_where(best)} comes nearest, {share}over the {over}; "
                 f"{self._work()} {_took(best)}{likely}"
             )
-        return f"{head}; {self._others()}."
+        return "; ".join(filter(None, (head, self._others()))) + "."
 
     def _work(self) -> str:
         one = "an epoch" if self.best.start_s is None else "an epoch with its start"
@@ -228,6 +225,8 @@ class _Told:
 
     def _others(self) -> str:
         same = [role for role, row in self.roles.items() if row is self.best]
+        if len(same) == len(self.roles):
+            return ""
         parts = [f"it is the {_and(same)}"] if same else []
         places: dict[tuple[str, str, str | None], tuple[ComparisonRow, list[str]]] = {}
         for role, row in self.roles.items():
@@ -236,83 +235,75 @@ class _Told:
         parts += [f"the {_and(roles)} is {_where(row)} ({_brief(row)})" for row, roles in places.values()]
         return ", ".join(parts)
 
-    def hints(self) -> list[str]:
-        return [
-            hint
-            for hint in (
-                self._change(),
-                self._compile(),
-                self._loading(),
-                self._data(),
-                self._one_gpu(),
-                self._unbound(),
-                self._batch(),
-                self._sharpen(),
-            )
-            if hint
-        ]
+    def hints(self) -> tuple[Note, ...]:
+        return (
+            *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
+            *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
+            *notes_of(Priority.REMEDY, self._remedy()),
+            *notes_of(Priority.DETAIL, self._data(), self._one_gpu()),
+            *notes_of(Priority.VERBOSE, self._compiling()),
+        )
 
-    def _change(self) -> str:
+    def _mixed_precision(self) -> str:
         """What the cheapest change to the user's own code saves."""
         if self.changed is None or self.if_fast is None:
             return ""
-        ratio = self.changed.total_time_h / self.best.total_time_h
-        if ratio > _WORTH_IT:
+        if self.changed.total_time_h / self.best.total_time_h > _WORTH_IT:
             return ""
-        bound = ", bound by loading" if _waits_for_images(self.changed) else ""
-        said = (
-            f"{_mode(self.changed)} takes {number(ratio, 2)} x the time there ({_brief(self.changed)}{bound})"
-        )
+        text = f"{_mode(self.changed)} (a few lines of code): {_brief(self.changed, interval=True)}"
         if place_of(self.if_fast) != place_of(self.best):
-            said += f"; in its fastest mode, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
-        return f"A few lines of code: {said}."
+            text += f"; with it, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
+        return f"{text}."
 
     def _compile(self) -> str:
-        """What torch.compile saves, in the mode asked for and in the fastest, where it saves more than it takes."""
+        """What torch.compile gives, in the mode asked for and in the fastest, where it saves more than it takes."""
+        texts = [
+            f"{'' if row is self.compiled.row else f'with {_mode(row)} '}{_span(row)}{_if_loading_limits(row)}"
+            for row in self._saving_when_compiled()
+            if self.compiled
+        ]
+        return f"torch.compile (one line of code): {'; '.join(texts)}." if texts else ""
+
+    def _saving_when_compiled(self) -> list[ComparisonRow]:
+        """The compiled rows whose epochs save more than compiling takes."""
         if self.compiled is None:
-            return ""
-        seconds = self.compiled.compile_s
+            return []
         pairs = ((self.best, self.compiled.row), (self.changed, self.compiled.fast))
-        told = []
-        for eager, row in pairs:
-            if eager is None or row is None or not _saves(eager, row, seconds):
-                continue
-            mode = "" if eager is self.best else f" in {_mode(row)}"
-            ratio = row.epoch_time_s / self.best.epoch_time_s  # of totals, eager ones hold a start
-            bound = ", bound by loading" if _waits_for_images(row) else ""
-            told.append(f"torch.compile{mode} takes {number(ratio, 2)} x the time there, {_span(row)}{bound}")
-        if not told:
+        return [row for eager, row in pairs if eager and row and _saves(eager, row, self.compiled.compile_s)]
+
+    def _compiling(self) -> str:
+        if self.compiled is None or not self._saving_when_compiled():
             return ""
         return (
-            f"One line of code: {'; '.join(told)}, after about {seconds:.0f} s of compiling; measured "
-            f"{MEASURED_WHERE} alone."
+            f"Compiling takes about {self.compiled.compile_s:.0f} s once; torch.compile was measured only "
+            f"{measured_where()}."
         )
 
     def _loading(self) -> str:
         """Which loading the best row waits for, in its mode or in its fastest."""
-        row = next((each for each in (self.best, self.changed) if each and _waits_for_images(each)), None)
+        row = next((row for row in (self.best, self.changed) if row and _waits_for_images(row)), None)
         if row is None or row.loading_time_ms is None:
             return ""
         loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
-        mode = "" if row is self.best else f" in {_mode(row)}"
         gpus = "the GPU" if row.gpus_used == 1 else f"{row.gpus_used} GPUs"
+        would = f"{gpus} would train on {trained}{'' if row is self.best else f' in {_mode(row)}'}"
         if row.bottleneck == "reading":
-            return f"The source gives about {loaded} images/s there, where {gpus} would train on {trained}{mode}."
-        cpus = "" if row.vcpus is None else f" ({row.vcpus:g} vCPUs)"
+            return f"The source gives about {loaded} images/s; {would}."
+        cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
         needed = (row.workers_needed or 0) * row.gpus_used // row.nodes
         return (
-            f"Loading decodes about {loaded} images/s there{cpus}, where {gpus} would train on {trained}{mode}; "
-            f"{needed:,} workers with a vCPU each, or a faster loader, would do."
+            f"Loading decodes about {loaded} images/s{cpus}; {would}. {needed:,} workers, one per vCPU, or a faster "
+            "loader would keep up."
         )
 
     def _data(self) -> str:
         """What of the best offer the stored data set exceeds."""
-        said = {
-            "memory": "the memory (every epoch reads it again)",
-            "disk": "the local disk (it needs a volume)",
+        exceeds = {
+            "memory": "does not fit in this machine's memory; every epoch reads it from storage again",
+            "disk": "does not fit on its local disk; it needs a volume",
         }
-        exceeded = [said[name] for name in self.best.data_exceeds]
-        return f"The data set exceeds {_and(exceeded)} there." if exceeded else ""
+        parts = [exceeds[name] for name in self.best.data_exceeds]
+        return f"The data set {_and(parts)}." if parts else ""
 
     def _one_gpu(self) -> str:
         """What one GPU of an offer would do, where several train together."""
@@ -321,12 +312,12 @@ class _Told:
             return ""
         cost = "" if best.one_gpu_cost_usd is None else f", {usd(best.one_gpu_cost_usd)}"
         return (
-            f"{best.gpus_used} GPUs train together there on {best.local_batch_size} images each, at "
+            f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each, at "
             f"{100 * best.scaling_efficiency:.0f} % of their single throughput; one of them takes "
             f"{duration(3600 * best.one_gpu_time_h)}{cost}."
         )
 
-    def _unbound(self) -> str:
+    def _ruled_out(self) -> str:
         if self.freed is None:
             return ""
         return f"The {_and(self.binding)} rules out {_where(self.freed)} ({_brief(self.freed)})."
@@ -347,10 +338,10 @@ class _Told:
             return ""
         return f"Batch {best.fastest_batch_size:,} is {_share(1.0 - left)} faster there than {best.batch_size:,}."
 
-    def _sharpen(self) -> str:
+    def _remedy(self) -> str:
         wide = self.best.total_high_h > _WIDE * self.best.total_low_h
-        remedy = self.best.sharpen or (MEASURE_IT if wide else None)
-        return f"To be surer: {remedy}." if remedy else ""
+        remedy = remedy_of(self.best.extrapolates) or (MEASURE_IT if wide else None)
+        return f"To narrow the interval: {remedy}." if remedy else ""
 
 
 def _took(row: ComparisonRow) -> str:
@@ -363,9 +354,12 @@ def _span(row: ComparisonRow) -> str:
     return f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
 
 
-def _brief(row: ComparisonRow) -> str:
-    known = [_time(row)] + ([] if row.total_cost_usd is None else [usd(row.total_cost_usd)])
-    return ", ".join(known + ([] if row.chance is None else [f"{percent(row.chance)} likely"]))
+def _brief(row: ComparisonRow, interval: bool = False) -> str:
+    parts = [_span(row) if interval else _time(row)]
+    parts += [] if row.total_cost_usd is None else [usd(row.total_cost_usd)]
+    if interval:
+        return ", ".join(parts) + _if_loading_limits(row)
+    return ", ".join(parts + ([] if row.chance is None else [f"{percent(row.chance)} likely"]))
 
 
 def _time(row: ComparisonRow) -> str:
@@ -391,6 +385,10 @@ def _saves(eager: ComparisonRow, compiled: ComparisonRow, compile_s: float) -> b
 
 def _waits_for_images(row: ComparisonRow) -> bool:
     return row.bottleneck in ("loading", "reading")
+
+
+def _if_loading_limits(row: ComparisonRow) -> str:
+    return ", limited by image loading" if _waits_for_images(row) else ""
 
 
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:

@@ -78,6 +78,7 @@ def training_sets() -> Mapping[str, TrainingSet]:
 _OTHER_NAMES = {"coco": "mscoco", "imagenet1k": "imagenet", "ilsvrc2012": "imagenet"}
 
 
+@lru_cache(maxsize=256)
 def find_training_set(name: str) -> TrainingSet:
     """Find a known data set by name; case, dashes, spaces and underscores do not matter.
 

@@ -6,7 +6,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
@@ -34,8 +34,8 @@ class Link:
 
     name: str
     joins: str
-    bus_bandwidth_gb_per_s: Mapping[int, float]
-    basis: Mapping[int, str]
+    bus_bandwidth_gb_per_s: Mapping[int, float] = field(hash=False)
+    basis: Mapping[int, str] = field(hash=False)
     latency_us: float
 
     def bandwidth_gb_per_s(self, n: int) -> float:

@@ -138,11 +138,18 @@ _OPERATORS = {
 
 _RECURRENT = "NStepRNNBase"  # class of recurrent links over all positions
 
+_CHANNELS = 3
+"""Channels of the images that a chain is first run on."""
+
 _TOO_SMALL = "should be positive"  # in Chainer's error about an output size
 
 
 def from_chainer(
-    chain: chainer.Chain, image_size: int, cnn: str | None = None, in_channels: int = 3, batch: int = 2
+    chain: chainer.Chain,
+    image_size: int,
+    cnn: str | None = None,
+    in_channels: int | None = None,
+    batch: int = 2,
 ) -> LayerTable:
     """Layer table of a training forward pass of `chain`.
 
@@ -154,8 +161,8 @@ def from_chainer(
         Height and width of the images, in pixels.
     cnn : str, optional
         Name of the CNN; the class's by default.
-    in_channels : int
-        Channels of the images.
+    in_channels : int, optional
+        Channels of the images; by default 3, or what the first link with weights reads.
     batch : int
         Images of the trial run, >= 2, and one more in the second; the table does not depend on it.
 
@@ -183,14 +190,34 @@ def from_chainer(
             raise SchemaError(f"{name}, link {where!r}: {recurrent_refusal(type(link).__name__)}")
     copy = deepcopy(chain)
     copy.to_device("@numpy")
-    image, larger = (
-        chainer.Variable(np.zeros((n, in_channels, image_size, image_size), np.float32))
-        for n in (batch, batch + 1)
-    )
-    ran, _result = _run(copy, image, chainer, name)  # the result keeps Chainer's graph alive
-    again, _larger_result = _run(copy, larger, chainer, name)
+    channels = in_channels or _CHANNELS
+
+    def run(n: int) -> tuple[Any, list[_Ran], Any]:
+        image = chainer.Variable(np.zeros((n, channels, image_size, image_size), np.float32))
+        return image, *_run(copy, image, chainer, name, started)
+
+    started: list[Any] = []
+    try:
+        image, ran, _result = run(batch)  # the result keeps Chainer's graph alive
+    except SchemaError:
+        channels = channels if in_channels else _channels_read(started, image_size)
+        if channels == (in_channels or _CHANNELS):
+            raise
+        image, ran, _result = run(batch)
+    _larger, again, _larger_result = run(batch + 1)
     recorder = _record(ran, again, copy, image, batch, name)
     return LayerTable(name, image_size, tuple(recorder.rows), "chainer", tuple(recorder.warnings()))
+
+
+def _channels_read(started: list[Any], image_size: int) -> int:
+    """Channels that the first link with weights reads, if a run on images of the usual channels stopped there."""
+    link = next((each for each in started if getattr(each, "W", None) is not None), None)
+    if link is None or link is not started[-1] or link.W.array is None:
+        return _CHANNELS
+    if link.W.ndim == 2:  # a linear link reads flattened images
+        channels, rest = divmod(link.W.shape[1], image_size**2)
+        return _CHANNELS if rest or not channels else int(channels)
+    return int(link.W.shape[1] * getattr(link, "groups", 1))
 
 
 @dataclass(slots=True)
@@ -217,10 +244,11 @@ class _Tensor:
         return True
 
 
-def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], Any]:
-    """Run the chain forward and return its functions in their order, and its result."""
+def _run(chain: Any, image: Any, chainer: Any, name: str, started: list[Any]) -> tuple[list[_Ran], Any]:
+    """Run the chain forward and return its functions in their order, and its result; `started` gets its links."""
     ran: list[_Ran] = []
-    function_hook, link_hook = _hooks(chainer, ran, {id(link): path for path, link in chain.namedlinks()})
+    paths = {id(link): path for path, link in chain.namedlinks()}
+    function_hook, link_hook = _hooks(chainer, ran, paths, started)
     try:
         with (
             _kept_random_state(),
@@ -240,7 +268,7 @@ def _run(chain: Any, image: Any, chainer: Any, name: str) -> tuple[list[_Ran], A
     return ran, result
 
 
-def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, Any]:
+def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str], started: list[Any]) -> tuple[Any, Any]:
     """Build the hooks that note every function, and the link in which it runs."""
     inside: list[tuple[str, bool]] = []
 
@@ -255,6 +283,7 @@ def _hooks(chainer: Any, ran: list[_Ran], paths: dict[int, str]) -> tuple[Any, A
         name = "epochcast links"
 
         def forward_preprocess(self, args: Any) -> None:
+            started.append(args.link)
             path = paths.get(id(args.link), "").strip("/").replace("/", ".")
             inside.append((path, not isinstance(args.link, chainer.Chain | chainer.ChainList)))
 

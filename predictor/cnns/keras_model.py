@@ -19,8 +19,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.layer_table import Layer, LayerTable
-from predictor.cnns.recorder import FROZEN, Recorder, recurrent_refusal
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
+from predictor.cnns.recorder import Recorder, recurrent_refusal
 from predictor.cnns.torch_module import record_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
@@ -344,7 +344,7 @@ def _is_bias(row: Layer, source: Layer) -> bool:
     return row.type == "add" and computes and row.parameters == source.out_channels
 
 
-def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:
+def _warnings(model: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
     found = recorder.warnings()
     if recorder.uncounted_parameters():
         raise SchemaError(
@@ -359,7 +359,7 @@ def _warnings(model: Any, recorder: Recorder) -> tuple[str, ...]:
     }
     count = sum(int(each.value.numel()) for each in frozen.values())
     if count:
-        found.append(f"{FROZEN}{count:,}")
+        found.append(TableWarning("frozen", f"{count:,}"))
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from math import ceil, prod
 from operator import attrgetter
 from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 from predictor.errors import DataError, SchemaError, nearest
 from predictor.operator_types import ACTIVATION_KINDS, LAYER_TYPES, OPERATOR_TYPES
@@ -22,10 +23,10 @@ __all__ = [
     "LAYER_TABLE_COLUMNS",
     "Layer",
     "LayerTable",
+    "TableWarning",
     "layer_complaint",
     "read_layer_table_csv",
     "table_complaint",
-    "write_layer_table_csv",
 ]
 
 IMAGE = -1
@@ -67,12 +68,33 @@ class Layer:
     repeats: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class TableWarning:
+    """What a reader could not follow of a CNN.
+
+    `about` is the number of frozen parameters, the names of operators of unknown cost, or else a sentence.
+    """
+
+    kind: Literal["cnn", "frozen", "operator"]
+    about: str
+
+    def __str__(self) -> str:
+        return _WARNINGS[self.kind].format(self.about)
+
+
+_WARNINGS = {
+    "cnn": "{}",
+    "frozen": "frozen parameters, taken as trained: {}",
+    "operator": "operators of unknown cost: {}",
+}
+
+
 @dataclass(frozen=True)
 class LayerTable:
     """The layers of one CNN at one image size, in the order in which they run.
 
     `source` names where it came from (zoo, python, csv, onnx, torch, keras, chainer, or a published data set);
-    `warnings` are reasons why an answer about it extrapolates, such as ``inference export``.
+    `warnings` are why an answer about it extrapolates.
     Hashes by its `digest`, which is computed once, so that tables are cheap keys of caches.
     """
 
@@ -80,7 +102,7 @@ class LayerTable:
     image_size: int
     layers: tuple[Layer, ...]
     source: str = "zoo"
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[TableWarning, ...] = ()
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
@@ -255,23 +277,6 @@ _USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats"
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 
-def write_layer_table_csv(table: LayerTable, path: str | PathLike[str]) -> None:
-    """Write a layer table as CSV; `read_layer_table_csv` gives the same layers back.
-
-    Parameters
-    ----------
-    table : LayerTable
-    path : str or path
-        Overwritten if it exists.
-    """
-    repeated = any(layer.repeats != 1 for layer in table)
-    columns = LAYER_TABLE_COLUMNS if repeated else _USUAL_COLUMNS
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_text(getattr(layer, name)) for name in columns] for layer in table)
-
-
 def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> LayerTable:
     """Read a layer table from CSV and check it row by row.
 
@@ -313,14 +318,6 @@ def read_layer_table_csv(path: str | PathLike[str], cnn: str | None = None) -> L
         position, column, why = complaint
         raise SchemaError(f"{path}, row {position + 1}, column {column}: {why}")
     return table
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value)
 
 
 def _layers(file: Iterator[str], path: Path) -> Iterator[Layer]:

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.layer_table import LayerTable, TableWarning
 from predictor.cnns.onnx_graph import Graph, Node, Value, content_of, read_graph
 from predictor.cnns.recorder import Recorder
 from predictor.errors import EpochcastError, SchemaError
@@ -242,15 +242,17 @@ _MATCHES: dict[str, Callable[[Graph, Node, Recorder], Fused | None]] = {
 }
 
 
-INFERENCE_EXPORT = (
+INFERENCE_EXPORT = TableWarning(
+    "cnn",
     "inference export, batch norms are missing; export for training: torch.onnx.export(module.train(), image, path, "
-    "training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)"
+    "training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False, dynamo=False)",
 )
 """Warning for a file that seems to be an inference export, with the remedy."""
 
-FUSED_EXPORT = (
+FUSED_EXPORT = TableWarning(
+    "cnn",
     "the exporter has folded batch norms into convolutions; export without that: "
-    "torch.onnx.export(module.train(), (image,), path, optimize=False)"
+    "torch.onnx.export(module.train(), (image,), path, optimize=False)",
 )
 """Warning for a file whose metadata record the folding: PyTorch's default exporter folds even for training."""
 
@@ -394,7 +396,7 @@ def _known(value: Value) -> Value:
     return value
 
 
-def _warnings(graph: Graph, recorder: Recorder) -> tuple[str, ...]:
+def _warnings(graph: Graph, recorder: Recorder) -> tuple[TableWarning, ...]:
     if any(_FUSED_BATCH_NORM in node.fused for node in graph.nodes):
         return FUSED_EXPORT, *recorder.warnings()
     if _is_inference_export(graph, recorder):

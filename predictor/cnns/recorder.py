@@ -11,29 +11,21 @@ from dataclasses import dataclass, field
 from math import ceil, gcd, prod
 from typing import Any
 
-from predictor.cnns.layer_table import IMAGE, Layer
+from predictor.cnns.layer_table import IMAGE, Layer, TableWarning
 from predictor.errors import SchemaError
 from predictor.operator_types import ACTIVATIONS, OPERATOR_TYPES
 
 __all__ = [
     "CREATIONS",
-    "FROZEN",
     "RANDOM",
     "RECURRENT",
     "RULES",
-    "UNKNOWN_COST",
     "Call",
     "Columns",
     "Recorder",
     "recurrent_refusal",
     "tensors_of",
 ]
-
-UNKNOWN_COST = "operators of unknown cost: "
-"""How a table's warning of them begins; their names follow."""
-
-FROZEN = "frozen parameters, taken as trained: "
-"""How a table's warning of them begins; their number follows."""
 
 Columns = dict[str, Any]
 """Columns of a layer table row; empty where an operator costs nothing (a dropout with p = 0)."""
@@ -328,14 +320,15 @@ class Recorder:
         every = {key: size for owned in self._owners.values() for key, size in owned.items()}
         return sum(size for key, size in every.items() if key not in self._counted)
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[TableWarning]:
         """Warnings about the rows, for an answer's reasons for caution."""
         found = []
         if self.unknown:
-            found.append(UNKNOWN_COST + ", ".join(sorted(self.unknown)))
+            found.append(TableWarning("operator", ", ".join(sorted(self.unknown))))
         if self.constant:
             names = ", ".join(sorted(self.constant))
-            found.append(f"results that do not grow with the batch size, not counted further: {names}")
+            text = f"results that do not grow with the batch size, not counted further: {names}"
+            found.append(TableWarning("cnn", text))
         return found
 
     def record(

@@ -5,6 +5,7 @@ Each reader is imported when first needed: a question about a zoo CNN loads no f
 
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -92,13 +93,18 @@ def _from_name_or_path(name: str, image_size: int | None) -> LayerTable:
         from predictor.cnns.keras_model import from_keras_file
 
         return from_keras_file(name, image_size)
-    from predictor.cnns.zoo import zoo_cnn, zoo_names
-
     if ".py" in (ending, ending.partition(":")[0]):
         raise UnknownCnnError(
             f"{name!r} is Python code, which only the epochcast commands run. Give the torch.nn.Module, "
             "keras.Model or chainer.Chain that it makes, or its layer table."
         )
+    return _of_zoo(name, image_size)
+
+
+@lru_cache(maxsize=512)
+def _of_zoo(name: str, image_size: int | None) -> LayerTable:
+    from predictor.cnns.zoo import zoo_cnn, zoo_names
+
     return zoo_cnn(_zoo_name(name, zoo_names()), image_size)
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import FROZEN, RECURRENT, RULES, Recorder, recurrent_refusal, tensors_of
+from predictor.cnns.layer_table import LayerTable, TableWarning
+from predictor.cnns.recorder import RECURRENT, RULES, Recorder, recurrent_refusal, tensors_of
 from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
@@ -372,11 +372,12 @@ def _by_name(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
     return named | given
 
 
-def _warnings(module: Any, recorder: Recorder) -> tuple[str, ...]:
+def _warnings(module: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
     found = recorder.warnings()
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     if frozen:
-        found.append(f"{FROZEN}{frozen:,}")
+        found.append(TableWarning("frozen", f"{frozen:,}"))
     if recorder.uncounted_parameters():
-        found.append(f"{recorder.uncounted_parameters():,} parameters that no operator reads")
+        text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
+        found.append(TableWarning("cnn", text))
     return tuple(found)

@@ -1,7 +1,4 @@
-"""Converts predictors of iteration times to predictors of epoch times and back, so that all fit in every scenario.
-
-The founding predictors predict the epoch time at a fixed number of samples, all others the time of an iteration.
-"""
+"""Makes predictors of epoch times of predictors of iteration times, as questions are answered."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError
 from predictor.models.epochs import Epochs, epoch_times_s
 from predictor.models.fit import between_iterations
-from predictor.models.per_epoch import IterationFromEpoch
 
-__all__ = ["EpochTime", "as_epoch_time", "as_iteration_time"]
+__all__ = ["EpochTime", "as_epoch_time"]
 
 
 class EpochTime(RegressorMixin, BaseEstimator):
@@ -77,14 +73,6 @@ class EpochTime(RegressorMixin, BaseEstimator):
                 time_ms[rows], sizes[rows], samples[rows], validation[rows], self.epochs_, Mode(name)
             )
         return seconds
-
-
-def as_iteration_time(predictors: dict[str, Any]) -> dict[str, Any]:
-    """Turn those predictors whose `answer` is ``epoch_time_s`` into predictors of iteration time."""
-    return {
-        name: IterationFromEpoch(each) if getattr(each, "answer", "") == "epoch_time_s" else each
-        for name, each in predictors.items()
-    }
 
 
 def as_epoch_time(predictors: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ Cells that a predictor or a split refuses are kept with their reason.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -193,7 +192,7 @@ def _tested(folds: list[Fold]) -> Positions:
 
 
 def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
-    from predictor.evaluation.epoch_time import as_epoch_time, as_iteration_time
+    from predictor.evaluation.epoch_time import as_epoch_time
 
     if isinstance(predictors, Mapping):
         found = dict(predictors)
@@ -203,7 +202,6 @@ def _applicable(scenario: Scenario, predictors: Sequence[str] | Mapping[str, Any
         found = registered_predictors(predictors)
     if scenario.answer == "gpu_time_ms":
         found = {name: _answering(each, scenario.answer) for name, each in found.items()}
-    found = as_iteration_time(found)
     return as_epoch_time(found) if scenario.answer == "epoch_time_s" else found
 
 
@@ -249,9 +247,7 @@ def _run(features: pd.DataFrame, tasks: Sequence[_Task], seed: int) -> list[Answ
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     fits: list[tuple[Any, Any]] = []
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        # The summary counts predicted times that are not above zero.
-        warnings.filterwarnings("ignore", message=".*predicted times are not above zero")
+    with threadpool_limits(limits=1):
         return [_answered(features, task, fits, seed) for task in tasks]
 
 
@@ -328,7 +324,8 @@ def _check_applies(model: Any, scenario: Scenario, fold: Fold) -> None:
 def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> None:
     train = features.iloc[fold.train]
     if not getattr(model, "uses_operators", False) and "kind" in train:
-        train = train[train["kind"].fillna("target") == "target"]
+        kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
+        train = train[train["kind"].fillna("target").isin(kinds)]
     model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
 
 
@@ -405,9 +402,7 @@ def error_table(result: EvaluationResult, scenario: Scenario) -> pd.DataFrame:
             "predictor": name,
             **_errors(answers[answers["predictor"] == name], scenario.group),
             **beside,
-            "notes": _notes(
-                name, answers[answers["predictor"] == name], refused[refused["predictor"] == name]
-            ),
+            "notes": _notes(answers[answers["predictor"] == name], refused[refused["predictor"] == name]),
         }
         for name in names
     ]
@@ -439,17 +434,8 @@ def _worst(values: pd.Series[float], groups: pd.Series[str], largest: bool) -> t
     return float(means[worst]), worst
 
 
-_WHY_SO_FAR_OFF = {
-    "gpu-specs": "it adds what GPU, CNN and batch size cost in seconds and multiplies nothing, so that quick rows fall "
-    "below zero, and fewer GPUs than its five specifications leave an unseen GPU undetermined (docs/predictors.md)",
-    "proxy-times": "a proxy that jumps where the CNN does not has a large coefficient in a law of few rows "
-    "(docs/predictors.md)",
-}
-"""Why a predictor of the founding study can be off by more than the time itself, or below zero."""
-
-
-def _notes(name: str, answers: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Say in one line what was not answered and why, what was answered that no time can be, and why that happens."""
+def _notes(answers: pd.DataFrame, refused: pd.DataFrame) -> str:
+    """Say in one line what was not answered and why, and what was answered that no time can be."""
     parts: list[str] = []
     if len(refused):
         first, n_rows = str(refused["reason"].iloc[0]), int(refused["n_rows"].sum())
@@ -460,9 +446,6 @@ def _notes(name: str, answers: pd.DataFrame, refused: pd.DataFrame) -> str:
     n_impossible = int((answers["predicted"].astype(float) <= 0).sum())
     parts += [f"{n_missing} rows: no finite prediction"] * bool(n_missing)
     parts += [f"{n_impossible} rows: predicted time not above 0 (counted)"] * bool(n_impossible)
-    why = _WHY_SO_FAR_OFF.get(name.removesuffix("-relative"))
-    if why and (n_impossible or absolute_error(answers).mean() > 1):
-        parts.append(why)
     return "; ".join(parts)
 
 

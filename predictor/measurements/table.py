@@ -72,8 +72,8 @@ def noise_by_batch_size(rows: pd.DataFrame) -> dict[int, tuple[str, ...]]:
     precision = rows["median_precision"].fillna(0.0).to_numpy(dtype=float)
     wide = precision > _WIDE
     reasons = {
-        f"noise: {disturbed.sum()} of {len(rows)} measurements were disturbed by other work": disturbed,
-        f"noise: the time of {wide.sum()} of {len(rows)} measurements is known to no better than "
+        f"{disturbed.sum()} of {len(rows)} measurements were disturbed by other work": disturbed,
+        f"the time of {wide.sum()} of {len(rows)} measurements is known to no better than "
         f"{100 * _WIDE:g} %, at worst to {100 * precision.max(initial=0.0):g} %": wide,
     }
     found: dict[int, tuple[str, ...]] = {}

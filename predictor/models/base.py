@@ -1,52 +1,127 @@
-"""Base of all predictors: it checks the feature table before a fit or a prediction."""
+"""Base of all predictors: a fit on a feature table, predictions, what is refused and why, JSON.
+
+It keeps scikit-learn's rules (parameters, clones, tags) and imports none of it, since answering a question needs none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from predictor.catalogue.devices import Gpu
-from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, Mode, mode_words
+from predictor.catalogue.devices import Gpu, device_of, find_gpu, is_cpu
+from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
 from predictor.measurements.features import grid_rows
+from predictor.models.forecast import Anchor, IterationForecast, Reason
 
-__all__ = ["FeatureTablePredictor", "Floats", "UnfittedError", "finite", "numbers_of", "times_of"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "MEASURED",
+    "UNSEEN",
+    "Case",
+    "FeatureTablePredictor",
+    "Floats",
+    "WholePredictor",
+    "cases_of",
+    "chips_of",
+    "finite",
+    "numbers_of",
+    "times_of",
+]
 
 Floats = NDArray[np.float64]
 
+MEASURED, UNSEEN = "measured", "unseen"
+"""Keys of `WholePredictor.half_widths_`: GPUs that a predictor was fitted on, and others."""
 
-class UnfittedError(NotFittedError, SklearnNotFittedError):
-    """Subclass of this project's and of scikit-learn's `NotFittedError`: either `except` clause catches it."""
+COVERAGE = 0.9
+INSTEAD = "Leave the method out: the default answers there"
+_LEAST_ROWS = 10
+_FOLDS = 5
 
 
-class FeatureTablePredictor(RegressorMixin, BaseEstimator):
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One CNN on one device in one mode at n batch sizes, with the measured runs of the CNN that are known."""
+
+    cnn: str
+    image_size: int
+    table: LayerTable | None
+    gpu: Gpu
+    mode: Mode
+    batch_sizes: Floats
+    anchors: Sequence[Anchor] = ()
+
+
+class FeatureTablePredictor:
     """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
 
-    `answer` is the quantity in y and of `predict`; with `uses_operators` the training rows may contain single layers,
-    with `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
+    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs. With
+    `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
     answer of its own. A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
     """
 
-    answer: ClassVar[str] = "iteration_time_ms"
     uses_operators: ClassVar[bool] = False
+    uses_proxies: ClassVar[bool] = False
     uses_anchors: ClassVar[bool] = False
     needs_anchors: ClassVar[bool] = False
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - no parameter is an estimator
+        """The arguments of `__init__`, as scikit-learn's clones and pipelines ask for them."""
+        return {name: getattr(self, name) for name in self._parameter_names()}
+
+    def set_params(self, **given: Any) -> Self:
+        """Set arguments of `__init__`; a ValueError names one that there is not."""
+        for name, value in given.items():
+            if name not in self._parameter_names():
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}: {self._parameter_names()}"
+                )
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def _parameter_names(cls) -> list[str]:
+        kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        given = inspect.signature(cls.__init__).parameters.values()
+        return sorted(each.name for each in given if each.kind in kinds and each.name != "self")
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
+        return f"{type(self).__name__}({given})"
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Self:
+        """Learn from a feature table of n rows and their times, of shape (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no fit.")
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Times of shape (n,) for a feature table of n rows."""
+        raise NotImplementedError(f"{type(self).__name__} predicts nothing.")
+
+    def score(self, X: pd.DataFrame, y: ArrayLike) -> float:
+        """Coefficient of determination of the predictions, as of scikit-learn's regressors."""
+        measured, predicted = np.asarray(y, dtype=float), self.predict(X)
+        return float(1 - np.sum((measured - predicted) ** 2) / np.sum((measured - measured.mean()) ** 2))
+
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.no_validation = True  # X has text and objects in it; `_checked` validates instead
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        tags.input_tags.allow_nan = True
-        tags.target_tags.positive_only = True
-        return tags
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=True, positive_only=True),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(two_d_array=False, string=True, allow_nan=True),
+            no_validation=True,  # X has text and objects in it; `_checked` validates instead
+        )
 
     def grid(
         self, tables: Sequence[LayerTable], devices: Sequence[tuple[Gpu, Mode]], batch_sizes: Sequence[int]
@@ -84,6 +159,8 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
     def _checked(self, X: Any, columns: Sequence[str]) -> pd.DataFrame:
         """Return X if it is a table with rows, these columns, and rows of trained CNNs alone."""
         name = type(self).__name__
+        import pandas as pd
+
         if not isinstance(X, pd.DataFrame):
             raise SchemaError(
                 f"{name} needs a feature table (pandas DataFrame), got {type(X).__name__}. "
@@ -102,30 +179,192 @@ class FeatureTablePredictor(RegressorMixin, BaseEstimator):
 
     def _check_fitted(self, attribute: str) -> None:
         if not hasattr(self, attribute):
-            raise UnfittedError(f"{type(self).__name__} has not been fitted yet. Call fit(X, y) first.")
+            raise _unfitted(type(self).__name__)
 
-    def _learn_mode(self, X: pd.DataFrame, extra: tuple[str, ...] = ()) -> None:
-        """Store the mode of the training rows; refuse several modes, which one model cannot fit."""
-        words = mode_words(X, (*MODE_COLUMNS, *extra))
-        self.mode_: dict[str, str] = {}
-        for column in map(str, words):
-            known = sorted(set(words[column]) - {UNKNOWN})
-            if len(known) > 1:
-                raise SchemaError(
-                    f"{type(self).__name__} is fitted on rows of one {column}, got {', '.join(known)}. "
-                    f"Select one before fitting."
-                )
-            self.mode_[column] = known[0] if known else UNKNOWN
 
-    def _check_mode(self, X: pd.DataFrame) -> None:
-        words = mode_words(X, tuple(self.mode_))
-        for column, learned in self.mode_.items():
-            others = sorted(set(words[column]) - {UNKNOWN, learned})
-            if others and learned != UNKNOWN:
-                raise OutOfRangeError(
-                    f"{type(self).__name__} was fitted on {column} {learned}, asked for {', '.join(others)}. "
-                    f"Fit it on measurements of that {column}."
-                )
+def _unfitted(name: str) -> Exception:
+    """An error that is this project's and scikit-learn's `NotFittedError`: either `except` clause catches it."""
+    from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+
+    class UnfittedError(NotFittedError, SklearnNotFittedError):
+        """Both projects' error."""
+
+    return UnfittedError(f"{name} has not been fitted yet. Call fit(X, y) first.")
+
+
+class WholePredictor(FeatureTablePredictor):
+    """Base of the predictors of whole iterations, each of which a question may name as its method.
+
+    A subclass gives `fit`, `parts` (the summands of the time, which `predict`, `grid` and every answer add up),
+    `_learned` and `_restore`; `scope` where it refuses cases or has reasons for caution.
+
+    Attributes
+    ----------
+    half_widths_ : dict of str -> float
+        Half widths of 90 % intervals of ln time, by `MEASURED` and `UNSEEN` (and more, of a subclass).
+    trained_on_ : str
+        The training rows in words. `calibrate` sets both.
+    """
+
+    served_parameters: ClassVar[Mapping[str, Any]] = {}
+    """Parameters with which a model's file holds it, where they differ from an evaluation's."""
+
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """Summands of the iteration's time in ms at each batch size; OutOfRangeError where there is no answer."""
+        raise NotImplementedError(f"{type(self).__name__} predicts nothing.")
+
+    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+        """Reasons for caution at each batch size; OutOfRangeError, saying why and what to do, where it refuses."""
+        return ((),) * case.batch_sizes.size
+
+    def half_width(self, case: Case) -> float:  # noqa: ARG002 - for subclasses
+        """Half width of the 90 % interval of ln time."""
+        return max(self.half_widths_.values())
+
+    def trained_on(self, case: Case) -> str:  # noqa: ARG002 - for subclasses
+        """What the answer rests on, in words."""
+        return self.trained_on_
+
+    def with_measurements(self, X: pd.DataFrame) -> Self:  # noqa: ARG002 - for subclasses
+        """The predictor with what it learns of a user's own rows; itself, where it learns nothing of them."""
+        return self
+
+    def predict(self, X: pd.DataFrame) -> Floats:
+        """Predict iteration times in milliseconds, of shape (n,), for a feature table; errors as of `parts`."""
+        times = np.empty(len(self._checked(X, ("gpu", "cnn", "image_size", "batch_size", "layer_table"))))
+        for case, rows in cases_of(X):
+            times[rows] = np.sum(list(self.parts(case).values()), axis=0)
+        return times
+
+    def forecast(self, name: str, case: Case, reasons: Sequence[Reason] = ()) -> IterationForecast:
+        """The answer to a question that names this predictor, with `reasons` for caution besides its own.
+
+        Raises
+        ------
+        OutOfRangeError
+            As of `scope` and `parts`, and where a time is not above zero.
+        """
+        own, parts = self.scope(case), self.parts(case)
+        time_ms = np.sum(list(parts.values()), axis=0)
+        bad = np.flatnonzero(~(time_ms > 0))
+        if bad.size:
+            raise OutOfRangeError(
+                f"{name} gives {time_ms[bad[0]]:.4g} ms for {case.cnn} on {case.gpu.name} at batch_size "
+                f"{case.batch_sizes[bad[0]]:.0f}, which is not a time. {INSTEAD}, or ask at another batch size."
+            )
+        width = self.half_width(case) * np.array([prod(reason.widens for reason in each) for each in own])
+        nothing = np.full(time_ms.size, np.nan)
+        return IterationForecast(
+            time_ms,
+            nothing,
+            nothing,
+            time_ms * np.exp(-width),
+            time_ms * np.exp(width),
+            nothing,
+            nothing,
+            name,
+            self.trained_on(case),
+            tuple((*reasons, *each) for each in own),
+            "not told apart from the GPU",
+            lambda: (parts, {}),
+        )
+
+    def calibrate(self, X: pd.DataFrame, y: Floats) -> Self:
+        """Set `half_widths_` and `trained_on_` from its own training rows, which refits it with groups left out."""
+        targets = X if "kind" not in X else X[X["kind"].fillna("target") == "target"]
+        gpus = targets["gpu"].nunique()
+        self.trained_on_ = (
+            f"{len(targets):,} iterations of {targets.groupby(['cnn', 'image_size']).ngroups} CNNs (by image size) "
+            f"on {gpus} GPU{'s' * (gpus > 1)}"
+        )
+        errors: dict[str, list[float]] = {}
+        for kind, rows in self._left_out(X):
+            errors.setdefault(kind, []).extend(self._errors_without(X, y, rows))
+        self.half_widths_ = {
+            kind: max(float(np.quantile(each, COVERAGE)), 1e-6)
+            for kind, each in errors.items()
+            if len(each) >= _LEAST_ROWS
+        }
+        return self
+
+    def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Rows of trained CNNs that calibration leaves out together: series in five groups, then chip by chip."""
+        target = (
+            np.ones(len(X), dtype=bool)
+            if "kind" not in X
+            else (X["kind"].fillna("target") == "target").to_numpy()
+        )
+        series = X.groupby(["gpu", "cnn", "image_size"]).ngroup().to_numpy()
+        dealt = np.random.default_rng(0).permutation(series.max() + 1)[series] % _FOLDS
+        for fold in range(_FOLDS):
+            yield MEASURED, np.flatnonzero(target & (dealt == fold))
+        chips = chips_of(X)
+        for chip in sorted(set(chips[target])):
+            yield UNSEEN, np.flatnonzero(target & (chips == chip))
+
+    def _errors_without(self, X: pd.DataFrame, y: Floats, rows: NDArray[np.intp]) -> list[float]:
+        """|ln(measured / predicted)| of rows that it answers when fitted on the others."""
+        rest = np.setdiff1d(np.arange(len(X)), rows)
+        if not rows.size or not rest.size:
+            return []
+        try:
+            fitted = type(self)(**self.get_params()).fit(X.iloc[rest], y[rest])
+        except (SchemaError, OutOfRangeError):  # too few rows without these
+            return []
+        errors: list[float] = []
+        asked = X.iloc[rows]
+        for case, places in cases_of(asked):
+            try:
+                fitted.scope(case)
+                times = np.sum(list(fitted.parts(case).values()), axis=0)
+            except OutOfRangeError:
+                continue
+            errors += np.abs(np.log(y[rows][places] / times)).tolist()
+        return errors
+
+    def to_json(self) -> dict[str, Any]:
+        """Parameters, what was learned, and its calibration if there is one, as plain lists and dicts."""
+        calibrated = {name: getattr(self, f"{name}_", None) for name in ("half_widths", "trained_on")}
+        return super().to_json() | {name: value for name, value in calibrated.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """As of `FeatureTablePredictor`."""
+        made = super().from_json(found)
+        if "half_widths" in found:
+            made.half_widths_ = {str(kind): finite(width) for kind, width in found["half_widths"].items()}
+            made.trained_on_ = str(found["trained_on"])
+        return made
+
+
+_OF_CASES = ("gpu", "cnn", "image_size", *(field.name for field in fields(Mode)))
+
+
+def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
+    """The cases of a feature table, each with the positions of its rows; an unknown field of the mode is the usual."""
+    words, usual = mode_words(X, _OF_CASES), Mode()
+    tables = X["layer_table"].to_numpy() if "layer_table" in X else np.full(len(X), None)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for place, row in enumerate(words.itertuples(index=False, name=None)):
+        groups.setdefault((*row, id(tables[place])), []).append(place)
+    sizes = numbers_of(X, "batch_size", SchemaError)
+    for (gpu, cnn, image_size, *mode, _), places in groups.items():
+        known = {name: word for name, word in zip(_OF_CASES[3:], mode, strict=True) if word != UNKNOWN}
+        read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in known.items()}
+        table = tables[places[0]]
+        rows = np.array(places, dtype=np.intp)
+        yield (
+            Case(
+                str(cnn), int(float(image_size)), table if isinstance(table, LayerTable) else None,
+                device_of(str(gpu)), Mode(**read), sizes[rows],
+            ),
+            rows,
+        )  # fmt: skip
+
+
+def chips_of(X: pd.DataFrame) -> NDArray[np.str_]:
+    """The chip of every row's GPU, the name of a CPU."""
+    return np.array([name if is_cpu(name) else find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
 
 
 def finite(value: Any) -> float:
@@ -140,6 +379,8 @@ def numbers_of(
     X: pd.DataFrame, column: str, error: type[SchemaError | OutOfRangeError], subject: str = "gpu"
 ) -> Floats:
     """One column as finite numbers of shape (n_rows,); `error` names the column and the subjects without a value."""
+    import pandas as pd
+
     values = pd.to_numeric(X[column], errors="coerce").to_numpy(dtype=float)
     bad = ~np.isfinite(values)
     if bad.any():

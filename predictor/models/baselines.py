@@ -2,57 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
 
-from predictor.catalogue.modes import MODE_COLUMNS, mode_words
+from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
+from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.models.base import FeatureTablePredictor, Floats, finite, numbers_of, times_of
-from predictor.models.founding import warn_of_negative_times
-from predictor.models.methods.laws import LinearLaw, LogPoints, fit_linear_law
+from predictor.measurements.features import FEATURES
+from predictor.models.base import (
+    UNSEEN,
+    Case,
+    Floats,
+    WholePredictor,
+    cases_of,
+    chips_of,
+    finite,
+    numbers_of,
+    times_of,
+)
+from predictor.models.forecast import Anchor, Reason
+from predictor.models.residuals import is_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    Anchors = tuple[pd.DataFrame, ArrayLike]
 
 __all__ = ["FlopsRatio", "Interpolation", "Line", "rows_by_series"]
 
-_RATIO_COLUMNS = (
-    "gpu",
-    "gpu_name",
-    "cnn",
-    "image_size",
-    "batch_size",
-    "precision",
-    "peak_tflop_per_s",
-    "training_flops_per_image",
-)
-_RATIO_SERIES = ("cnn", "image_size", "precision")
-_LIKENESS = (  # columns in which a training row equals the row to predict, closest first
-    ("gpu_name", *_RATIO_SERIES, "batch_size"),
-    ("gpu_name", *_RATIO_SERIES),
-    (*_RATIO_SERIES, "batch_size"),
-    _RATIO_SERIES,
-)
-
-Anchors = tuple[pd.DataFrame, ArrayLike]
+_OF_CNN = tuple[str, int, str]
+_LIKENESS = ((True, True), (True, False), (False, True), (False, False))
+"""Whether a run is of the case's GPU and of its batch size, closest first."""
 
 
-class FlopsRatio(FeatureTablePredictor):
-    """Iteration time proportional to FLOPs / the GPU's peak rate at the row's precision.
+class _Run(NamedTuple):
+    """A measured run: time x peak / batch size is the FLOPs per image, in 10^9, at the peak rate in that time."""
+
+    gpu: str
+    batch_size: float
+    reached: float
+
+
+class FlopsRatio(WholePredictor):
+    """Iteration time proportional to FLOPs / the GPU's peak rate at the precision.
 
     Parameters
     ----------
     by_cnn : bool, default=True
-        Whether to keep the training CNNs' own medians; without them only anchors tell CNNs apart, and no training row
+        Whether to keep the runs of the training CNNs; without them only anchors tell CNNs apart, and no training row
         is kept.
 
     Attributes
     ----------
-    per_image_ : dict of str -> float
-        Median of time x peak / batch size, in 10^9 FLOP, over the training rows alike in the columns named.
+    runs_ : dict of (cnn, image_size, precision) -> list of runs
     per_flop_ : dict of str -> float
         Median of time x peak / training FLOPs by precision: the inverse of the share of the peak reached.
+    gpus_ : tuple of str
 
     Notes
     -----
@@ -62,6 +76,7 @@ class FlopsRatio(FeatureTablePredictor):
     """
 
     uses_anchors: ClassVar[bool] = True
+    served_parameters: ClassVar[Mapping[str, Any]] = {"by_cnn": False}
 
     def __init__(self, by_cnn: bool = True) -> None:
         self.by_cnn = by_cnn
@@ -74,11 +89,19 @@ class FlopsRatio(FeatureTablePredictor):
         SchemaError
             If a column is missing, a GPU has no peak rate at the row's precision, or a time is not above 0.
         """
-        table = self._checked(X, _RATIO_COLUMNS)
-        per_image = _reached_per_image(table, y)
-        flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
-        self.per_image_ = _medians_by_likeness(table, per_image) if self.by_cnn else {}
-        self.per_flop_ = _medians(table, ("precision",), per_image / flops_per_image)
+        times = times_of(y, len(self._checked(X, _SERIES_COLUMNS)), "iteration_time_ms")
+        shares: dict[str, list[float]] = {}
+        self.runs_: dict[_OF_CNN, list[_Run]] = {}
+        for case, rows in cases_of(X):
+            reached = times[rows] * _peak(case.gpu, case.mode.precision, SchemaError) / case.batch_sizes
+            if case.table is not None:
+                flops = FEATURES["training_flops_per_image"](case.table)
+                shares.setdefault(f"precision {case.mode.precision}", []).extend(reached / flops)
+            if self.by_cnn:
+                runs = map(_Run, [case.gpu.name] * len(rows), case.batch_sizes.tolist(), reached.tolist())
+                self.runs_.setdefault(_of_cnn(case), []).extend(runs)
+        self.per_flop_ = {precision: float(np.median(each)) for precision, each in sorted(shares.items())}
+        self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
         return self
 
     def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
@@ -93,158 +116,111 @@ class FlopsRatio(FeatureTablePredictor):
         Raises
         ------
         OutOfRangeError
-            If a GPU has no peak rate at the row's precision (it is named), or if a CNN without layer table,
-            or a precision, was not in the training rows.
+            As of `parts`.
         """
-        self._check_fitted("per_image_")
-        table = self._checked(X, _RATIO_COLUMNS)
-        peak = numbers_of(table, "peak_tflop_per_s", OutOfRangeError)
-        known = self.per_image_ | self._medians_of(anchors)
-        flops_per_image = table["training_flops_per_image"].to_numpy(dtype=float)
-        per_image = _looked_up(table, ("precision",), self.per_flop_) * flops_per_image
-        for columns in reversed(_LIKENESS):
-            closer = _looked_up(table, columns, known)
-            per_image = np.where(np.isnan(closer), per_image, closer)
-        _refuse_unknown(table, per_image)
-        return np.asarray(per_image * numbers_of(table, "batch_size", OutOfRangeError) / peak, dtype=float)
-
-    def coefficients(self) -> dict[str, float]:
-        """Every median by the values that its rows share."""
-        self._check_fitted("per_image_")
-        return self.per_flop_ | self.per_image_
-
-    def _learned(self) -> dict[str, Any]:
-        self._check_fitted("per_image_")
-        return {"per_flop": self.per_flop_, "per_image": self.per_image_}
-
-    def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
-        self.per_image_ = {name: finite(value) for name, value in learned["per_image"].items()}
-
-    def _medians_of(self, anchors: Anchors | None) -> dict[str, float]:
-        if anchors is None or not len(anchors[0]):
-            return {}
-        table = self._checked(anchors[0], _RATIO_COLUMNS)
-        return _medians_by_likeness(table, _reached_per_image(table, anchors[1]))
-
-
-def _reached_per_image(table: pd.DataFrame, y: ArrayLike) -> Floats:
-    """Time x peak / batch size: FLOPs per image at the peak rate in that time, in 10^9."""
-    times = times_of(y, len(table), "iteration_time_ms")
-    peak = numbers_of(table, "peak_tflop_per_s", SchemaError)
-    return times * peak / numbers_of(table, "batch_size", SchemaError)
-
-
-def _medians_by_likeness(table: pd.DataFrame, values: Floats) -> dict[str, float]:
-    return {key: median for columns in _LIKENESS for key, median in _medians(table, columns, values).items()}
-
-
-def _medians(table: pd.DataFrame, columns: tuple[str, ...], values: Floats) -> dict[str, float]:
-    known = pd.Series(values, index=_labels(table, columns)).dropna()  # NaN: a CNN without layer table
-    return {str(key): float(median) for key, median in known.groupby(level=0).median().items()}
-
-
-def _looked_up(table: pd.DataFrame, columns: tuple[str, ...], known: dict[str, float]) -> Floats:
-    return np.array([known.get(label, np.nan) for label in _labels(table, columns)], dtype=float)
-
-
-def _labels(table: pd.DataFrame, columns: tuple[str, ...]) -> list[str]:
-    rows = mode_words(table, columns).itertuples(index=False, name=None)
-    return [", ".join(f"{column} {word}" for column, word in zip(columns, row, strict=True)) for row in rows]
-
-
-def _refuse_unknown(table: pd.DataFrame, work: Floats) -> None:
-    missing = np.isnan(work)
-    if missing.any():
-        first = table.loc[missing].iloc[0]
-        raise OutOfRangeError(
-            f"{first['cnn']} at image size {first['image_size']} was not timed in {first['precision']}, "
-            f"and has no layer table or no CNN was ({missing.sum()} such rows). Add a measurement at this "
-            "precision, or a layer_table_of that has this CNN."
+        times, known = (
+            np.empty(len(self._checked(X, _SERIES_COLUMNS))),
+            defaultdict[_OF_CNN, list[Anchor]](list),
         )
+        if anchors is not None and len(anchors[0]):
+            measured = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
+            for case, rows in cases_of(anchors[0]):
+                runs = zip(case.batch_sizes, measured[rows], strict=True)
+                known[_of_cnn(case)] += [Anchor(case.gpu.name, size, ms) for size, ms in runs]
+        for case, rows in cases_of(X):
+            times[rows] = self.parts(replace(case, anchors=known[_of_cnn(case)]))["flops"]
+        return times
 
-
-_SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
-_LINE_SERIES = ("gpu", "cnn", "image_size", *MODE_COLUMNS)
-
-
-class Line(FeatureTablePredictor):
-    """Iteration time a + b batch_size, for each series of one GPU, CNN, image size and mode apart.
-
-    Attributes
-    ----------
-    laws_ : dict of tuple of str -> LinearLaw
-        By GPU, CNN, image size and MODE_COLUMNS; series of a single batch size have none.
-
-    Notes
-    -----
-    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error: small batches weigh
-    as much as large ones.
-    """
-
-    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Line:
-        """Learn from a feature table of n rows and their iteration times in milliseconds, of shape (n,).
-
-        Raises
-        ------
-        SchemaError
-            If a column is missing or empty, or if a time is not above 0.
-        """
-        table = self._checked(X, _SERIES_COLUMNS)
-        times = times_of(y, len(table), "iteration_time_ms")
-        batch_size = numbers_of(table, "batch_size", SchemaError)
-        self.laws_: dict[tuple[str, ...], LinearLaw] = {}
-        for series, rows in rows_by_series(table).items():
-            if np.unique(batch_size[rows]).size >= 2:
-                design = batch_size[rows][:, None]
-                self.laws_[series] = fit_linear_law(("batch_size",), design, times[rows], relative=True)
-        return self
-
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """The time as one summand, by the runs that are most alike: the case's, else those of the training rows.
 
         Raises
         ------
         OutOfRangeError
-            If a row's series had fewer than two batch sizes in the training rows.
+            If a GPU has no peak rate at the precision (it is named), or a CNN without layer table, or a precision,
+            was never timed.
         """
-        self._check_fitted("laws_")
-        table = self._checked(X, _SERIES_COLUMNS)
-        batch_size = numbers_of(table, "batch_size", OutOfRangeError)
-        times = np.empty(len(table))
-        for series, rows in rows_by_series(table).items():
-            times[rows] = self._law_of(series).predict(batch_size[rows][:, None])
-        warn_of_negative_times(times, type(self).__name__)
-        return times
+        self._check_fitted("per_flop_")
+        precision = case.mode.precision
+        peak = _peak(case.gpu, precision, OutOfRangeError)
+        runs = [
+            _Run(
+                gpu.name,
+                run.batch_size,
+                run.iteration_time_ms * peak_tflop_per_s(gpu, precision) / run.batch_size,
+            )
+            for run in case.anchors
+            if not is_cpu(run.gpu)
+            for gpu in [find_gpu(run.gpu)]
+        ] or self.runs_.get(_of_cnn(case), [])
+        per_image = np.array([self._per_image(case, size, runs) for size in case.batch_sizes])
+        return {"flops": per_image * case.batch_sizes / peak}
+
+    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+        """A reason for caution on GPUs that were not fitted."""
+        unknown = (Reason("gpu", "flops-ratio was not fitted on it", 1.0),)
+        return (() if case.gpu.name in self.gpus_ else unknown,) * case.batch_sizes.size
 
     def coefficients(self) -> dict[str, float]:
-        """`<series>:intercept` in milliseconds, `<series>:batch_size` in milliseconds per image."""
-        self._check_fitted("laws_")
-        return {
-            f"{' '.join(series)}:{column}": value
-            for series, law in self.laws_.items()
-            for column, value in law.coefficients().items()
-        }
+        """The inverse of the share of the peak that CNNs reach, by precision."""
+        self._check_fitted("per_flop_")
+        return dict(self.per_flop_)
+
+    def _per_image(self, case: Case, size: float, runs: Sequence[_Run]) -> float:
+        for here, same in _LIKENESS:
+            alike = [
+                run.reached
+                for run in runs
+                if (run.gpu == case.gpu.name) >= here and (run.batch_size == size) >= same
+            ]
+            if alike:
+                return float(np.median(alike))
+        precision = case.mode.precision
+        if case.table is None or f"precision {precision}" not in self.per_flop_:
+            known = ", ".join(name.removeprefix("precision ") for name in self.per_flop_)
+            raise OutOfRangeError(
+                f"{case.cnn} at image size {case.image_size} was not timed in {precision}, and "
+                f"has no layer table or no CNN was; "
+                f"CNNs were timed in {known}. Ask for one of these, or add a measurement or a layer table of this CNN."
+            )
+        return self.per_flop_[f"precision {precision}"] * FEATURES["training_flops_per_image"](case.table)
+
+    def _left_out(self, X: pd.DataFrame) -> Iterator[tuple[str, NDArray[np.intp]]]:
+        """Chip by chip: without rows of its own a known GPU is as unknown as another."""
+        chips = chips_of(X)
+        for chip in sorted(set(chips)):
+            yield UNSEEN, np.flatnonzero(chips == chip)
 
     def _learned(self) -> dict[str, Any]:
-        self._check_fitted("laws_")
-        return {"laws": [{"series": list(series), **law.to_json()} for series, law in self.laws_.items()]}
+        self._check_fitted("per_flop_")
+        runs = [[list(cnn), list(map(list, some))] for cnn, some in self.runs_.items()]
+        return {"per_flop": self.per_flop_, "runs": runs, "gpus": list(self.gpus_)}
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.laws_ = {
-            tuple(law["series"]): LinearLaw.from_json(("batch_size",), law) for law in learned["laws"]
+        self.per_flop_ = {name: finite(value) for name, value in learned["per_flop"].items()}
+        self.runs_ = {
+            (str(cnn), int(size), str(precision)): [
+                _Run(str(gpu), finite(b), finite(ms)) for gpu, b, ms in some
+            ]
+            for (cnn, size, precision), some in learned["runs"]
         }
+        self.gpus_ = tuple(learned["gpus"])
 
-    def _law_of(self, series: tuple[str, ...]) -> LinearLaw:
-        if series not in self.laws_:
-            gpu, cnn, image_size, *mode = series
-            known = [word for word in mode if word != "unknown"]
-            raise OutOfRangeError(
-                f"Line has no two batch sizes of {cnn} at image size {image_size} on {gpu} "
-                f"({', '.join(known)}). "
-                "Measure two, or use a predictor that carries over between GPUs and CNNs."
-            )
-        return self.laws_[series]
+
+def _of_cnn(case: Case) -> _OF_CNN:
+    return case.cnn, case.image_size, case.mode.precision
+
+
+def _peak(gpu: Gpu, precision: str, error: type[SchemaError | OutOfRangeError]) -> float:
+    peak = peak_tflop_per_s(gpu, precision)
+    if not np.isfinite(peak):
+        raise error(f"{gpu.name} has no peak rate in {precision}. Use a predictor that does not need it.")
+    return peak
+
+
+_SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
+_LINE_SERIES = ("gpu", "cnn", "image_size", *MODE_COLUMNS)
+_LEAST_SIZES = 2
 
 
 def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
@@ -255,20 +231,76 @@ def rows_by_series(table: pd.DataFrame) -> dict[tuple[str, ...], list[int]]:
     return rows
 
 
-class Interpolation(FeatureTablePredictor):
-    """ln time linear in ln batch size between neighbours, for each series of one GPU, CNN, image size and mode.
+@dataclass(frozen=True, slots=True)
+class _StraightLine:
+    """intercept + slope x batch size: least squares of the relative error."""
+
+    intercept: float
+    slope: float
+
+    @classmethod
+    def of(cls, sizes: Floats, times_ms: Floats) -> _StraightLine:
+        """Fitted on measured runs; columns are scaled, so that units decide nothing."""
+        weighted = np.column_stack([np.ones(sizes.size), sizes]) / times_ms[:, None]
+        scales = np.linalg.norm(weighted, axis=0)
+        intercept, slope = np.linalg.lstsq(weighted / scales, np.ones(sizes.size), rcond=1e-10)[0] / scales
+        return cls(float(intercept), float(slope))
+
+    def parts(self, sizes: Floats) -> dict[str, Floats]:
+        """Summands of the times in ms."""
+        return {"constant": np.full(sizes.size, self.intercept), "batch_size": self.slope * sizes}
+
+    def coefficients(self) -> dict[str, float]:
+        """Milliseconds, and milliseconds per image."""
+        return {"intercept": self.intercept, "batch_size": self.slope}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _LogPoints:
+    """ln time linear in ln batch size between neighbours; `log_sizes` ascending, at least two."""
+
+    log_sizes: Floats
+    log_ms: Floats
+
+    @classmethod
+    def of(cls, sizes: Floats, times_ms: Floats) -> _LogPoints:
+        """Points of measured runs; repeated measurements are averaged."""
+        at, member = np.unique(np.log(sizes), return_inverse=True)
+        return cls(at, np.bincount(member, np.log(times_ms)) / np.bincount(member))
+
+    def parts(self, sizes: Floats) -> dict[str, Floats]:
+        """Times in ms; beyond the measured batch sizes the outermost piece is extrapolated."""
+        at, known, asked = self.log_sizes, self.log_ms, np.log(sizes)
+        right = np.clip(np.searchsorted(at, asked), 1, at.size - 1)
+        slope = (known[right] - known[right - 1]) / (at[right] - at[right - 1])
+        return {
+            "interpolated": np.asarray(
+                np.exp(known[right - 1] + slope * (asked - at[right - 1])), dtype=float
+            )
+        }
+
+    def coefficients(self) -> dict[str, float]:
+        """Batch size -> milliseconds."""
+        return {
+            f"{np.exp(at):.0f}": float(np.exp(ms)) for at, ms in zip(self.log_sizes, self.log_ms, strict=True)
+        }
+
+
+class _OfOwnRuns(WholePredictor):
+    """A law of its own for each series of one GPU, CNN, image size and mode, from two batch sizes or more.
 
     Attributes
     ----------
-    points_ : dict of tuple of str -> LogPoints
-        The measured batch sizes of each series; repeated measurements are averaged.
-
-    Notes
-    -----
-    Beyond the measured batch sizes the outermost piece is extrapolated.
+    runs_ : dict of tuple of str -> (batch sizes, times in ms)
+        By GPU, CNN, image size and MODE_COLUMNS; series of a single batch size have none.
     """
 
-    def fit(self, X: pd.DataFrame, y: ArrayLike) -> Interpolation:
+    law: ClassVar[Any]
+    name: ClassVar[str]
+    p90: ClassVar[float]
+    """Relative error of nine tenths of the batch sizes between measured ones: the scenario ``problem-scaling``."""
+
+    def fit(self, X: pd.DataFrame, y: ArrayLike) -> _OfOwnRuns:
         """Keep the times, in milliseconds, of a feature table.
 
         Raises
@@ -279,11 +311,11 @@ class Interpolation(FeatureTablePredictor):
         table = self._checked(X, _SERIES_COLUMNS)
         times = times_of(y, len(table), "iteration_time_ms")
         sizes = numbers_of(table, "batch_size", SchemaError)
-        self.points_: dict[tuple[str, ...], LogPoints] = {}
-        for series, rows in rows_by_series(table).items():
-            points = LogPoints.of(sizes[rows], times[rows])
-            if points.log_sizes.size > 1:
-                self.points_[series] = points
+        self.runs_ = {
+            series: (sizes[rows], times[rows])
+            for series, rows in rows_by_series(table).items()
+            if np.unique(sizes[rows]).size >= _LEAST_SIZES
+        }
         return self
 
     def predict(self, X: pd.DataFrame) -> Floats:
@@ -294,49 +326,96 @@ class Interpolation(FeatureTablePredictor):
         OutOfRangeError
             If a row's series had fewer than two batch sizes in the training rows.
         """
-        self._check_fitted("points_")
+        self._check_fitted("runs_")
         table = self._checked(X, _SERIES_COLUMNS)
-        sizes = numbers_of(table, "batch_size", OutOfRangeError)
-        times = np.empty(len(table))
+        sizes, times = numbers_of(table, "batch_size", OutOfRangeError), np.empty(len(table))
         for series, rows in rows_by_series(table).items():
-            times[rows] = self._points_of(series).predict(sizes[rows])
+            if series not in self.runs_:
+                gpu, cnn, image_size, *mode = series
+                known = ", ".join(word for word in mode if word != UNKNOWN)
+                raise OutOfRangeError(
+                    f"{self.name} has no two batch sizes of {cnn} at image size {image_size} on {gpu} ({known}). "
+                    "Measure two, or use a predictor that carries over between GPUs and CNNs."
+                )
+            times[rows] = np.sum(list(self.law.of(*self.runs_[series]).parts(sizes[rows]).values()), axis=0)
         return times
 
+    def parts(self, case: Case) -> dict[str, Floats]:
+        """Summands by the law through the case's runs on its GPU."""
+        parts: dict[str, Floats] = self.law.of(*self._own(case)).parts(case.batch_sizes)
+        return parts
+
+    def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
+        """No reasons; refused are batch sizes outside the measured ones."""
+        sizes, _ = self._own(case)
+        outside = [f"{size:.0f}" for size in case.batch_sizes if not sizes.min() <= size <= sizes.max()]
+        if outside:
+            raise OutOfRangeError(
+                f"batch_size {', '.join(outside)} lies outside {sizes.min():.0f}..{sizes.max():.0f}, where {self.name} "
+                "was fitted. Ask for batch sizes in that range, or leave the method out."
+            )
+        return super().scope(case)
+
+    def half_width(self, case: Case) -> float:  # noqa: ARG002 - the same everywhere
+        """From the evaluation of batch sizes between measured ones."""
+        return math.log1p(self.p90)
+
+    def trained_on(self, case: Case) -> str:
+        """The batch sizes of the runs."""
+        return f"your runs at batch size {', '.join(f'{size:.0f}' for size in np.unique(self._own(case)[0]))}"
+
     def coefficients(self) -> dict[str, float]:
-        """`<series>:<batch size>` -> milliseconds."""
-        self._check_fitted("points_")
+        """`<series>:<coefficient>` -> milliseconds."""
+        self._check_fitted("runs_")
         return {
-            f"{' '.join(series)}:{np.exp(size):.0f}": float(np.exp(time))
-            for series, points in self.points_.items()
-            for size, time in zip(points.log_sizes, points.log_ms, strict=True)
+            f"{' '.join(series)}:{name}": value
+            for series, runs in self.runs_.items()
+            for name, value in self.law.of(*runs).coefficients().items()
         }
 
+    def _own(self, case: Case) -> tuple[Floats, Floats]:
+        """Batch sizes and times of the runs on the case's GPU; OutOfRangeError if they are of fewer than two sizes."""
+        own = [each for each in case.anchors if is_of(each, case.gpu)]
+        sizes = np.array([each.batch_size for each in own], dtype=float)
+        distinct = [f"{size:.0f}" for size in np.unique(sizes)]
+        if len(distinct) < _LEAST_SIZES:
+            raise OutOfRangeError(
+                f"{self.name} needs runs of {case.cnn} on {case.gpu.name} at two batch sizes, got "
+                f"{', '.join(distinct) or 'none'}. Give two anchors, or a measurement table with them."
+            )
+        return sizes, np.array([each.iteration_time_ms for each in own], dtype=float)
+
     def _learned(self) -> dict[str, Any]:
-        self._check_fitted("points_")
+        self._check_fitted("runs_")
         return {
-            "points": [
-                {
-                    "series": list(series),
-                    "log_batch_size": each.log_sizes.tolist(),
-                    "log_ms": each.log_ms.tolist(),
-                }
-                for series, each in self.points_.items()
-            ]
+            "runs": [[list(series), *(each.tolist() for each in runs)] for series, runs in self.runs_.items()]
         }
 
     def _restore(self, learned: Mapping[str, Any]) -> None:
-        self.points_ = {
-            tuple(each["series"]): LogPoints(
-                np.array([finite(value) for value in each["log_batch_size"]]),
-                np.array([finite(value) for value in each["log_ms"]]),
-            )
-            for each in learned["points"]
+        self.runs_ = {
+            tuple(series): (np.array(list(map(finite, sizes))), np.array(list(map(finite, times))))
+            for series, sizes, times in learned["runs"]
         }
 
-    def _points_of(self, series: tuple[str, ...]) -> LogPoints:
-        if series not in self.points_:
-            raise OutOfRangeError(
-                f"Interpolation has no two batch sizes of {series[1]} at image size {series[2]} on {series[0]}. "
-                "Measure two, or use a predictor that carries over between GPUs and CNNs."
-            )
-        return self.points_[series]
+
+class Line(_OfOwnRuns):
+    """Iteration time a + b batch_size, for each series of one GPU, CNN, image size and mode apart.
+
+    X is a feature table, y is `iteration_time_ms`. Least squares of the relative error: small batches weigh as much
+    as large ones.
+    """
+
+    law: ClassVar[Any] = _StraightLine
+    name: ClassVar[str] = "line"
+    p90: ClassVar[float] = 0.072
+
+
+class Interpolation(_OfOwnRuns):
+    """ln time linear in ln batch size between neighbours, for each series of one GPU, CNN, image size and mode.
+
+    X is a feature table, y is `iteration_time_ms`. Beyond the measured batch sizes the outermost piece is extrapolated.
+    """
+
+    law: ClassVar[Any] = _LogPoints
+    name: ClassVar[str] = "interpolation"
+    p90: ClassVar[float] = 0.087

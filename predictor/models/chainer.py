@@ -8,7 +8,8 @@ take what PyTorch's take in fp32, convolutions with windows longer. Activations 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,16 +18,19 @@ from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.carried import MEASURED_ON, carried, spread_on
-from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.forecast import Reason
+from predictor.models.ratios import Change, Ratios, Way, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
 __all__ = [
+    "CHAINER_BY_PYTORCH",
     "CONVOLUTIONS",
-    "LAW",
     "PRODUCTS",
-    "ChainerLaw",
-    "chainer_iteration",
     "check_chainer",
     "pytorch_host",
     "pytorch_mode",
@@ -44,34 +48,6 @@ PRODUCTS = ("linear", "matmul")
 """Classes that cuBLAS computes for Chainer and PyTorch alike."""
 
 _SAME_KERNELS_BELOW = 8.0  # compute capability: PyTorch, too, was measured on the old interface there
-_ELSEWHERE = math.log(3.0)
-"""Half width of the 90 % interval of ln GPU time that other GPUs add: PyTorch's fp32 iterations take about 3 times its
-TF32 ones on an H200 (VGG 3.1, ResNet-50 2.4); so far off lies a GPU whose tensor cores the old interface uses."""
-_HALF_SPREAD = 0.27
-"""The same of half precision, from the two ratios that `ChainerLaw.half` is the mean of."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChainerLaw:
-    """Numbers fitted on Chainer's times beside PyTorch's (`predictor.models.chainer_fit`).
-
-    GPU time = time of PyTorch in fp32 x 1 for pointwise convolutions and matrix products, `windowed` for convolutions
-    with larger windows, `rest` for all else; all of it x `half` in half and mixed precision. Host time = `host` x
-    PyTorch's in the same precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` for all but
-    convolutions and products. `spread` and `host_spread` are the half widths of the 90 % interval that these add to ln
-    time.
-    """
-
-    windowed: float
-    rest: float
-    half: float
-    host: float
-    spread: float = 0.0
-    host_spread: float = 0.0
-
-
-LAW = ChainerLaw(windowed=1.73, rest=1.2, half=1.41, host=3.47, spread=0.61, host_spread=0.58)
-"""As fitted on the project's tables of an H200; a test repeats the fit."""
 
 
 def check_chainer(mode: Mode) -> None:
@@ -90,17 +66,16 @@ def pytorch_mode(gpu: Gpu, mode: Mode) -> Mode:
     return replace(mode, framework="pytorch", precision=precision, memory_format="nchw")
 
 
-def pytorch_host(host: str | HostMeasurement | None, law: ChainerLaw = LAW) -> str | HostMeasurement | None:
+def pytorch_host(host: str | HostMeasurement | None) -> str | HostMeasurement | None:
     """The host as PyTorch would find it; one that was measured with Chainer by these times alone."""
     if not isinstance(host, HostMeasurement) or not host.times_of("chainer"):
         return host
-    times = host.times_of("chainer")
-    return replace(
-        host,
-        times=tuple(
-            replace(each, framework="pytorch", host_time_ms=each.host_time_ms / law.host) for each in times
-        ),
+    ratio = ratios_of("chainer")["host"]
+    times = (
+        replace(time, framework="pytorch", host_time_ms=time.host_time_ms / ratio)
+        for time in host.times_of("chainer")
     )
+    return replace(host, times=tuple(times))
 
 
 def windowed_share(table: LayerTable) -> float:
@@ -113,45 +88,37 @@ def windowed_share(table: LayerTable) -> float:
     return float(flops[windows].sum()) / total if total else 0.0
 
 
-def chainer_iteration(
-    known: IterationForecast,
-    table: LayerTable,
-    gpu: Gpu,
-    mode: Mode,
-    host_share: float = 1.0,
-    law: ChainerLaw = LAW,
-) -> IterationForecast:
-    """Forecast of an iteration by Chainer from that by PyTorch in `pytorch_mode`.
-
-    Parameters
-    ----------
-    known : IterationForecast
-        With GPU time apart from host time; corrected by Chainer's runs of the CNN if there are any.
-    table : LayerTable
-    gpu : Gpu
-    mode : Mode
-    host_share : float
-        Host time of PyTorch in the precision of `mode` over that of `known`.
-
-    Returns
-    -------
-    IterationForecast
-        Its interval is that of PyTorch's with what the ratios may err, much wider on other GPUs than an H100 or H200.
-    """
+def _change(table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios) -> Change:
     old = _old_interface(gpu)
-    half = 1.0 if old or mode.precision in ("fp32", "tf32") else law.half
+    half = 1.0 if old or mode.precision in ("fp32", "tf32") else ratios["half"]
     share = windowed_share(table)
-    convolutions = 1.0 if old else law.windowed * share + 1.0 - share
-    spread = math.hypot(law.spread, _HALF_SPREAD if half != 1.0 else 0.0)
-    return carried(
-        known,
-        half * law.rest,
+    convolutions = 1.0 if old else ratios["windowed"] * share + 1.0 - share
+    spread = math.hypot(ratios.spread, ratios["half_spread"] if half != 1.0 else 0.0)
+    return Change(
+        half * ratios["rest"],
         dict.fromkeys(CONVOLUTIONS, half * convolutions) | dict.fromkeys(PRODUCTS, half),
-        law.host * host_share,
-        spread_on(gpu, spread, _ELSEWHERE),
-        law.host_spread,
-        (_reasons(table, gpu),) * len(known.extrapolates),
+        ratios["host"],
+        replace(ratios, spread=spread).spread_on(gpu),
+        ratios.host_spread,
+        (_reasons(ratios, table, gpu),) * len(batch_sizes),
     )
+
+
+CHAINER_BY_PYTORCH = Way(
+    "chainer",
+    lambda _, gpu, mode: pytorch_mode(gpu, mode),
+    lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),
+    _change,
+)
+"""Chainer's iterations from PyTorch's in `pytorch_mode`.
+
+GPU time = time of PyTorch in fp32 x 1 for pointwise convolutions and matrix products, `windowed` for convolutions with
+larger windows, `rest` for all else; all of it x `half` in half and mixed precision, within `half_spread`. Host time =
+`host` x PyTorch's in the same precision. Before Ampere, GPU time = PyTorch's in the same precision, x `rest` for all
+but convolutions and products. Other GPUs than those measured may be a factor of 3 off: PyTorch's fp32 iterations take
+2.4 (ResNet-50) to 3.1 times (VGG) its TF32 ones on an H200; so far off lies a GPU whose tensor cores the old interface
+uses.
+"""
 
 
 def _old_interface(gpu: Gpu) -> bool:
@@ -159,11 +126,11 @@ def _old_interface(gpu: Gpu) -> bool:
     return gpu.compute_capability < _SAME_KERNELS_BELOW
 
 
-def _reasons(table: LayerTable, gpu: Gpu) -> tuple[Reason, ...]:
+def _reasons(ratios: Ratios, table: LayerTable, gpu: Gpu) -> tuple[Reason, ...]:
     """Reasons for caution; the interval holds what the first two say."""
-    found = [Reason("framework", "Chainer is carried over from PyTorch by ratios measured on an H200", 1.0)]
-    if gpu.name not in MEASURED_ON:
-        found.append(Reason("gpu", f"Chainer's ratios to PyTorch were not measured on {gpu.name}", 1.0))
+    reasons = [Reason("framework", "Chainer is carried over from PyTorch by ratios measured on an H200", 1.0)]
+    if not ratios.measured_on(gpu):
+        reasons.append(Reason("gpu", f"Chainer's ratios to PyTorch were not measured on {gpu.name}", 1.0))
     if any((layer.groups or 1) > 1 for layer in table):
-        found.append(Reason("operator", "no convolution with groups was measured with Chainer"))
-    return tuple(found)
+        reasons.append(Reason("operator", "no convolution with groups was measured with Chainer"))
+    return tuple(reasons)

@@ -7,83 +7,36 @@ whatever the memory format of the model, which is more than half of what it gain
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from predictor.catalogue.devices import COMPILES_FROM, ELEMENT_BYTES, Gpu, compiles, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.carried import MEASURED_ON, carried, spread_on
-from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.forecast import Reason
+from predictor.models.ratios import Change, Ratios, Way, ratios_of
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    import numpy as np
+    from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
 __all__ = [
-    "LAW",
-    "MEASURED_WHERE",
+    "COMPILED",
     "UNCHANGED",
-    "CompileLaw",
     "check_compiles",
     "compile_seconds",
-    "compiled",
     "eager_mode",
     "is_mixed",
+    "measured_where",
 ]
 
 UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""
 
 _SMALL = 64  # channels
-_MEASURED_IN = ("tf32", "amp_bf16")
-_MEASURED_AT = (16, 256)  # images, from and to
-MEASURED_WHERE = f"at batch {_MEASURED_AT[0]} to {_MEASURED_AT[1]} on an H100 and an H200"
-"""Of the ratios of compiled iterations."""
-
-_ELSEWHERE = 0.17
-"""Half width of the 90 % interval of ln of the ratio compiled / eager from one GPU to another: forward passes of 1,625
-CNNs and transformers on a GeForce RTX 4090 and 5090 (timm; `benchmarks/bench_compile.py`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompileLaw:
-    """Numbers fitted on compiled iterations beside the eager ones that are predicted (`predictor.models.compiled_fit`).
-
-    GPU time = `full` (fp32, TF32) or `mixed` (half and mixed precision) x that of the eager iteration in the memory
-    format that the compiler chooses, loss and optimizer apart, which stay; host time = `host` x that of the eager one
-    in the model's own format. `spread` is the half width of the 90 % interval that the ratio adds to ln of the GPU time
-    of an unseen CNN, `host_spread` to that of the host time. Compiling takes `compile_s` + `compile_layer_s` x layers,
-    in seconds.
-    """
-
-    full: float
-    mixed: float
-    host: float
-    spread: float = 0.0
-    host_spread: float = 0.0
-    compile_s: float = 0.0
-    compile_layer_s: float = 0.0
-
-    def ratio(self, precision: str) -> float:
-        """Compiled / eager GPU time."""
-        return self.mixed if is_mixed(precision) else self.full
-
-
-LAW = CompileLaw(
-    full=0.835,
-    mixed=0.683,
-    host=1.037,
-    spread=0.103,
-    host_spread=0.464,
-    compile_s=7.1,
-    compile_layer_s=0.166,
-)
-"""As fitted on the tables `*_compiled.csv.gz`; a test repeats the fit."""
 
 
 def is_mixed(precision: str) -> bool:
@@ -140,54 +93,51 @@ def _is_small(layer: Layer) -> bool:
     return (layer.out_channels or 1) <= _SMALL and _channels_of_a_filter(layer) <= _SMALL
 
 
-def compiled(
-    eager: IterationForecast,
-    gpu: Gpu,
-    mode: Mode,
-    batch_sizes: ArrayLike,
-    host_share: float = 1.0,
-    law: CompileLaw = LAW,
-) -> IterationForecast:
-    """Forecast of a compiled iteration from that of the eager one in `eager_mode`.
+def _known_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
+    check_compiles(gpu, mode)
+    return eager_mode(table, mode)
 
-    Parameters
-    ----------
-    eager : IterationForecast
-        With GPU time apart from host time; corrected by compiled runs of the CNN if there are any.
-    gpu : Gpu
-    mode : Mode
-    batch_sizes : array-like of shape (n_batches,)
-    host_share : float
-        Host time of an eager iteration in `mode` over that of `eager`.
 
-    Returns
-    -------
-    IterationForecast
-        Its interval is that of the eager one with what the law may err; runs of the CNN hold that error already.
-    """
-    return carried(
-        eager,
-        law.ratio(mode.precision),
+def _change(_: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios) -> Change:
+    return Change(
+        ratios["mixed" if is_mixed(mode.precision) else "full"],
         dict.fromkeys(UNCHANGED, 1.0),
-        law.host * host_share,
-        spread_on(gpu, law.spread, _ELSEWHERE),
-        law.host_spread,
-        _reasons(gpu, mode, np.asarray(batch_sizes, dtype=float)),
+        ratios["host"],
+        ratios.spread_on(gpu),
+        ratios.host_spread,
+        _reasons(ratios, gpu, mode, batch_sizes),
     )
 
 
-def _reasons(gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:
+COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
+"""Compiled iterations from eager ones in `eager_mode`.
+
+GPU time = `full` (fp32, TF32) or `mixed` (half and mixed precision) x that of the eager iteration, loss and optimizer
+apart; host time = `host` x that of the eager one in the model's own memory format. Compiling takes `compile_s` +
+`compile_layer_s` x layers, in seconds. Elsewhere than on measured GPUs the ratio varies as that of forward passes of
+1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
+"""
+
+
+def _reasons(ratios: Ratios, gpu: Gpu, mode: Mode, batch_sizes: Array) -> tuple[tuple[Reason, ...], ...]:
     """Reasons for caution at each batch size: what of torch.compile was not measured."""
     common = []
-    if gpu.name not in MEASURED_ON:  # the width of another GPU is in the interval
+    if not ratios.measured_on(gpu):  # the width of another GPU is in the interval
         common.append(Reason("capture", "compile was measured on an H100 and an H200 alone", 1.0))
-    if mode.precision not in _MEASURED_IN:
-        common.append(Reason("capture", f"compile was measured in {' and '.join(_MEASURED_IN)} alone"))
-    least, most = _MEASURED_AT
+    if mode.precision not in ratios.precisions:
+        common.append(Reason("capture", f"compile was measured in {' and '.join(ratios.precisions)} alone"))
+    least, most = ratios.batch_sizes
     beyond = (*common, Reason("capture", f"compile was measured at batch sizes {least} to {most} alone"))
     return tuple(tuple(common) if least <= size <= most else beyond for size in batch_sizes.tolist())
 
 
-def compile_seconds(table: LayerTable, law: CompileLaw = LAW) -> float:
+def measured_where() -> str:
+    """Where compiled iterations were measured, in words."""
+    least, most = ratios_of("compile").batch_sizes
+    return f"at batch {least} to {most} on an H100 and an H200"
+
+
+def compile_seconds(table: LayerTable) -> float:
     """Seconds of the first iteration, which compiles, on the hosts that measured it."""
-    return law.compile_s + law.compile_layer_s * len(table)
+    ratios = ratios_of("compile")
+    return ratios["compile_s"] + ratios["compile_layer_s"] * len(table)

@@ -9,8 +9,10 @@ backward pass cannot hide.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from predictor.catalogue.links import Link
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.forecast import IterationForecast, Reason
+from predictor.models.ratios import Ratios, ratios_of
 from predictor.operators.operators import parameter_tensors
 
 if TYPE_CHECKING:
@@ -26,7 +29,18 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["BACKWARD_SHARE", "BUCKET_BYTES", "LAW", "DataParallelLaw", "Gradients", "Team", "together"]
+__all__ = [
+    "BACKWARD_SHARE",
+    "BUCKET_BYTES",
+    "Exchange",
+    "Gradients",
+    "Team",
+    "add_data_parallelism",
+    "added_gpu_ms",
+    "team_iteration_ms",
+    "team_reasons",
+    "team_times",
+]
 
 BACKWARD_SHARE = 2.0 / 3.0
 """Share of an iteration that its backward pass takes, as its FLOPs are; sums of gradients can hide behind it."""
@@ -71,8 +85,7 @@ class Gradients:
     @classmethod
     def of(cls, table: LayerTable) -> Gradients:
         """Gradients of all trainable parameters."""
-        norms = sum(layer.type == "batch_norm" for layer in table)
-        return cls(sum(map(parameter_tensors, table)), float(_GRADIENT_BYTES * table.parameters), norms)
+        return _gradients(table)
 
     @property
     def n_buckets(self) -> int:
@@ -85,53 +98,84 @@ class Gradients:
         return self.n_bytes / 2**30
 
 
-@dataclass(frozen=True, slots=True)
-class DataParallelLaw:
-    """Numbers fitted on iterations of 2 and 4 GPUs beside one GPU (`predictor.models.data_parallel_fit`).
+@lru_cache(maxsize=256)
+def _gradients(table: LayerTable) -> Gradients:
+    norms = sum(layer.type == "batch_norm" for layer in table)
+    n_bytes = float(_GRADIENT_BYTES * table.parameters)
+    return Gradients(sum(map(parameter_tensors, table)), n_bytes, norms)
 
-    Added GPU time = `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait_share` x iteration x
-    sqrt(2 ln n) + max(`ring_share` x ring, ring - 2/3 iteration), ring the time of the sums alone. The wait is for the
-    slowest of n GPUs, n normal variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation. The
-    host's time grows by `host_share`. `spread` is the half width of the 90 % interval of what is added, as a fraction
-    of it.
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a team's exchange of gradients follows from, in ms; floats, or arrays with an entry per row.
+
+    `ring_ms` are the sums alone, `copies_ms` those into buckets and back, `synchronising_ms` the statistics of
+    synchronised batch norms. `tensors` counts the tensors summed, and `slowest` is sqrt(2 ln n) of n GPUs.
     """
 
-    tensor_ms: float
-    ring_share: float
-    wait_share: float
-    host_share: float
-    spread: float = 0.0
+    ring_ms: Array | float
+    copies_ms: Array | float
+    synchronising_ms: Array | float
+    slowest: Array | float
+    tensors: int
 
-    def added_gpu_ms(self, iteration_ms: Array, gradients: Gradients, gpu: Gpu, team: Team) -> Array:
-        """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`."""
-        ring = team.link.all_reduce_ms(gradients.n_bytes, team.n_gpus, team.joined, gradients.n_buckets)
-        exposed = np.maximum(self.ring_share * ring, ring - BACKWARD_SHARE * iteration_ms)
-        copies = _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s)
-        wait = self.wait_share * math.sqrt(2 * math.log(team.n_gpus)) * iteration_ms
-        return (
-            self.tensor_ms * gradients.n_tensors
-            + copies
-            + wait
-            + exposed
-            + _synchronising_ms(gradients, team)
+    @classmethod
+    def of(cls, gradients: Gradients, gpu: Gpu, team: Team) -> Exchange:
+        """Of one team of GPUs."""
+        return cls(
+            team.link.all_reduce_ms(gradients.n_bytes, team.n_gpus, team.joined, gradients.n_buckets),
+            _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s),
+            _synchronising_ms(gradients, team),
+            math.sqrt(2 * math.log(team.n_gpus)),
+            gradients.n_tensors,
         )
 
-    def iteration_ms(
-        self, one_ms: Array, host_ms: Array, gradients: Gradients, gpu: Gpu, team: Team
-    ) -> Array:
-        """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
+    @classmethod
+    def of_rows(cls, gradients: Gradients, rows: Sequence[tuple[Gpu, Team]]) -> Exchange:
+        """Of many teams, an entry each."""
+        own = {row: cls.of(gradients, *row) for row in dict.fromkeys(rows)}
 
-        Notes
-        -----
-        ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host counts where it becomes the slower one.
-        """
-        busy = one_ms + self.added_gpu_ms(one_ms, gradients, gpu, team)
-        before = np.minimum(host_ms, one_ms)
-        after = before * (1 + self.host_share)
-        scale = np.maximum(busy, after)  # keeps the eighth powers finite
-        powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
-        joined: Array = scale * powers ** (1 / _SHARPNESS)
-        return joined
+        def column(name: str) -> Array:
+            return np.array([getattr(own[row], name) for row in rows])
+
+        ends = column("ring_ms"), column("copies_ms"), column("synchronising_ms"), column("slowest")
+        return cls(*ends, gradients.n_tensors)
+
+
+def added_gpu_ms(iteration_ms: Array, exchange: Exchange, ratios: Ratios | None = None) -> Array:
+    """Work and waiting that data parallelism adds on each GPU, shape as `iteration_ms`.
+
+    Notes
+    -----
+    `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait` x iteration x sqrt(2 ln n) +
+    max(`ring` x r, r - 2/3 iteration), r the time of the sums alone. The wait is for the slowest of n GPUs, n normal
+    variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation.
+    """
+    ratios, ring_ms = ratios or ratios_of("data_parallel"), exchange.ring_ms
+    exposed = np.maximum(ratios["ring"] * ring_ms, ring_ms - BACKWARD_SHARE * iteration_ms)
+    wait = ratios["wait"] * exchange.slowest * iteration_ms
+    tensors = ratios["tensor_ms"] * exchange.tensors
+    return tensors + exchange.copies_ms + wait + exposed + exchange.synchronising_ms
+
+
+def team_iteration_ms(
+    one_ms: Array, host_ms: Array, exchange: Exchange, ratios: Ratios | None = None
+) -> Array:
+    """Iteration of all GPUs from that of one at the same local batch size, and the host's time for it.
+
+    Notes
+    -----
+    ((t + added)^8 + h_n^8 - h^8)^(1/8), a smooth maximum: the host, whose time grows by `host`, counts where it becomes
+    the slower one.
+    """
+    ratios = ratios or ratios_of("data_parallel")
+    busy = one_ms + added_gpu_ms(one_ms, exchange, ratios)
+    before = np.minimum(host_ms, one_ms)
+    after = before * ratios["host"]
+    scale = np.maximum(busy, after)  # keeps the eighth powers finite
+    powers = (busy / scale) ** _SHARPNESS + (after / scale) ** _SHARPNESS - (before / scale) ** _SHARPNESS
+    joined: Array = scale * powers ** (1 / _SHARPNESS)
+    return joined
 
 
 def _synchronising_ms(gradients: Gradients, team: Team) -> float:
@@ -139,17 +183,12 @@ def _synchronising_ms(gradients: Gradients, team: Team) -> float:
     return _SUMS_OF_A_NORM * gradients.n_batch_norms * team.link.latency_us / 1000 * team.sync_batch_norm
 
 
-LAW = DataParallelLaw(tensor_ms=0.0047, ring_share=0.1942, wait_share=0.0135, host_share=0.3517, spread=0.67)
-"""As fitted on the tables `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit."""
-
-
-def together(
+def add_data_parallelism(
     one: IterationForecast,
     table: LayerTable,
     gpu: Gpu,
     mode: Mode,
     team: Team,
-    law: DataParallelLaw = LAW,
 ) -> IterationForecast:
     """Forecast of a team's iteration from that of one of its GPUs at the same local batch sizes.
 
@@ -170,31 +209,63 @@ def together(
     """
     if team.n_gpus == 1:
         return one
-    gradients, eager = Gradients.of(table), not mode.replays
-    host_ms = one.host_time_ms if eager else np.zeros_like(one.iteration_time_ms)
-    time_ms = law.iteration_ms(one.iteration_time_ms, host_ms, gradients, gpu, team)
-    reasons = _reasons(team, mode)
-    widens = math.prod(reason.widens for reason in reasons)
-    low, high = _interval(one.iteration_time_ms, one.low_ms, one.high_ms, time_ms, law.spread, widens)
-    gpu_ms = one.gpu_time_ms + law.added_gpu_ms(one.gpu_time_ms, gradients, gpu, team)
+    times, reasons = {name: getattr(one, name) for name in _TIMES}, team_reasons(team, mode)
+    changed: dict[str, Any] = team_times(times, table, [(gpu, team)] * len(one.extrapolates), mode)
+    changed["extrapolates"] = tuple((*some, *reasons) for some in one.extrapolates)
+    return replace(one, **changed)
+
+
+def team_times(
+    times: Mapping[str, Array],
+    table: LayerTable,
+    rows: Sequence[tuple[Gpu, Team]],
+    mode: Mode,
+) -> dict[str, Array]:
+    """Times of teams' iterations from those of one of their GPUs at the same local batch sizes.
+
+    Parameters
+    ----------
+    times : mapping of str to ndarray, shape (n_rows,)
+        The times of an `IterationForecast`, by the names of its fields.
+    table : LayerTable
+    rows : sequence of (Gpu, Team)
+    mode : Mode
+        In framework and capture that of all rows.
+
+    Notes
+    -----
+    The interval is as of `add_data_parallelism`.
+    """
+    exchange, ratios = Exchange.of_rows(Gradients.of(table), rows), ratios_of("data_parallel")
+    widening = {team: _widens(team, mode) for team in {team for _, team in rows}}
+    widens = np.array([widening[team] for _, team in rows])
+    one_ms, one_gpu_ms, one_host_ms = (times[f"{name}_time_ms"] for name in ("iteration", "gpu", "host"))
+    eager = not mode.replays
+    time_ms = team_iteration_ms(one_ms, one_host_ms if eager else np.zeros_like(one_ms), exchange)
+    low_ms, high_ms = _interval(one_ms, times["low_ms"], times["high_ms"], time_ms, ratios.spread, widens)
+    gpu_ms = one_gpu_ms + added_gpu_ms(one_gpu_ms, exchange)
     gpu_low, gpu_high = _interval(
-        one.gpu_time_ms, one.gpu_low_ms, one.gpu_high_ms, gpu_ms, law.spread, widens
+        one_gpu_ms, times["gpu_low_ms"], times["gpu_high_ms"], gpu_ms, ratios.spread, widens
     )
-    return replace(
-        one,
-        iteration_time_ms=time_ms,
-        low_ms=low,
-        high_ms=high,
-        gpu_time_ms=gpu_ms,
-        gpu_low_ms=gpu_low,
-        gpu_high_ms=gpu_high,
-        host_time_ms=one.host_time_ms * (1 + law.host_share) if eager else one.host_time_ms,
-        extrapolates=tuple((*some, *reasons) for some in one.extrapolates),
-    )
+    return {
+        "iteration_time_ms": time_ms,
+        "low_ms": low_ms,
+        "high_ms": high_ms,
+        "gpu_time_ms": gpu_ms,
+        "gpu_low_ms": gpu_low,
+        "gpu_high_ms": gpu_high,
+        "host_time_ms": one_host_ms * ratios["host"] if eager else one_host_ms,
+    }
+
+
+_TIMES = (
+    *("iteration_time_ms", "low_ms", "high_ms"),
+    *("gpu_time_ms", "gpu_low_ms", "gpu_high_ms", "host_time_ms"),
+)
 
 
 def _interval(
-    one_ms: Array, low_ms: Array, high_ms: Array, time_ms: Array, spread: float, widens: float
+    one_ms: Array, low_ms: Array, high_ms: Array, time_ms: Array, spread: float, widens: Array
 ) -> tuple[Array, Array]:
     """Interval of a team's time: the relative one of one GPU, and the law's error in quadrature."""
     law = np.log1p(spread * (time_ms - one_ms) / time_ms)
@@ -205,7 +276,12 @@ def _interval(
     )
 
 
-def _reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
+def _widens(team: Team, mode: Mode) -> float:
+    return math.prod(reason.widens for reason in team_reasons(team, mode))
+
+
+def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
+    """Reasons for caution: what of this team was not measured."""
     reasons = []
     if team.nodes > 1:
         reasons.append(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from predictor.models.ratios import ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 
 if TYPE_CHECKING:
     from predictor.catalogue.modes import Mode
     from predictor.cnns.layer_table import Layer, LayerTable
 
-__all__ = ["START_SPREAD", "first_calls_s", "grouped_shapes", "has_known_start", "shapes"]
+__all__ = ["first_calls_s", "grouped_shapes", "has_known_start", "shapes", "start_factor"]
 
-START_SPREAD = 2.5
-"""Factor to each side within which a start is meant to lie nine times out of ten: of 57 measured, 55 do."""
-
-_SHAPE_S = 0.07
-_GROUPED_S = 0.75
 _BATCHES_OF_TWO_SIZES = 2
+
+
+def start_factor() -> float:
+    """Factor to each side within which a start is meant to lie nine times out of ten."""
+    return math.exp(ratios_of("start").spread)
 
 
 def has_known_start(mode: Mode) -> bool:
@@ -32,15 +34,17 @@ def first_calls_s(table: LayerTable, mode: Mode) -> float:
 
     Notes
     -----
-    0.07 s x distinct shapes of convolutions and linear layers, whose kernels are loaded and chosen. In channels-last,
-    and in fp16, beside that 2 x 0.75 s x distinct shapes of grouped (and depthwise) convolutions, for each of
-    which cuDNN compiles kernels at the batch size, and again at that of the smaller last mini-batch; without a smaller
-    one the second time is not spent. Fitted on 37 whole epochs of three CNNs on H100 and H200, one of which has grouped
-    convolutions (`benchmarks/real_epochs.py`); single ones took 0.5 to 1.9 s when operators were measured.
+    `shape_s` x distinct shapes of convolutions and linear layers, whose kernels are loaded and chosen. In
+    channels-last, and in fp16, beside that 2 x `grouped_shape_s` x distinct shapes of grouped (and depthwise)
+    convolutions, for each of which cuDNN compiles kernels at the batch size, and again at that of the smaller last
+    mini-batch; without a smaller one the second time is not spent. Fitted on 37 whole epochs of three CNNs on H100
+    and H200, one of which has grouped convolutions (`benchmarks/real_epochs.py`); single ones took 0.5 to 1.9 s when
+    operators were measured.
     """
     compiles = mode.memory_format == "channels_last" or mode.precision in ("fp16", "amp_fp16")
-    again = compiles * _BATCHES_OF_TWO_SIZES * _GROUPED_S * len(grouped_shapes(table))
-    return _SHAPE_S * len(shapes(table)) + again
+    ratios = ratios_of("start")
+    again = compiles * _BATCHES_OF_TWO_SIZES * ratios["grouped_shape_s"] * len(grouped_shapes(table))
+    return ratios["shape_s"] * len(shapes(table)) + again
 
 
 def shapes(table: LayerTable) -> set[tuple[object, ...]]:

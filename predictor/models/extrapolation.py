@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, rates_of
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import LayerTable
-from predictor.cnns.recorder import FROZEN
-from predictor.models.forecast import WIDENS, IterationForecast, Reason
+from predictor.cnns.layer_table import LayerTable, TableWarning
+from predictor.models.forecast import WIDENS, IterationForecast, Kind, Reason
 from predictor.operator_types import VIEW_TYPES
-from predictor.operators.kernels import KERNEL_CLASSES, Kernels
+from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 from predictor.operators.work import unmeasured_share
 
 __all__ = [
@@ -24,13 +23,14 @@ __all__ = [
     "Ranges",
     "mode_of_words",
     "of_table",
+    "of_warning",
     "reasons",
     "shape_ranges",
     "with_frozen_parts",
 ]
 
 MODE_FIELDS = ("framework", "precision", "memory_format", "xla", "autotune", "capture", "optimizer")
-"""Fields of a mode, joined by "|" in `Ranges.modes`."""
+"""Fields of a mode, in the order of `Ranges.modes`."""
 
 _WIDENS_OF_FRAMEWORK = 1.25 * 3.0
 """Interval factor for a framework absent from the training data: Chainer took 1.2 (V100) to 7 (H200) times the
@@ -51,40 +51,44 @@ convolutions are frozen."""
 _REFERENCE = ("NVIDIA H200", "amp_bf16", 32.0)
 
 _SHAPES = ("in_channels", "out_channels", "positions", "kernel_height", "kernel_width", "groups")
-_DECISIVE = ("precision", "memory_format", "xla", "autotune", "optimizer")
+_DECISIVE: tuple[Kind, ...] = ("precision", "memory_format", "xla", "autotune", "optimizer")
 _TOGETHER = ("precision", "memory_format", "xla")  # these select kernels jointly
+
+
+_JOINED = ("gpu_modes", "modes")
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
     """Ranges of the training data.
 
-    `gpu_modes` lists "gpu|framework|precision", and `modes` the measured `MODE_FIELDS` joined by "|"; values missing
+    `gpu_modes` lists (gpu, framework, precision), and `modes` the measured `MODE_FIELDS` as words; values missing
     from a table count as a `Mode`'s defaults. `layer_types` lists the types of layers; `shapes` holds the least and
     greatest value of each convolution column, `batch_size` those of the batch size.
     """
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
-    gpu_modes: tuple[str, ...]
-    modes: tuple[str, ...]
+    gpu_modes: tuple[tuple[str, ...], ...]
+    modes: tuple[tuple[str, ...], ...]
     layer_types: tuple[str, ...]
-    shapes: dict[str, tuple[float, float]]
+    shapes: dict[str, tuple[float, float]] = field(hash=False)
     batch_size: tuple[int, int]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as plain lists and dicts."""
-        return asdict(self)
+        """The fields as plain lists and dicts; the words of a mode are joined by "|"."""
+        return asdict(self) | {name: ["|".join(words) for words in getattr(self, name)] for name in _JOINED}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Ranges:
         """Read `as_json`."""
         low, high = found["batch_size"]
+        split = {name: tuple(tuple(words.split("|")) for words in found[name]) for name in _JOINED}
         return cls(
             tuple(found["gpus"]),
             tuple(found["generations"]),
-            tuple(found["gpu_modes"]),
-            tuple(found["modes"]),
+            split["gpu_modes"],
+            split["modes"],
             tuple(found["layer_types"]),
             {name: (float(a), float(b)) for name, (a, b) in found["shapes"].items()},
             (int(low), int(high)),
@@ -106,7 +110,6 @@ def shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
 def reasons(
     ranges: Ranges,
     table: LayerTable,
-    kernels: Kernels,
     devices: Sequence[tuple[Gpu, Mode]],
     batch_sizes: NDArray[np.float64],
 ) -> list[tuple[tuple[Reason, ...], ...]]:
@@ -114,7 +117,7 @@ def reasons(
     low, high = ranges.batch_size
     beyond = Reason("batch", f"measured from {low} to {high}")
     inside = ((low <= batch_sizes) & (batch_sizes <= high)).tolist()
-    of_cnn = (*_of_cnn(ranges, table, kernels), *of_table(table))
+    of_cnn = (*_of_cnn(ranges, table), *of_table(table))
     measured = _Measured(ranges.gpus, ranges.generations, ranges.gpu_modes, ranges.modes)
     found = []
     for of_device in _of_devices(measured, tuple(devices)):
@@ -126,7 +129,7 @@ def reasons(
 
 def of_table(table: LayerTable) -> tuple[Reason, ...]:
     """Reasons for caution that lie in what is known of a CNN, whatever the method."""
-    found = [_of_warning(text) for text in table.warnings]
+    found = [of_warning(warning) for warning in table.warnings]
     if table.has_unknown_edges:
         found.append(
             Reason("edges", "layers do not say which they read; memory and gradients are those of a chain")
@@ -134,10 +137,11 @@ def of_table(table: LayerTable) -> tuple[Reason, ...]:
     return tuple(found)
 
 
-def _of_warning(text: str) -> Reason:
-    if text.startswith(FROZEN):
-        return Reason("frozen", f"{text}; the interval reaches down to what a forward pass takes", 1.0)
-    return Reason("cnn", text)
+def of_warning(warning: TableWarning) -> Reason:
+    """The reason for caution that a reader of the CNN saw."""
+    if warning.kind == "frozen":
+        return Reason("frozen", f"{warning}; the interval reaches down to what a forward pass takes", 1.0)
+    return Reason(warning.kind, str(warning))
 
 
 def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> IterationForecast:
@@ -145,7 +149,7 @@ def with_frozen_parts(forecast: IterationForecast, table: LayerTable) -> Iterati
 
     Runs of the CNN, by which it was corrected, were made with its parts frozen.
     """
-    if "anchored" in forecast.method or not any(text.startswith(FROZEN) for text in table.warnings):
+    if "anchored" in forecast.method or all(warning.kind != "frozen" for warning in table.warnings):
         return forecast
     return replace(
         forecast,
@@ -159,8 +163,8 @@ class _Measured(NamedTuple):
 
     gpus: tuple[str, ...]
     generations: tuple[str, ...]
-    gpu_modes: tuple[str, ...]
-    modes: tuple[str, ...]
+    gpu_modes: tuple[tuple[str, ...], ...]
+    modes: tuple[tuple[str, ...], ...]
 
 
 @lru_cache(maxsize=64)
@@ -175,11 +179,11 @@ def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> l
     return found
 
 
-def mode_of_words(words: Mapping[str, object]) -> str:
+def mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
     """An entry of `Ranges.modes`; missing values, None and NaN become the defaults of `Mode`."""
     usual = Mode()
     values = (words.get(name) for name in MODE_FIELDS)
-    return "|".join(
+    return tuple(
         str(getattr(usual, name)) if value is None or value != value else str(value)
         for name, value in zip(MODE_FIELDS, values, strict=True)
     )
@@ -206,9 +210,11 @@ def _measured_designs(gpus: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
+def _of_any_gpu(
+    modes: tuple[tuple[str, ...], ...], mode: Mode
+) -> tuple[tuple[Reason, ...], bool, tuple[Reason, ...]]:
     """Settings of this mode never measured on any GPU, whether its precision was, and reasons about `capture`."""
-    measured = [dict(zip(MODE_FIELDS, word.split("|"), strict=True)) for word in modes]
+    measured = [dict(zip(MODE_FIELDS, words, strict=True)) for words in modes]
     with_framework = [each for each in measured if each["framework"] == mode.framework]
     if not with_framework:
         unknown = Reason("framework", f"{mode.framework} was never measured", _WIDENS_OF_FRAMEWORK)
@@ -222,8 +228,8 @@ def _of_any_gpu(modes: tuple[str, ...], mode: Mode) -> tuple[tuple[Reason, ...],
     if not {*_TOGETHER} & {*lacking} and not any(
         all(each[name] == asked[name] for name in _TOGETHER) for each in with_framework
     ):
-        words = ", ".join(_said(name, asked[name]) for name in _TOGETHER)
-        found.append(Reason("mode", f"{words} were never measured together with {mode.framework}"))
+        words = f"{mode.precision} with {mode.memory_format}{' and XLA' * mode.xla}"
+        found.append(Reason("mode", f"{mode.framework} was never measured in {words}"))
     return tuple(found), "precision" not in lacking, _of_capture(with_framework, mode)
 
 
@@ -241,11 +247,10 @@ def _on_gpu(measured: _Measured, gpu: Gpu, mode: Mode, twins: tuple[str, ...]) -
 
 
 @lru_cache(maxsize=8)
-def _modes_by_gpu(gpu_modes: tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
+def _modes_by_gpu(gpu_modes: tuple[tuple[str, ...], ...]) -> dict[str, list[tuple[str, str]]]:
     """Frameworks and precisions measured on each GPU."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for word in gpu_modes:
-        gpu, framework, precision = word.split("|")
+    for gpu, framework, precision in gpu_modes:
         found.setdefault(gpu, []).append((framework, precision))
     return found
 
@@ -261,12 +266,14 @@ def _said(name: str, word: str) -> str:
     return {"True": name, "False": f"no {name}"}.get(word, word)
 
 
-def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]:
+@lru_cache(maxsize=512)
+def _of_cnn(ranges: Ranges, table: LayerTable) -> tuple[Reason, ...]:
     found = []
     unknown = sorted({layer.type for layer in table} - {*ranges.layer_types, *VIEW_TYPES})
     if unknown:
         widens = WIDENS * (1.0 + _WIDENS_PER_SHARE * _share_unmeasured(table))
         found.append(Reason("operator", f"{', '.join(unknown)} never measured", widens))
+    kernels = kernels_of(table)
     conv = _conv(kernels)
     outside = [
         f"{name} beyond {low:g} to {high:g}"
@@ -275,7 +282,7 @@ def _of_cnn(ranges: Ranges, table: LayerTable, kernels: Kernels) -> list[Reason]
     ]
     if outside:
         found.append(Reason("shape", f"convolutions with {', '.join(outside)} never measured"))
-    return found
+    return tuple(found)
 
 
 @lru_cache(maxsize=512)

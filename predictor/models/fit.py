@@ -15,12 +15,12 @@ import numpy as np
 
 from predictor.errors import DataError, SchemaError
 from predictor.measurements.schema import is_compiled
+from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
 from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
-from predictor.models.methods.files import Methods
-from predictor.models.methods.fit import fit_methods
+from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
 from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
@@ -57,7 +57,7 @@ def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
     return Ranges(
         gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
         generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({f"{s.gpu.name}|{s.framework}|{s.precision}" for s in rows.contexts})),
+        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
         modes=tuple(
             sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
         ),
@@ -153,9 +153,9 @@ def fit_default(
     from predictor.measurements.published import DATA_SETS, FITTED
 
     sources = FITTED if sources is None else sources
+    uploaded = None if uploaded is None else _checked(uploaded)
     own = joined = _own_measurements()
     if uploaded is not None:
-        uploaded = check_measurements(uploaded, "the table of measurements")
         joined = pd.concat([own, uploaded], ignore_index=True)
     provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
     features = _features(own, published, sources, uploaded)
@@ -175,8 +175,15 @@ def methods_of(frame: pd.DataFrame) -> Methods:
     """Named methods fitted on one's own measurement table alone; errors as of `check_measurements`."""
     from predictor.measurements.features import feature_table
 
-    checked = check_measurements(frame, "the table of measurements")
+    checked = _checked(frame)
     return fit_methods(feature_table(_without_layers(checked)), checked)
+
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    """As `check_measurements`; OutOfRangeError for a time that is shorter than its GPU can compute."""
+    checked = check_measurements(frame, "the table of measurements")
+    check_rows_not_too_short(checked, "the table of measurements")
+    return checked
 
 
 def default_features(published: str | PathLike[str] | None = None) -> pd.DataFrame:
@@ -217,7 +224,7 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     """
     from predictor.measurements.features import feature_table
 
-    checked = check_measurements(frame, "the table of measurements")
+    checked = _checked(frame)
     features = feature_table(_without_layers(checked))
     return replace(
         _fit(features, []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     GpuTimeSplit = tuple[dict[str, Array], dict[str, dict[str, Array]]]
 
-__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Reason", "widening"]
+__all__ = ["COVERAGE", "WIDENS", "Anchor", "IterationForecast", "Kind", "Reason", "widening"]
 
 COVERAGE = 0.9
 """Intended coverage of intervals."""
@@ -23,16 +23,44 @@ WIDENS = 1.25
 """Default factor of a reason on the half width of an interval: a judgement, not a measurement (docs/decisions/003)."""
 
 
+Kind = Literal[
+    "anchor",
+    "autotune",
+    "batch",
+    "capture",
+    "classes",
+    "cnn",
+    "edges",
+    "framework",
+    "frozen",
+    "gpu",
+    "host",
+    "layers",
+    "link",
+    "measurements",
+    "memory_format",
+    "method",
+    "mode",
+    "nodes",
+    "noise",
+    "operator",
+    "optimizer",
+    "precision",
+    "shape",
+    "sync_batch_norm",
+    "xla",
+]
+"""What a reason is about. Answers have a remedy for each (`predictor.answers.notes.REMEDIES`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """A reason why a prediction extrapolates.
 
-    `kind` is one word (gpu, host, framework, precision, memory_format, mode, capture, optimizer, operator, shape,
-    batch, anchor, layers, edges, frozen, cnn, method), `text` explains it, and `widens` is the factor on the half width
-    of the roofline model's interval.
+    `text` explains it, and `widens` is the factor on the half width of the roofline model's interval.
     """
 
-    kind: str
+    kind: Kind
     text: str
     widens: float = WIDENS
 
@@ -45,7 +73,8 @@ class Anchor:
     """A measured iteration of the CNN in question.
 
     `image_size` and `precision` default to those of the prediction. `of_table` says that it was read from a measurement
-    table, whose times have their unit; one that was typed may have another.
+    table, whose times have their unit; one that was typed may have another. `beside_loader`: its host worked beside a
+    loader, as in a usual training.
     """
 
     gpu: str
@@ -54,6 +83,7 @@ class Anchor:
     image_size: int | None = None
     precision: str | None = None
     of_table: bool = False
+    beside_loader: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)

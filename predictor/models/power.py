@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -11,59 +10,49 @@ from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Gpu, rates_of
 from predictor.cnns.layer_table import LayerTable
+from predictor.models.ratios import Ratios, ratios_of
 from predictor.operator_types import OPERATOR_TYPES
 from predictor.operators.work import PASSES, layer_flops
 
-__all__ = ["LAW", "MEASURED_GPUS", "PowerLaw", "power_limit_w", "product_times_ms"]
+__all__ = ["power_limit_w", "power_w", "product_times_ms"]
 
 Array = NDArray[np.float64]
 
-MEASURED_GPUS = ("NVIDIA H100 80GB HBM3", "NVIDIA H200")
-"""GPUs whose power was read while CNNs trained on them."""
 
+def power_w(
+    limit_w: Array | float,
+    iteration_ms: Array,
+    gpu_ms: Array,
+    product_ms: Array,
+    ratios: Ratios | None = None,
+) -> Array:
+    """Mean power of one GPU over an iteration in W; arrays broadcast together.
 
-@dataclass(frozen=True, slots=True)
-class PowerLaw:
-    """Numbers fitted on power readings of training GPUs (`predictor.models.power_fit`).
+    Parameters
+    ----------
+    limit_w : array-like
+        Power limit; the GPU lowers its clocks rather than exceed it.
+    iteration_ms, gpu_ms : ndarray
+        Iteration, and the time in it that the GPU works; more than the whole iteration counts as all of it.
+    product_ms : ndarray
+        Least time of the iteration's convolutions and matrix products, see `product_times_ms`.
+    ratios : Ratios, optional
+        The shipped ones by default, fitted on power readings of training GPUs.
 
+    Notes
+    -----
     Power / limit = `idle` + `busy` x b + `products` x sqrt(b x p), at most 1: b is the share of an iteration in which
-    the GPU works, p that in which its arithmetic units would be busy at their peak rate. `spread` is the half width of
-    the 90 % interval of ln power where a GPU's power was measured, `other_spread` where only its limit is known.
+    the GPU works, p that in which its arithmetic units would be busy at their peak rate.
     """
-
-    idle: float
-    busy: float
-    products: float
-    spread: float = 0.0
-    other_spread: float = 0.0
-
-    def power_w(self, limit_w: Array | float, iteration_ms: Array, gpu_ms: Array, product_ms: Array) -> Array:
-        """Mean power of one GPU over an iteration in W; arrays broadcast together.
-
-        Parameters
-        ----------
-        limit_w : array-like
-            Power limit; the GPU lowers its clocks rather than exceed it.
-        iteration_ms, gpu_ms : ndarray
-            Iteration, and the time in it that the GPU works; more than the whole iteration counts as all of it.
-        product_ms : ndarray
-            Least time of the iteration's convolutions and matrix products, see `product_times_ms`.
-        """
-        busy = np.minimum(1.0, gpu_ms / iteration_ms)
-        share = self.idle + self.busy * busy + self.products * np.sqrt(busy * product_ms / iteration_ms)
-        power: Array = limit_w * np.minimum(1.0, share)
-        return power
-
-    def spread_on(self, gpu: Gpu) -> float:
-        """Half width of the 90 % interval of ln power on a GPU."""
-        return self.spread if gpu.name in MEASURED_GPUS else self.other_spread
-
-
-LAW = PowerLaw(idle=0.1539, busy=0.4221, products=0.5667, spread=0.14, other_spread=0.36)
-"""As fitted on the readings beside `h100_pytorch_ddp` and `h200_pytorch_ddp`; a test repeats the fit.
-
-`other_spread` adds mean powers of four GPUs from the traces of Zeus (You et al., NSDI 2023): `benchmarks/energy.py`.
-"""
+    shares = (ratios or ratios_of("power")).numbers
+    busy = np.minimum(1.0, gpu_ms / iteration_ms)
+    share = (
+        shares["idle"]
+        + shares["busy"] * busy
+        + shares["products"] * np.sqrt(busy * product_ms / iteration_ms)
+    )
+    power: Array = limit_w * np.minimum(1.0, share)
+    return power
 
 
 def power_limit_w(gpu: Gpu) -> float | None:

@@ -21,9 +21,10 @@ from predictor.catalogue.offers import load_offers
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, SchemaError
 from predictor.files import data_root
-from predictor.models.data_parallel import Team, together
+from predictor.models.data_parallel import Team, add_data_parallelism
 from predictor.models.forecast import IterationForecast
-from predictor.models.power import PowerLaw, product_times_ms
+from predictor.models.power import power_w, product_times_ms
+from predictor.models.ratios import Ratios, ratios_of
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 __all__ = [
     "PUBLISHED_GPUS",
     "Reading",
-    "fit_law",
+    "fit_ratios",
     "held_out_w",
     "own_readings",
     "predicted_w",
     "published_readings",
-    "shipped_law",
+    "shipped_ratios",
 ]
 
 PUBLISHED_GPUS = {
@@ -82,7 +83,7 @@ class Reading:
 
     def _together(self, alone: IterationForecast) -> IterationForecast:
         team = Team(self.n_gpus, 1, usual_link(self.gpu, load_offers()))
-        return together(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
+        return add_data_parallelism(alone, zoo_cnn(self.cnn, self.image_size), self.gpu, self.mode, team)
 
     def terms(self) -> tuple[float, float, float]:
         """What the numbers of the law multiply, at the measured iteration time."""
@@ -132,50 +133,52 @@ def published_readings(folder: Path) -> list[Reading]:
     ]
 
 
-def fit_law(readings: Sequence[Reading]) -> PowerLaw:
-    """The law that fits these readings best, by non-negative least squares of relative errors; without its spreads."""
+def fit_ratios(readings: Sequence[Reading]) -> Ratios:
+    """The shares of the limit that fit best, by non-negative least squares of relative errors; spreads as shipped."""
     from scipy.optimize import nnls
 
     terms = np.array([reading.terms() for reading in readings])
     share = np.array([reading.power_w / reading.limit_w for reading in readings])
     numbers, _ = nnls(terms / share[:, None], np.ones(share.size))
-    return PowerLaw(*(round(float(each), 4) for each in numbers))
-
-
-def predicted_w(law: PowerLaw, reading: Reading, *, served: bool = False) -> float:
-    """Power by the law at the measured iteration time, or, as `served`, at the predicted one."""
-    time_ms, gpu_ms = reading.predicted_ms
-    iteration, gpu, product = (
-        np.array([each]) for each in (time_ms if served else reading.iteration_ms, gpu_ms, reading.product_ms)
+    names = ("idle", "busy", "products")
+    return replace(
+        ratios_of("power"), numbers={name: round(float(n), 4) for name, n in zip(names, numbers, strict=True)}
     )
-    return float(law.power_w(reading.limit_w, iteration, gpu, product)[0])
+
+
+def predicted_w(ratios: Ratios, reading: Reading, *, served: bool = False) -> float:
+    """Power by these shares at the measured iteration time, or, as `served`, at the predicted one."""
+    time_ms, gpu_ms = reading.predicted_ms
+    times = (time_ms if served else reading.iteration_ms, gpu_ms, reading.product_ms)
+    iteration, gpu, product = (np.array([ms]) for ms in times)
+    return float(power_w(reading.limit_w, iteration, gpu, product, ratios)[0])
 
 
 def held_out_w(readings: Sequence[Reading], group: Callable[[Reading], Hashable]) -> Array:
     """Power of each reading by a law that was fitted without the readings of its group."""
-    laws = {
-        left_out: fit_law([each for each in readings if group(each) != left_out])
+    without = {
+        left_out: fit_ratios([other for other in readings if group(other) != left_out])
         for left_out in {group(reading) for reading in readings}
     }
-    return np.array([predicted_w(laws[group(reading)], reading) for reading in readings])
+    return np.array([predicted_w(without[group(reading)], reading) for reading in readings])
 
 
-def shipped_law(own: Sequence[Reading], published: Sequence[Reading] = ()) -> PowerLaw:
-    """The law of our readings with its spread over CNNs held out and, with `published`, its spread on other GPUs.
+def shipped_ratios(own: Sequence[Reading], published: Sequence[Reading] = ()) -> Ratios:
+    """Shares of our readings with their spread over CNNs held out and, with `published`, what other GPUs add to it.
 
     Notes
     -----
     On other GPUs a GPU's mean error is taken as normal: its half width is Student's t times the root mean square of
-    the means (each GPU of ours held out, and those published), in quadrature with the spread over CNNs.
+    the means (each GPU of ours held out, and those published).
     """
-    law, by_cnn = fit_law(own), _errors(own, held_out_w(own, lambda reading: reading.cnn))
-    law = replace(law, spread=round(float(np.quantile(np.abs(by_cnn), 0.9)), 2))
+    ratios, by_cnn = fit_ratios(own), _errors(own, held_out_w(own, lambda reading: reading.cnn))
+    ratios = replace(ratios, spread=round(float(np.quantile(np.abs(by_cnn), 0.9)), 2))
     if not published:
-        return law
-    others = _errors(published, np.array([predicted_w(law, reading) for reading in published]))
+        return ratios
+    others = _errors(published, np.array([predicted_w(ratios, reading) for reading in published]))
     by_gpu = _errors(own, held_out_w(own, lambda reading: reading.gpu.name))
     means = _means([*own, *published], np.concatenate([by_gpu, others]))
-    return replace(law, other_spread=round(math.hypot(_half_width(means), law.spread), 2))
+    return replace(ratios, elsewhere=round(_half_width(means), 2))
 
 
 def _errors(readings: Sequence[Reading], power_w: Array) -> Array:

@@ -35,9 +35,7 @@ _FOUNDING, _BASELINES, _ROOFLINE = (
 
 PREDICTORS: dict[str, Registered] = {
     "gpu-specs": Registered(f"{_FOUNDING}:GpuSpecs"),
-    "gpu-specs-relative": Registered(f"{_FOUNDING}:GpuSpecs", {"relative": True}),
     "proxy-times": Registered(f"{_FOUNDING}:ProxyTimes"),
-    "proxy-times-relative": Registered(f"{_FOUNDING}:ProxyTimes", {"relative": True}),
     "layer-times": Registered("predictor.models.layer_times.estimator:LayerTimes", splits=True),
     "roofline": Registered(f"{_ROOFLINE}:Roofline", splits=True),
     "anchored": Registered(f"{_ROOFLINE}:Anchored", splits=True, needs_runs=True),

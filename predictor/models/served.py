@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,8 +25,8 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.chainer import chainer_iteration, check_chainer, pytorch_host, pytorch_mode
-from predictor.models.compiled import check_compiles, compiled, eager_mode
+from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
+from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
 from predictor.models.extrapolation import Ranges, reasons, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
@@ -38,8 +38,8 @@ from predictor.models.layer_times.served import (
     small_host_ms,
     too_little_measured,
 )
-from predictor.models.methods.files import Methods
-from predictor.models.methods.served import forecast_by_method
+from predictor.models.named import Methods
+from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
@@ -51,35 +51,12 @@ __all__ = ["Anchor", "IterationForecast", "Model"]
 
 Array = NDArray[np.float64]
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
-class _Way(NamedTuple):
-    """A way to run an iteration that is known by its ratios to another one, which was fitted on measurements.
-
-    `known_mode(table, gpu, mode)` is the mode to start from, `carry(forecast, table, gpu, mode, batch_sizes,
-    host_share)` makes the answer of it, and `own_mode(mode)` is the known one that is most like `mode`, for the host.
-    """
-
-    known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
-    carry: Callable[[IterationForecast, LayerTable, Gpu, Mode, Array, float], IterationForecast]
-    own_mode: Callable[[Mode], Mode]
-
-
-def _eager_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
-    check_compiles(gpu, mode)
-    return eager_mode(table, mode)
-
-
-_COMPILED = _Way(
-    _eager_mode,
-    lambda eager, _, gpu, mode, batches, share: compiled(eager, gpu, mode, batches, share),
-    lambda mode: replace(mode, capture="eager"),
-)
-_CHAINER = _Way(
-    lambda _, gpu, mode: pytorch_mode(gpu, mode),
-    lambda known, table, gpu, mode, _, share: chainer_iteration(known, table, gpu, mode, share),
-    lambda mode: replace(mode, framework="pytorch", memory_format="nchw"),
+_UNTUNED = Reason(
+    "autotune",
+    "no convolution was measured autotuned on this chip in this mode; the time is that without autotuning",
 )
 
 
@@ -88,14 +65,14 @@ class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
     `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
-    ones that a question may name, or the model file beside which they lie: they are read when one is named.
+    ones that a question may name, or what unpacks them when one is named.
     """
 
     roofline: RooflineLaw
     ranges: Ranges
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
-    methods: Methods | Path = field(default_factory=Methods)
+    methods: Methods | Callable[[], Methods] = field(default_factory=Methods)
 
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
@@ -120,18 +97,17 @@ class Model(Epochs):
             ) from error
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model as JSON; a service that reads the file meanwhile sees the old model or this one."""
+        """Write the model as JSON, last, with the digests of the files beside it: a reader gets them all or none."""
+        operators, methods = self.layers.save(Path(path)), self.named_methods()
+        digest = methods.save(Path(path)) if methods.fitted or methods.errors else None
         written = {
             "format_version": FORMAT_VERSION,
+            "files": {"methods": digest, "operators": operators},
             "card": self.card,
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
             "ranges": self.ranges.as_json(),
             "roofline": self.roofline.to_json(),
         }
-        self.layers.save(Path(path))
-        methods = self.named_methods()
-        if methods.fitted or methods.errors:
-            methods.save(Path(path))
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
     def forecast(
@@ -161,8 +137,8 @@ class Model(Epochs):
         Raises
         ------
         OutOfRangeError
-            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, autotuned
-            convolutions are asked for where none was measured, or a named method leaves its range.
+            If a GPU lacks the precision, the host is unknown, `anchored` is asked for without anchors, or a named
+            method leaves its range.
         SchemaError
             If the method is unknown, or a layer lacks its shape.
         """
@@ -174,13 +150,14 @@ class Model(Epochs):
                 check_chainer(mode)
         batches = np.asarray(batch_sizes, dtype=float)
         if method in WHOLE_METHODS:
-            return forecast_by_method(self.named_methods(), method, table, devices, batches, anchors)
+            return self.named_methods().forecasts(method, table, devices, batches, anchors)
         if method == "anchored" and not anchors:
             raise OutOfRangeError(
                 "'anchored' needs a measurement of the CNN. Give an anchor, or use 'roofline'."
             )
         if devices[0][1].capture == "compile":
-            return self._carried(_COMPILED, table, devices, batches, anchors, method, host)
+            return self._by_ratios(COMPILED, table, devices, batches, anchors, method, host)
+        asked, devices = devices, self._measured_or_plain(devices)
         found: dict[int, IterationForecast] = {}
         doubts: dict[int, Reason] = {}
         for place, layers in enumerate(self._layers(devices, method, anchors)):
@@ -191,15 +168,15 @@ class Model(Epochs):
                     found[place] = with_frozen_parts(answer, table)
                     continue
                 doubts[place] = answer
-            if mode.autotune:
-                raise self._not_autotuned(gpu)
+        tuned = {place for place in found if devices[place][1].autotune}
         left = [place for place in range(len(devices)) if place not in found]
         on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
-        unmeasured, why = [devices[place] for place in left], [doubts.get(place) for place in left]
+        unmeasured = [_plain(*devices[place]) for place in left]
+        why = [doubts.get(place) for place in left]
         given = on_gpus if method != "roofline" else []
         if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
-            by_pytorch = self._carried(
-                _CHAINER, table, unmeasured, batches, given, method, pytorch_host(host)
+            by_pytorch = self._by_ratios(
+                CHAINER_BY_PYTORCH, table, unmeasured, batches, given, method, pytorch_host(host)
             )
             specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
@@ -209,15 +186,18 @@ class Model(Epochs):
                 for each in knowing._by_specifications(table, unmeasured, batches, given, name, why)
             ]
         found |= dict(zip(left, specified, strict=True))
-        return [found[place] for place in range(len(devices))]
+        return [
+            _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
+            for place, (_, mode) in enumerate(asked)
+        ]
 
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
         return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
 
-    def _carried(
+    def _by_ratios(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         batches: Array,
@@ -231,13 +211,13 @@ class Model(Epochs):
         found = self.forecasts(table, known, batches, alike, method, host)
         shares = self._host_shares(way, table, devices, host)
         return [
-            way.carry(each, table, gpu, mode, batches, share)
+            way.forecast(each, table, gpu, mode, batches, share)
             for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
         ]
 
     def _host_shares(
         self,
-        way: _Way,
+        way: Way,
         table: LayerTable,
         devices: Sequence[tuple[Gpu, Mode]],
         host: str | HostMeasurement | None,
@@ -251,7 +231,7 @@ class Model(Epochs):
         return [float(one.host_time_ms[0] / other.host_time_ms[0]) for one, other in zip(*both, strict=True)]
 
     def _as_known(
-        self, way: _Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
+        self, way: Way, anchor: Anchor, table: LayerTable, mode: Mode, host: str | HostMeasurement | None
     ) -> Anchor:
         """The known run beside which the anchor would be the measured one."""
         gpu = find_gpu(anchor.gpu)
@@ -260,18 +240,18 @@ class Model(Epochs):
         batch = np.array([float(anchor.batch_size)])
         known = self.forecast(table, gpu, start, batch, (), "auto", host)
         (share,) = self._host_shares(way, table, [(gpu, mode)], host)
-        there = way.carry(known, table, gpu, mode, batch, share)
+        there = way.forecast(known, table, gpu, mode, batch, share)
         ratio = float(there.iteration_time_ms[0] / known.iteration_time_ms[0])
         precision = anchor.precision and start.precision
         return replace(anchor, iteration_time_ms=anchor.iteration_time_ms / ratio, precision=precision)
 
     def _knows(self, framework: str) -> bool:
         """Whether a framework is among the training data."""
-        return any(mode.split("|")[0] == framework for mode in self.ranges.modes)
+        return any(words[0] == framework for words in self.ranges.modes)
 
     def named_methods(self) -> Methods:
         """The methods beside the default's own."""
-        return Methods.beside(self.methods) if isinstance(self.methods, Path) else self.methods
+        return self.methods if isinstance(self.methods, Methods) else self.methods()
 
     def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
         """The model with the host among its machines, and the host's name."""
@@ -279,14 +259,15 @@ class Model(Epochs):
             return self, host
         return replace(self, roofline=self.roofline.with_host(host, mode)), host.host
 
-    def _not_autotuned(self, gpu: Gpu) -> OutOfRangeError:
-        """Specifications say nothing about the convolutions that cuDNN would choose by timing them."""
-        measured = [name for name in self.layers.modes() if name.endswith("-autotune")]
-        return OutOfRangeError(
-            f"no convolution was measured autotuned on {gpu.name} or another card of its chip, so its "
-            f"effect is unknown; measured: {', '.join(measured) or 'nothing'}. Leave autotune out, or measure some "
-            "with `epochcast profile --preset quick --autotune` and pass the table as measurements."
-        )
+    def _measured_or_plain(self, devices: Sequence[tuple[Gpu, Mode]]) -> Sequence[tuple[Gpu, Mode]]:
+        """These modes, without autotuning where no autotuned operator was measured on the chip."""
+        if not any(mode.autotune for _, mode in devices):
+            return devices
+        tuned = self.layers.find_each(library_mode(gpu, mode) for gpu, mode in devices)
+        return [
+            _plain(*device) if layers is None else device
+            for device, layers in zip(devices, tuned, strict=True)
+        ]
 
     def _by_layers(
         self,
@@ -310,7 +291,7 @@ class Model(Epochs):
             own_ms = layers.law.host_ms(sums) * host.slowness(mode, partial(small_host_ms, layers))
             return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
         other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
-        is_known = host is not None or layers.library.mode in self.layers.given
+        is_known = host is not None or layers.library.host_mode in self.layers.given
         spread = HOST_DRIFT if is_known else self.roofline.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other, spread)
 
@@ -335,7 +316,7 @@ class Model(Epochs):
         widths, gpu_widths = (
             law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
         )
-        why = reasons(self.ranges, table, kernels, devices, batches)
+        why = reasons(self.ranges, table, devices, batches)
         wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
         mean = np.zeros(widths.shape)
         more = [[] if doubt is None else [doubt] for doubt in doubts]
@@ -445,6 +426,27 @@ class Model(Epochs):
         return math.log(anchor.iteration_time_ms / float(predicted[0, 0]))
 
 
+def _plain(gpu: Gpu, mode: Mode) -> tuple[Gpu, Mode]:
+    return gpu, replace(mode, autotune=False)
+
+
+def _untuned(forecast: IterationForecast) -> IterationForecast:
+    """The forecast of the plain mode as that of the autotuned one, whose effect was not measured there."""
+
+    def wider(end_ms: Array, middle_ms: Array) -> Array:
+        widened: Array = middle_ms * (end_ms / middle_ms) ** _UNTUNED.widens
+        return widened
+
+    middle, busy = forecast.iteration_time_ms, forecast.gpu_time_ms
+    return replace(
+        _doubted(forecast, _UNTUNED),
+        low_ms=wider(forecast.low_ms, middle),
+        high_ms=wider(forecast.high_ms, middle),
+        gpu_low_ms=wider(forecast.gpu_low_ms, busy),
+        gpu_high_ms=wider(forecast.gpu_high_ms, busy),
+    )
+
+
 def _doubted(forecast: IterationForecast, doubt: Reason | None) -> IterationForecast:
     """The forecast with one more reason for caution."""
     if doubt is None:
@@ -476,10 +478,10 @@ def _read(path: str, _modified_ns: int) -> Model:
 
 def _from_json(found: dict[str, Any], path: Path) -> Model:
     return Model(
-        layers=LayerModels.beside(path),
+        layers=LayerModels.beside(path, found["files"]["operators"]),
         roofline=RooflineLaw.from_json(found["roofline"]),
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
         ranges=Ranges.from_json(found["ranges"]),
         card=dict(found["card"]),
-        methods=path,
+        methods=Methods.beside(path, found["files"]["methods"]),
     )

@@ -11,8 +11,8 @@ documentation of `torch.amp` the operators that stay in fp32):
 - a workspace as large as a convolution's input and output, while it runs;
 - cuBLAS's own workspace, and the CUDA context with cuDNN's and cuBLAS's kernels.
 
-`benchmarks/bench_memory.py` compares the estimate with measured peaks; cuBLAS's 64 MiB is the only constant fitted to
-them. The workspace of the algorithm that cuDNN selects is not predicted: some take gigabytes.
+`benchmarks/figures.py --figure memory` compares the estimate with measured peaks; cuBLAS's 64 MiB is the only constant
+fitted to them. The workspace of the algorithm that cuDNN selects is not predicted: some take gigabytes.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ CONTEXT_GIB = 0.5
 USABLE_SHARE = 0.9
 """Share of a GPU's memory that the estimate may fill. The driver and error correction keep 1 to 9 %, and cuDNN's
 workspaces may exceed the estimate: of 394 batch sizes found so, for memories of 4 to 141 GiB, 98 % fit by the peaks
-measured on an H200; those that do not are strict fp32 (`benchmarks/bench_memory.py`)."""
+measured on an H200; those that do not are strict fp32 (`benchmarks/figures.py --figure memory`)."""
 
 _GIB = 2**30
 _FP32_BYTES = 4.0

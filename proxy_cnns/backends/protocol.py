@@ -8,19 +8,10 @@ from typing import Protocol
 
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["ANY_GPU", "Backend", "Launches", "Prepared", "device_words"]
+__all__ = ["ANY_GPU", "Backend", "Launches", "Prepared"]
 
 ANY_GPU = (99, 0)
 """A compute capability above those of all GPUs: a mode that it lacks, no GPU has."""
-
-
-def device_words(capability: tuple[int, int] | None) -> str:
-    """Name in messages of a device by its compute capability; None is a CPU."""
-    if capability is None:
-        return "a CPU"
-    if capability == ANY_GPU:
-        return "any GPU"
-    return f"a GPU of compute capability {capability[0]}.{capability[1]}"
 
 
 @dataclass(frozen=True, slots=True)

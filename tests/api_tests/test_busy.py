@@ -1,12 +1,20 @@
 """While the model is asked too much: kept answers are given, other questions are refused."""
 
+import asyncio
+import gzip
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import httpx
 import pytest
 from fastapi.testclient import TestClient
+from services import Service
+from waiting import PATIENCE_S, wait_until
 
 from api.main import create_app
 from api.queues import Queue
+from api.routes import predictions
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
 
@@ -46,13 +54,75 @@ def test_an_answer_that_is_kept_is_given(client, busy):
 def test_what_needs_the_model_is_told_to_come_back(client, busy, path, question):
     busy("model_queue")
     answer = client.post(f"/v1/{path}", json=question)
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "10")
+
+
+def test_four_threads_of_one_notebook_that_compare_are_all_answered():
+    service = Service()
+
+    def compare(samples):
+        question = {"cnn": "densenet201", "samples": samples}
+        return httpx.post(f"{service.url}/v1/comparisons", json=question, timeout=120).status_code
+
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            statuses = list(threads.map(compare, range(1000, 1024)))
+    finally:
+        service.kill()
+    assert statuses == [200] * 24
 
 
 def test_a_file_is_refused_before_it_is_read(client, busy):
     busy("onnx_queue")
     files = {"onnx": ("x.onnx", b"no onnx at all")}
     assert client.post("/v1/cnns", files=files).status_code == 503
+
+
+@pytest.mark.parametrize("largest_kept", [2**20, 0])
+def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, largest_kept):
+    monkeypatch.setattr("api.serving._LARGEST_KEPT", largest_kept)
+    computed, everybody_waits = [], threading.Event()
+    compute = predictions.answer
+
+    def held(question):
+        computed.append(question)
+        assert everybody_waits.wait(PATIENCE_S)
+        return compute(question)
+
+    monkeypatch.setattr(predictions, "answer", held)
+    question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + largest_kept}
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(client.post, "/v1/predictions", json=question) for _ in range(4)]
+        wait_until(lambda: client.app.state.metrics.in_work == 4)
+        everybody_waits.set()
+    assert {answer.result().status_code for answer in answers} == {200}
+    assert len({answer.result().content for answer in answers}) == len(computed) == 1
+
+
+def test_a_question_that_fails_is_answered_to_everybody_and_not_kept(client):
+    question = ASKED | {"batch_sizes": [11], "host": "nobody's"}
+    refusals = [client.post("/v1/predictions", json=question) for _ in range(2)]
+    assert [refusal.status_code for refusal in refusals] == [422, 422]
+
+
+def test_an_answer_is_packed_once_and_never_on_the_event_loop(client, monkeypatch):
+    packed = []
+    compress = gzip.compress
+
+    def counted(*content, **options):
+        with pytest.raises(RuntimeError):  # no event loop runs in this thread
+            asyncio.get_running_loop()
+        packed.append(content)
+        return compress(*content, **options)
+
+    monkeypatch.setattr("gzip.compress", counted)
+    question = ASKED | {"batch_sizes": [17, 19, 23]}
+    plain = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    for _ in range(3):
+        answer = client.post("/v1/predictions", json=question, headers={"Accept-Encoding": "gzip"})
+        assert (answer.headers["content-encoding"], answer.content) == ("gzip", plain.content)
+    assert len(packed) == 1
 
 
 def test_threads_take_short_turns_while_the_service_runs(settings):

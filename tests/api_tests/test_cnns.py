@@ -1,11 +1,14 @@
 """`POST /v1/cnns`: a file becomes the layer table that questions take, which gets the file's answers."""
 
+import asyncio
 import json
 import signal
 import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
+from fastapi import HTTPException
 from pydantic_core import to_json
 
 from api.layer_tables import LayerTableIn, as_sent, inline_table
@@ -60,7 +63,9 @@ def test_a_file_is_summed_up(client):
 
 
 def test_its_layers_are_taken_as_they_are_given(client):
-    table = read(client, onnx_of()).json()["layer_table"] | {"warnings": ["inference export"]}
+    table = read(client, onnx_of()).json()["layer_table"] | {
+        "warnings": [{"kind": "cnn", "about": "inference export"}]
+    }
     read_again = inline_table(LayerTableIn.model_validate(table))
     assert json.loads(to_json(as_sent(read_again))) == table
 
@@ -172,5 +177,57 @@ def test_reading_ends_with_its_time(monkeypatch, ended_by):
         return subprocess.CompletedProcess(command, -signal.SIGXCPU, b"", b"")
 
     monkeypatch.setattr("api.onnx_process.subprocess.run", ended)
-    with pytest.raises(SchemaError, match="slow takes longer than 5 s to read"):
+    with pytest.raises(SchemaError, match="slow takes longer than 2 s to read"):
         read_onnx(onnx_of(), "slow", None)
+
+
+def doubling(operator, n=30):
+    """A file of a kilobyte in which each operator's result has twice the dimensions, or the numbers, of the last."""
+    helper = onnx.helper
+    nodes = [helper.make_node("Shape", ["x"], ["v0"])]
+    options = {"axis": 0} if operator == "Concat" else {}
+    nodes += [helper.make_node(operator, [f"v{i}", f"v{i}"], [f"v{i + 1}"], **options) for i in range(n)]
+    nodes.append(helper.make_node("Reshape", ["x", f"v{n}"], ["y"]))
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+READING = """
+import resource, sys
+from api.onnx_process import read_onnx
+from predictor.errors import SchemaError
+try:
+    read_onnx(sys.stdin.buffer.read(), "hostile", None)
+except SchemaError:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(used.ru_maxrss, used.ru_utime + used.ru_stime)
+"""
+
+
+@pytest.mark.parametrize("operator", ["Concat", "Gather"])
+def test_a_file_whose_shapes_double_ends_within_a_gib_and_two_seconds_of_a_processor(operator):
+    run = subprocess.run(
+        [sys.executable, "-c", READING], input=doubling(operator), capture_output=True, check=True
+    )
+    memory_kib, cpu_s = map(float, run.stdout.split())
+    assert memory_kib < 2**20
+    assert cpu_s < 3.5  # the second more after which the system kills what goes on
+
+
+def test_another_address_has_its_file_read_while_one_sends_hostile_ones(client):
+    limits = client.app.state.serving.onnx_queue
+    hostile = doubling("Gather")
+
+    async def ask():
+        sent = [limits.run("attacker", read_onnx, hostile, "hostile", None) for _ in range(4)]
+        calls = [asyncio.ensure_future(each) for each in sent]
+        await asyncio.sleep(0)
+        table = await limits.run("other", read_onnx, onnx_of(), "good", None)
+        return table, await asyncio.gather(*calls, return_exceptions=True)
+
+    table, refusals = asyncio.run(ask())
+    assert table.cnn == "good"
+    assert {type(each) for each in refusals} <= {SchemaError, HTTPException}

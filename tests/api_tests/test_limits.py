@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import time
 
 import httpx
 import pytest
 from fastapi import HTTPException
 from waiting import PATIENCE_S
 
-from api.limits import Limits, watch_lag
+from api.limits import Limits
 from api.observability import Metrics
 from api.problems import problem
 from api.settings import Settings
@@ -115,13 +114,6 @@ def test_a_service_with_too_much_in_work_takes_nothing_more():
     assert answer.headers["retry-after"] == "1"
 
 
-def test_a_service_that_answers_late_takes_nothing_more():
-    metrics = Metrics()
-    metrics.lag_s = 0.6
-    assert through(echo, {}, metrics=metrics, max_lag_s=0.5)[0].status_code == 503
-    assert through(echo, {}, metrics=metrics, max_lag_s=0.7)[0].status_code == 200
-
-
 def test_a_body_that_arrives_too_slowly_is_given_up():
     (answer,) = through(echo, {"content": chunks(b"a", b"b", pause_s=5)}, body_timeout_s=0.1)
     assert answer.status_code == 408
@@ -165,8 +157,7 @@ def together(*requests, slow, **changes):
 
 
 def test_slow_bodies_of_one_address_keep_no_other_out():
-    found = together(*[(1, [b"a"])] * 5, (2, b"x"), slow=3, max_concurrent=2, max_per_address=3)
-    assert found == [200, 200, 200, 429, 429, 200]
+    assert together(*[(1, [b"a"])] * 5, (2, b"x"), slow=5, max_concurrent=2) == [200] * 6
 
 
 def test_bodies_of_one_address_take_half_of_the_memory_for_bodies_at_most():
@@ -185,16 +176,3 @@ def test_an_answer_that_takes_too_long_is_given_up():
     (answer,) = through(slow, {"content": b"x"}, timeout_s=0.1)
     assert answer.status_code == 504
     assert json.loads(answer.content)["detail"].startswith("the answer took longer than 0.1 s")
-
-
-def test_the_lag_of_the_loop_is_watched():
-    async def lagging():
-        metrics = Metrics()
-        watch = asyncio.create_task(watch_lag(metrics))
-        await asyncio.sleep(0)
-        time.sleep(0.4)  # what a service must not do
-        await asyncio.sleep(0.01)
-        watch.cancel()
-        return metrics.lag_s
-
-    assert asyncio.run(lagging()) > 0.2

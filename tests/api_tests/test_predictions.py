@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from predictor.answers.predict import PredictionRow, predict
+from predictor.answers.answer import PredictionRow, predict
 from predictor.cnns.zoo import zoo_cnn
 
 ASKED = {"cnn": "resnet50", "gpus": ["T4", "H200"], "batch_sizes": [32, 64], "data_set": "imagenet"}

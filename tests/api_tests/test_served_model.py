@@ -1,26 +1,30 @@
 """A model file is replaced under a running service."""
 
 import asyncio
+import gzip
 import json
-import shutil
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from waiting import PATIENCE_S
 
 from api.serving import ServedModel
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import ArtifactError
-from predictor.files import data_file
+from predictor.files import replace_file
+from predictor.models.served import Model
 
 
 @pytest.fixture
 def path(tmp_path):
-    shutil.copy(data_file("models/default.json"), tmp_path / "model.json")
+    Model.load().save(tmp_path / "model.json")
     return tmp_path / "model.json"
 
 
 def rewrite(path, trained_on):
-    from predictor.files import replace_file
-
     found = json.loads(path.read_text())
     found["card"]["trained_on"] = trained_on
     replace_file(path, json.dumps(found))
@@ -78,6 +82,47 @@ def test_a_file_that_vanishes_is_reported_and_the_model_before_it_answers(path):
     path.with_suffix(".old").rename(path)
     served.reload_if_changed()
     assert served.problem is None
+
+
+def refitted(path, trained_on):
+    """Write what a fit would: files of operators first, the model file last; gives how to write the latter."""
+    files = sorted(path.parent.glob("model_operators/*.gz"))
+    for file in files:
+        file.write_bytes(gzip.compress(gzip.decompress(file.read_bytes()), mtime=1))
+    found = json.loads(path.read_text())
+    found["files"]["operators"] = {file.name: sha256(file.read_bytes()).hexdigest() for file in files}
+    found["card"]["trained_on"] = trained_on
+    return lambda: replace_file(path, json.dumps(found))
+
+
+def test_a_model_is_read_whole_while_another_is_written_over_it(path):
+    served = ServedModel(path)
+    before = served.current
+    write_the_model_file = refitted(path, "other measurements")
+    assert not served.reload_if_changed()
+    assert before.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(), [64]).method == "layer-times"
+    write_the_model_file()
+    assert served.reload_if_changed()
+    assert served.current.layers.files != before.layers.files
+    again = served.current.forecast(zoo_cnn("resnet18"), find_gpu("H200"), Mode(), [64])
+    assert again.method == "layer-times"
+
+
+@pytest.mark.parametrize(
+    "file", ["model_methods.json.gz", "model_operators/nvidia_h200-pytorch-tf32-nchw.json.gz"]
+)
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(b"of another fit")])
+def test_files_of_two_models_are_not_mixed(path, file, change):
+    served = ServedModel(path)
+    before, good = served.current, (path.parent / file).read_bytes()
+    change(path.parent / file)
+    rewrite(path, "other measurements")
+    assert not served.reload_if_changed()
+    assert file in served.problem
+    assert served.current is before
+    (path.parent / file).write_bytes(good)
+    assert served.reload_if_changed()
+    assert (served.problem, served.current.card["trained_on"]) == (None, "other measurements")
 
 
 def test_the_watch_finds_a_new_model_by_itself(path):

@@ -62,7 +62,7 @@ def client(url: str) -> Any:
 @pytest.fixture(scope="module")
 def own_cnn() -> Any:
     """A CNN of nobody's zoo, whose layers are numbered oddly and which warns."""
-    from predictor.cnns.layer_table import Layer, LayerTable
+    from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
 
     layers = (
         Layer(3, "c", "conv2d", None, (-1,), 3, 32, 32, 16, 32, 32, 3, 3, 1, 1, 1, 1, 1, 1, 448),
@@ -70,4 +70,4 @@ def own_cnn() -> Any:
         Layer(9, "p", "avg_pool", None, (7,), 16, 32, 32, 16, 1, 1, 32, 32, 32, 32, 0, 0),
         Layer(12, "l", "linear", None, (9,), 16, 1, 1, 10, 1, 1, parameters=170),
     )
-    return LayerTable("mine", 32, layers, source="torch", warnings=("inference export",))
+    return LayerTable("mine", 32, layers, source="torch", warnings=(TableWarning("cnn", "inference export"),))

@@ -4,11 +4,11 @@ import sys
 
 import pandas as pd
 import pytest
+from layer_csv import write_layer_table_csv
 
 import epochcast
 from api.store.keys import add_key
 from epochcast.client import Client
-from predictor.cnns.layer_table import write_layer_table_csv
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import (
     BackendUnavailableError,

@@ -43,7 +43,7 @@ def assert_same(remote, local):
         ((["vgg11", "lenet5"], "V100-SXM2-16GB", 32), {"samples": 1000}),
         (("resnet18", "T4", 8), {"framework": "tensorflow", "optimizer": "sgd", "capture": "graph"}),
         (("resnet18", "T4", 8), {"image_size": 96, "capture": "graph", "method": "roofline"}),
-        (("resnet50", "H200", [64, 128]), {"method": "gpu-specs-relative"}),
+        (("resnet50", "H200", [64, 128]), {"method": "gpu-specs"}),
         (("resnet18", "T4", 8), {"anchors": [{"gpu": "T4", "batch_size": 8, "iteration_time_ms": 77.0}]}),
     ],
 )

@@ -4,16 +4,21 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import typer
+from page_runner import ROOT
 
 import epochcast as face
 from epochcast.command import COMMANDS, build_app
-from epochcast.commands.answer_tables import gpu_name
+from epochcast.notes import gpu_name
+from predictor.answers.notes import Priority
 from predictor.catalogue.devices import all_gpus, find_gpu
 
 QUESTION = ("vgg_cifar", "--dataset", "cifar100", "--gpu", "T4", "--gpu", "V100-SXM2-16GB", "-b", "32,64")
@@ -26,6 +31,11 @@ Tesla T4,resnet50,224,64,fp32,601
 def rows_of(run):
     assert run.code == 0, run.err
     return json.loads(run.out)["rows"]
+
+
+def lines_of_table(command, out):
+    """The table with its title; a comparison begins with the verdict."""
+    return out.split("\n\n")[command == "compare"].splitlines()
 
 
 def test_help_lists_every_command(epochcast):
@@ -103,7 +113,7 @@ def test_predict_says_how_well_memory_was_validated(epochcast):
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_unless_asked_for_more_the_scope_is_one_sentence(command, epochcast):
     out = " ".join(epochcast(command, "resnet18", "--samples", 1000, "-g", "T4").out.split())
-    assert "Times are those of training alone, without loading of images (pytorch, fp32, nchw)" in out
+    assert "Training without image loading (pytorch, fp32, nchw), 90 % intervals" in out
     assert "fitted on" not in out
 
 
@@ -130,16 +140,56 @@ def test_a_suffix_that_no_picture_has_is_refused(epochcast, tmp_path):
     assert (run.code, "its suffix must be one of" in run.err) == (2, True)
 
 
-def test_compare_ends_with_the_verdict_that_python_gets(epochcast):
+def test_compare_begins_with_the_verdict_that_python_gets(epochcast):
     question = ("resnet50", "--data-set", "imagenet", "--epochs", 90, "--budget", 100, "--deadline", "4d")
     verdict = face.compare(
         "resnet50", data_set="imagenet", epochs=90, budget_usd=100.0, deadline_h=96.0
     ).attrs["verdict"]
-    last = " ".join(epochcast("compare", *question).out.split("\n\n")[-1].split())
-    assert last == " ".join([verdict.sentence, *verdict.hints])
+    first = " ".join(epochcast("compare", *question).out.split("\n\n")[0].split())
+    changes = [note.text for note in verdict.hints if note.priority is Priority.CHANGE]
+    assert first == " ".join([verdict.sentence, *changes])
     found = json.loads(epochcast("compare", *question, "--json").out)["verdict"]
     assert found["sentence"] == verdict.sentence
     assert found["best"]["offer"] == verdict.best.offer
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_reasons_and_what_energy_rests_on_are_objects_on_the_command_line_and_in_python(command, epochcast):
+    [shown] = rows_of(epochcast(command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000, "--json"))
+    [row] = getattr(face, command)("resnet18", "L4", 64, samples=1000).to_dict("records")
+    assert shown["extrapolates"] == [asdict(reason) for reason in row["extrapolates"]]
+    assert set(shown["extrapolates"][0]) == {"kind", "text", "remedy"}
+    assert shown["energy_basis"] == asdict(row["energy_basis"])
+    assert row["energy_basis"].kind == "estimated"
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_reasons_are_readable_in_csv(command, epochcast):
+    run = epochcast(command, "resnet18", "-g", "L4", "-b", 64, "--samples", 1000, "--format", "csv")
+    [row] = csv.DictReader(io.StringIO(run.out))
+    assert row["extrapolates"].startswith("gpu: never measured")
+    assert row["energy_basis"] == "estimated from the power limit of 72 W"
+
+
+@pytest.mark.parametrize("command", ["predict", "compare"])
+def test_at_most_three_notes_follow_a_table_and_all_are_shown_where_asked_for(
+    command, epochcast, monkeypatch
+):
+    monkeypatch.delenv("COLUMNS")
+    asked = (command, *CIFAR, "--loader", "torchvision", "-g", "L4", "-g", "T4", "--capture", "compile")
+    few, every = (
+        epochcast(*asked, *more).out.split("\n\n")[-1].splitlines() for more in ((), ("--verbose",))
+    )
+    first, notes = ([line for line in lines if not line.startswith("  ")] for lines in (few, every))
+    assert len(first) == 3
+    assert len(notes) > 6
+    assert notes[:3] == first
+
+
+def test_the_first_question_is_answered_in_few_words(epochcast):
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    demo = shlex.split(re.search(r"^DEMO := (.*)$", recipe, re.MULTILINE)[1])
+    assert len(epochcast(*demo).out.split()) <= 230
 
 
 def test_of_gpus_that_were_not_named_the_first_rows_are_shown(epochcast):
@@ -205,7 +255,7 @@ def test_a_folder_to_write_to_is_one_line_that_names_it(epochcast, tmp_path):
     folder.mkdir()
     asked.write_text("cnn,image_size,gpu,batch_size,precision\nresnet18,224,T4,32,fp32\n")
     rows = [
-        f"{gpu},{cnn},224,{2**i},fp32,{2**i}"
+        f"{gpu},{cnn},224,{2**i},fp32,{20 * 2**i}"
         for gpu in ("T4", "K80")
         for cnn in ("vgg11", "resnet18")
         for i in range(5)
@@ -239,7 +289,7 @@ def test_compare_shows_offer_count_used_gpus_and_the_prices_date(epochcast):
     run = epochcast(
         "compare", "resnet50", "--dataset", "imagenet", "-b", "64", "-g", "V100-SXM2-32GB", "--verbose"
     )
-    header, line = run.out.splitlines()[1:3]
+    header, line = lines_of_table("compare", run.out)[1:3]
     assert all(word in header for word in ("offer", "US$/h", "priced on"))
     assert "(8 GPUs)" in line
 
@@ -298,9 +348,10 @@ def test_without_a_precision_pytorchs_own_is_predicted_and_explained(epochcast):
 def test_the_precision_is_in_the_title_or_a_column_where_gpus_differ(command, epochcast, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     asked = (command, "resnet18", "--samples", 1000, "-b", 8)
-    assert epochcast(*asked, "-g", "A10G").out.splitlines()[0].endswith(", tf32")
-    assert epochcast(*asked, "-g", "A10G", "--precision", "fp32").out.splitlines()[0].endswith(", fp32")
-    title, header, *lines = epochcast(*asked, "-g", "A10G", "-g", "T4").out.splitlines()
+    for more, precision in (((), "tf32"), (("--precision", "fp32"), "fp32")):
+        title = lines_of_table(command, epochcast(*asked, "-g", "A10G", *more).out)[0]
+        assert title.endswith(f", {precision}")
+    title, header, *lines = lines_of_table(command, epochcast(*asked, "-g", "A10G", "-g", "T4").out)
     assert not title.endswith("fp32")
     assert "precision" in header
     assert {word for line in lines[:2] for word in line.split()} >= {"fp32", "tf32"}
@@ -344,7 +395,7 @@ FIRST_EPOCH = "The first epoch takes"
 @pytest.mark.parametrize("more", [("--epochs", 1), ("--epochs", 3), ("--epochs", 3, "--verbose")])
 def test_where_the_start_matters_compare_shows_epoch_and_start(more, epochcast):
     out = epochcast("compare", *CIFAR, *SLOW_START, *more).out
-    assert "epoch" in out.splitlines()[1].split()
+    assert "epoch" in lines_of_table("compare", out)[1].split()
     assert FIRST_EPOCH in out
     assert "which each time holds once: the GPU waits for the first mini-batch" in " ".join(out.split())
 
@@ -384,7 +435,7 @@ def test_a_start_that_is_not_known_is_said_where_loading_is_counted(command, mod
 @pytest.mark.parametrize("command", ["predict", "compare"])
 def test_the_seconds_of_compiling_are_said_without_being_asked(command, epochcast):
     out = " ".join(epochcast(command, *CIFAR, "--capture", "compile").out.split())
-    assert "not measured with --capture compile; compiling alone takes about" in out
+    assert "not measured with --capture compile; compiling takes about" in out
 
 
 def test_without_loading_the_start_is_said_not_to_be_counted_where_epochs_are_told(epochcast):
@@ -401,7 +452,7 @@ def test_host_bound_rows_say_that_workers_slow_the_host(epochcast):
         " ".join(epochcast("predict", *CIFAR, *more).out.split()) for more in (("--workers", 8), ())
     )
     assert "1.3 times as long beside workers as without" in beside
-    assert "H host-bound" in alone
+    assert "H: the host takes longer" in alone
     assert "beside workers" not in alone
 
 
@@ -416,12 +467,12 @@ def test_host_bound_rows_are_marked_with_what_helps(epochcast):
     small, large = run.out.splitlines()[2:4]
     assert small.split()[-1].split(",")[-1] == "H"
     assert "H" not in large.split()
-    assert "H host-bound" in run.out
+    assert "H: limited by the host" in run.out
     assert "A larger batch or --capture graph helps" in " ".join(run.out.split())
 
 
 def test_without_host_bound_rows_the_mark_is_not_explained(epochcast):
-    assert "host-bound" not in epochcast("predict", "resnet50", "-g", "T4", "-b", 64).out
+    assert "H:" not in epochcast("predict", "resnet50", "-g", "T4", "-b", 64).out
 
 
 @pytest.mark.parametrize("command", ["predict", "compare"])
@@ -441,7 +492,7 @@ def test_every_letter_that_is_explained_stands_in_the_table(command, epochcast, 
         "B200",
     )
     out = epochcast(command, *question, "--verbose", *(["--budget", 1] if command == "compare" else [])).out
-    header, *lines = out.split("\n\n")[0].splitlines()[1:]
+    header, *lines = lines_of_table(command, out)[1:]
     explained = {line[1] for line in out.splitlines() if line.startswith("(")}
     assert explained
     assert explained <= {

@@ -67,7 +67,7 @@ def test_batch_sizes_may_be_left_out(epochcast):
 
 
 def test_a_measurement_table_shows_what_was_measured(epochcast, table):
-    run = epochcast("explain", table)
+    run = epochcast("explain", table, "--verbose")
     assert "lenet5, 28 x 28 px, H200, tf32" in run.out
     assert "an epoch takes 11.6 s / batch, within 10 % from batch 4 to 8" in run.out
     assert "Nothing is predicted." in " ".join(run.out.split())

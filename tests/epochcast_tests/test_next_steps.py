@@ -37,7 +37,7 @@ def measured(epochcast, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "proxy_cnns_tests"))
     monkeypatch.setitem(backends.BACKENDS, "pytorch", "fake_backend:FakeBackend")
-    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
     Path("mine.py").write_text(CODE)
 
     def profile(*options):

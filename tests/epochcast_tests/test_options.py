@@ -121,7 +121,7 @@ def asked(monkeypatch):
             )
         raise AskedError("asked")
 
-    for target in ("predict.answer", "compare.compare", "explain.explain"):
+    for target in ("answer.answer", "compare.compare", "explain.explain"):
         monkeypatch.setattr(f"predictor.answers.{target}", record)
     return seen
 
@@ -243,7 +243,7 @@ def test_a_rows_cell_and_the_option_give_what_predict_gives(epochcast, tmp_path)
     )
     files = {"measurements": measured, "input": written_input(tmp_path / "input.json")}
     different = []
-    for name in set(OF_QUESTION) - {"offers", "spot", "model", "autotune"}:  # autotune is refused on a T4
+    for name in set(OF_QUESTION) - {"offers", "spot", "model"}:
         value = str(files[name]) if name in files else EXAMPLES[name]
         expected = numbers(face.predict("resnet18", "T4", 16, **{name: value, **needs(name)}))
         option = [f"--{name}", value] if name in files else words(name)

@@ -13,8 +13,8 @@ from epochcast.profiling import ProfileRequest, default_words, request_for, seco
 from epochcast.progress import shown_progress
 from predictor.errors import SchemaError
 from proxy_cnns import backends
-from proxy_cnns.campaign import Progress
 from proxy_cnns.device import Monitor
+from proxy_cnns.jobs import Progress
 
 ROOT = Path(__file__).parents[2]
 QUICKLY = ("--preset", "cnn:lenet5", "--device", "cpu", "--limit", "3", "--allow-noise")
@@ -34,7 +34,7 @@ def test_a_table_is_written_and_the_next_steps_are_said(epochcast, fake, tmp_pat
 
 
 def test_after_measuring_a_gpu_the_next_prediction_is_said(epochcast, fake, monkeypatch, tmp_path):
-    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
     run = epochcast("profile", "--preset", "cnn:lenet5", "--limit", "2", "--out", tmp_path / "x.csv")
     question = 'predict lenet5 --gpu "NVIDIA H200" --precision tf32 --batch-size 64 --measurements'
     assert question in run.out
@@ -342,7 +342,7 @@ def test_suggest_says_when_everything_was_measured(epochcast):
 
 
 def test_suggest_measures_into_out_what_it_would_list(epochcast, fake, monkeypatch, tmp_path):
-    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
     asked = ("profile", "--suggest", "resnet18@96", "--gpu", "NVIDIA H200", "--limit", "3")
     listed = json.loads(epochcast(*asked, "--format", "json").out)["rows"]
     epochcast(*asked, "--out", tmp_path / "x.csv")

@@ -120,6 +120,34 @@ def test_a_second_training_replaces_the_first_and_joins_others(train, tmp_path):
     }
 
 
+def test_a_measurement_says_how_the_training_ran(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    ran = {"capture": "compile", "n_gpus": 2, "autotune": True, "optimizer": "adam"}
+    train(iteration_s=0.5, out=out, options=ran)
+    table = epochcast.load_measurements(out)
+    assert {name: table[name][0] for name in ran} == ran
+
+
+def test_how_a_training_ran_that_nobody_said_and_nothing_shows_is_left_blank(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    train(iteration_s=0.5, out=out)
+    assert epochcast.load_measurements(out)[["capture", "n_gpus", "autotune"]].isna().all(axis=None)
+
+
+def test_trainings_in_other_modes_are_kept_beside_each_other(train, tmp_path):
+    out = tmp_path / "mine.csv"
+    for options in ({"capture": "compile"}, {"capture": "eager"}, {"n_gpus": 2}, {"capture": "eager"}):
+        train(iteration_s=0.5, out=out, options=options)
+    assert len(epochcast.load_measurements(out)) == 3
+
+
+def test_a_training_over_several_machines_is_predicted_and_not_kept(train, tmp_path):
+    out, ran = tmp_path / "mine.csv", {"n_gpus": 2, "nodes": 2, "link": "ethernet_25g"}
+    watched = train(iteration_s=0.5, out=out, options=ran).watched
+    assert watched.predicted_ms
+    assert not out.exists()
+
+
 def test_what_waits_for_its_loader_is_not_kept(train, tmp_path):
     out = tmp_path / "mine.csv"
     train(iteration_s=0.1, wait_s=0.1, out=out)

@@ -55,6 +55,87 @@ def test_a_plain_loop_is_watched_and_its_module_read(batches, tmp_path):
         assert list(epochcast.load_measurements(out)["batch_size"]) == [BATCH]
 
 
+def compiled(model):
+    return torch.compile(model, backend="eager")
+
+
+def compiled_in_place(model):
+    model.compile(backend="eager")
+    return model
+
+
+def compiled_in_part(model):
+    model[0].compile(backend="eager")
+    return model
+
+
+@pytest.mark.parametrize(
+    ("change", "capture"),
+    [(lambda model: model, "eager"), (compiled, "compile"), (compiled_in_place, "compile")],
+)
+def test_a_compiled_module_is_seen(batches, change, capture):
+    model = change(small_cnn())
+    loader = epochcast.watch(batches, model, gpu="A10G")
+    train(model, loader)
+    assert loader._watch.seen.capture == capture
+    expected = epochcast.predict(small_cnn(), "A10G", BATCH, image_size=16, capture=capture)
+    assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
+
+
+def test_a_module_that_is_watched_plain_and_trained_compiled_is_never_taken_as_eager(batches):
+    model = small_cnn()
+    loader = epochcast.watch(batches, model, gpu="A10G")
+    train(compiled(model), loader)
+    seen = loader._watch.seen
+    assert seen is None or seen.capture == "compile"
+
+
+def test_a_module_of_which_parts_are_compiled_is_neither_predicted_nor_kept(batches, tmp_path):
+    model, out = compiled_in_part(small_cnn()), tmp_path / "mine.csv"
+    loader = epochcast.watch(batches, model, gpu="A10G", out=out)
+    train(model, loader)
+    assert "parts of the model are compiled" in loader.watched.not_predicted
+    assert not out.exists()
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Let PyTorch say that so many processes train, so many of them on each machine."""
+
+    def say(n, on_each_machine=None):
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_world_size", lambda: n)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+        if on_each_machine:
+            monkeypatch.setenv("LOCAL_WORLD_SIZE", str(on_each_machine))
+
+    return say
+
+
+def test_all_processes_share_a_mini_batch_of_all_their_images(batches, processes):
+    processes(2, on_each_machine=2)
+    model = small_cnn()
+    loader = epochcast.watch(batches, model, gpu="A10G")
+    train(model, loader)
+    expected = epochcast.predict(small_cnn(), "A10G", 2 * BATCH, image_size=16, n_gpus=2)
+    assert loader.watched.predicted_ms == pytest.approx(expected["iteration_time_ms"][0])
+
+
+@pytest.mark.parametrize(
+    ("n_processes", "options", "why"),
+    [
+        ((2, 2), {"n_gpus": 4}, "n_gpus 4 is given, and 2 processes train together"),
+        ((2, None), {}, "on how many machines 2 processes train is not known: pass nodes"),
+    ],
+)
+def test_a_team_that_is_not_known_is_not_predicted(batches, processes, n_processes, options, why):
+    processes(*n_processes)
+    model = small_cnn()
+    loader = epochcast.watch(batches, model, gpu="A10G", **options)
+    train(model, loader)
+    assert loader.watched.not_predicted == why
+
+
 def test_the_modules_own_device_is_taken_and_a_cpu_needs_measurements(batches):
     model = small_cnn()
     loader = epochcast.watch(batches, model)

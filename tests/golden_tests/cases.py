@@ -427,7 +427,7 @@ MEASURED: list[dict[str, Any]] = [
 EVALUATIONS: dict[str, dict[str, list[str]]] = {
     "plain": {
         "scenarios": ["problem-scaling", "unseen-cnn-one-run", "unseen-gpu-specs", "epoch-time"],
-        "predictors": ["gpu-specs", "gpu-specs-relative", "flops-ratio", "interpolation", "line"],
+        "predictors": ["gpu-specs", "flops-ratio", "interpolation", "line"],
     },
     "fitted": {"scenarios": ["problem-scaling"], "predictors": ["roofline", "anchored"]},
 }

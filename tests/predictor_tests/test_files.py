@@ -8,7 +8,7 @@ import sys
 import pytest
 from waiting import PATIENCE_S
 
-from predictor.files import replace_file
+from predictor.files import replace_file, replacing
 
 
 def test_the_new_text_is_there_and_nothing_else(tmp_path):
@@ -38,6 +38,25 @@ def test_a_new_file_gets_the_usual_permissions(tmp_path):
     (tmp_path / "usual").write_text("")
     replace_file(tmp_path / "a.json", "one")
     assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_no_write_changes_what_other_threads_new_files_may_be_read_by(tmp_path, monkeypatch):
+    def refuse(_mask):
+        raise AssertionError("the umask is the whole process's")
+
+    monkeypatch.setattr(os, "umask", refuse)
+    replace_file(tmp_path / "a.json", "one")
+    replace_file(tmp_path / "a.json", "two")
+
+
+def test_what_replaces_a_secret_file_is_never_readable_by_others(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text("one")
+    path.chmod(0o600)
+    with replacing(path) as file:
+        file.write(b"two")
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
+    assert set(modes.values()) == {0o600}
 
 
 def test_a_link_stays_a_link_to_the_replaced_file(tmp_path):

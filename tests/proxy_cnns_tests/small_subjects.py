@@ -8,7 +8,7 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.proxies import proxy_table
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
-from proxy_cnns.operator_shapes import conv, linear
+from proxy_cnns.designs import conv, linear
 
 OPERATORS = tuple(
     Subject("operator", each.name, each.in_height or 1, operator=each)

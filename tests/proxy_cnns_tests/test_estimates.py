@@ -8,8 +8,8 @@ from predictor.cnns.zoo import zoo_cnn
 from predictor.files import data_file
 from predictor.operators.operators import Operator, operators_of
 from proxy_cnns.configuration import Configuration, Subject
+from proxy_cnns.designs import conv, optimizer, same_shape
 from proxy_cnns.estimates import estimated_memory_gib, estimated_ms, estimated_seconds
-from proxy_cnns.operator_shapes import conv, optimizer, same_shape
 
 _TF32, _FP32, _BF16 = (Mode(precision=precision) for precision in ("tf32", "fp32", "amp_bf16"))
 

@@ -63,7 +63,7 @@ def test_captured_and_autotuned_modes_are_enqueued_as_eager_ones():
 
 @pytest.fixture
 def run_on_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr("proxy_cnns.shards.open_monitor", lambda _device: Monitor(dict))
+    monkeypatch.setattr("proxy_cnns.jobs.open_monitor", lambda _device: Monitor(dict))
 
     def run():
         out, found = tmp_path / "run.csv", configurations_of(OPERATORS, (4,))

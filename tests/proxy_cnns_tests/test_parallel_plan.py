@@ -9,8 +9,7 @@ from predictor.errors import SchemaError
 from predictor.measurements.table import read_measurements
 from proxy_cnns.configuration import Configuration, Replicas, Subject
 from proxy_cnns.data_parallel import gpu_counts
-from proxy_cnns.parallel_plan import BUCKETS, MESSAGE_BYTES, parallel_configurations
-from proxy_cnns.presets import configurations, preset
+from proxy_cnns.presets import BUCKETS, MESSAGE_BYTES, configurations, parallel_configurations, preset
 from proxy_cnns.profiler import Measured
 from proxy_cnns.rows_file import configuration_key, key_of, measurement_row
 

@@ -13,8 +13,7 @@ from predictor.operators.operators import operators_of
 from proxy_cnns.configuration import Builder, Subject
 from proxy_cnns.estimates import estimated_seconds
 from proxy_cnns.modes import modes_of_gpu
-from proxy_cnns.presets import PRESETS, configurations, in_modes, preset
-from proxy_cnns.samples import SAMPLED_MODES
+from proxy_cnns.presets import PRESETS, SAMPLED_MODES, configurations, in_modes, preset
 
 
 def test_every_preset_has_subjects_batch_sizes_and_modes_each_once():

@@ -3,7 +3,7 @@
 import pytest
 from small_subjects import OPERATORS, TARGETS, configurations_of
 
-from proxy_cnns.campaign import refined
+from proxy_cnns.jobs import refined
 from proxy_cnns.rows_file import Run, configuration_key
 
 SIZES = (4, 16, 64, 256)

@@ -18,7 +18,7 @@ from waiting import PATIENCE_S, wait_until
 from predictor.catalogue.modes import Mode
 from predictor.errors import BackendUnavailableError, NoisyMeasurementError, ProfilingError, SchemaError
 from predictor.measurements.table import read_measurements
-from proxy_cnns import runs, shards
+from proxy_cnns import jobs, runs
 from proxy_cnns.device import DeviceState
 from proxy_cnns.rows_file import configuration_key, key_of, rows_paths, sidecar_path
 from proxy_cnns.runs import profile
@@ -81,9 +81,9 @@ def an_hour_each(monkeypatch):
 
     monkeypatch.setattr(fake_backend, "Clock", lambda: clock)
     monkeypatch.setattr(fake_backend.FakeBackend, "prepare", prepare_for_an_hour)
-    for module in (runs, shards):
+    for module in (runs, jobs):
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=clock))
-    monkeypatch.setattr(shards, "measure_all", partial(shards.measure_all, clock=clock))
+    monkeypatch.setattr(jobs, "measure_all", partial(jobs.measure_all, clock=clock))
 
 
 def test_the_budget_ends_a_run_that_the_same_command_completes(request_of, an_hour_each):
@@ -173,8 +173,8 @@ def test_a_precision_that_the_device_lacks_is_refused_before_anything_is_measure
 
 def test_a_busy_gpu_is_refused_with_the_process_and_the_next_step(request_of, monkeypatch, readings):
     busy = DeviceState(other_processes=("4711 python (1024 MiB)",))
-    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(busy))
-    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings(busy))
+    monkeypatch.setattr(jobs, "_PATIENCE_S", 0.0)
     request = replace(request_of(BOTH), devices=("cuda:0",), allow_noise=False)
     with pytest.raises(NoisyMeasurementError, match=r"process 4711 python \(1024 MiB\).*--allow-noise"):
         profile(request)
@@ -185,8 +185,8 @@ def test_a_refused_addition_to_a_finished_table_leaves_the_table_alone(request_o
     request = request_of(configurations_of(TARGETS))
     profile(request)
     before = sorted(path.name for path in request.out.parent.iterdir())
-    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(DeviceState(cpu_busy=0.9)))
-    monkeypatch.setattr(shards, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings(DeviceState(cpu_busy=0.9)))
+    monkeypatch.setattr(jobs, "_PATIENCE_S", 0.0)
     more = request_of(configurations_of(TARGETS, (4, 5)), allow_noise=False)
     with pytest.raises(NoisyMeasurementError, match=r"the CPU is not free: other processes use 90 %"):
         profile(more)
@@ -195,14 +195,14 @@ def test_a_refused_addition_to_a_finished_table_leaves_the_table_alone(request_o
 
 def test_the_echo_of_our_own_last_run_is_waited_for(request_of, monkeypatch, readings):
     states = [DeviceState(utilisation_percent=90)] * 3 + [DeviceState(utilisation_percent=0)]
-    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings(*states))
-    monkeypatch.setattr(shards, "_PATIENCE_S", PATIENCE_S)
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings(*states))
+    monkeypatch.setattr(jobs, "_PATIENCE_S", PATIENCE_S)
     request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",), allow_noise=False)
     assert profile(request).left == 0
 
 
 def test_a_gpu_run_has_gpu_time_and_the_catalogues_name(request_of, monkeypatch, readings):
-    monkeypatch.setattr(shards, "open_monitor", lambda _device: readings())
+    monkeypatch.setattr(jobs, "open_monitor", lambda _device: readings())
     request = replace(request_of(BOTH), configurations=BOTH, devices=("cuda:0",))
     profile(request)
     table = read_measurements(request.out)

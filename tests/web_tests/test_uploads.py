@@ -7,11 +7,11 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
+from layer_csv import write_layer_table_csv
 from page_parts import downloaded, predict
 from playwright.sync_api import expect
 
-from predictor.answers.predict import predict as predict_locally
-from predictor.cnns.layer_table import write_layer_table_csv
+from predictor.answers.answer import predict as predict_locally
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.zoo import zoo_cnn
 

@@ -1,7 +1,7 @@
 """Operator libraries and their fitted weights in files, for predictions without the measurement table.
 
-They lie beside a model file `NAME.json`, in the folder `NAME_operators`: one compressed JSON per GPU and mode, read
-when first needed.
+They lie beside a model file `NAME.json`, in the folder `NAME_operators`: one compressed JSON per GPU and mode. All are
+read with the model file, which holds their digests, and unpacked when first needed: a model never mixes with another.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
-from predictor.files import is_written_through, replace_file
+from predictor.files import content_of, is_written_through, replace_file
 from predictor.models.layer_times.interpolation import Forest
 from predictor.models.layer_times.ladder import cards_of_the_chip
 from predictor.models.layer_times.law import SummingLaw
@@ -108,15 +109,19 @@ class LayerModel:
         mode = DeviceMode(**found["mode"])
         library = OperatorLibrary(mode, operators, sizes, log_ms, host_ms, found["host"], forests, expected)
         if found["base"] is not None:
-            library = replace(library, base=CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
+            library = library.on_base(CarriedOver(_source(DeviceMode(**found["base"]), measured), mode))
         return cls(library, SummingLaw.from_json(found["law"]))
 
     def save(self, folder: Path) -> Path:
-        """Write `to_json`, rounded, atomically: a concurrent reader gets the old file or the new one."""
-        text = json.dumps(self._rounded().to_json(), separators=(",", ":"), allow_nan=False)
+        """Write `packed`, atomically: a concurrent reader gets the old file or the new one."""
         path = folder / _file_name(self.library.mode)
-        replace_file(path, gzip.compress(text.encode(), mtime=0))
+        replace_file(path, self.packed())
         return path
+
+    def packed(self) -> bytes:
+        """`to_json`, rounded and compressed."""
+        text = json.dumps(self._rounded().to_json(), separators=(",", ":"), allow_nan=False)
+        return gzip.compress(text.encode(), mtime=0)
 
     def _rounded(self) -> LayerModel:
         """The same with times to a hundredth of a percent, as far as they repeat at best."""
@@ -141,14 +146,21 @@ class LayerModel:
         ArtifactError
             If it is damaged or of another version.
         """
+        return cls.unpacked(path.read_bytes(), path, lambda mode: cls.load(path.parent / _file_name(mode)))
+
+    @classmethod
+    def unpacked(
+        cls, content: bytes, path: Path, measured: Callable[[DeviceMode], LayerModel | None]
+    ) -> LayerModel:
+        """Read `packed`, the content of the file at `path`; `measured` as of `from_json`, errors as of `load`."""
         try:
-            found = json.loads(gzip.decompress(path.read_bytes()))
-            if found["format_version"] != FORMAT_VERSION:
+            stored = json.loads(gzip.decompress(content))
+            if stored["format_version"] != FORMAT_VERSION:
                 raise ArtifactError(
-                    f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
+                    f"{path} has format version {stored['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
                     "Refit it with `epochcast fit`."
                 )
-            return cls.from_json(found, lambda mode: _load(path.parent / _file_name(mode)))
+            return cls.from_json(stored, measured)
         except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtifactError(
                 f"{path} is a damaged operator library ({error!r}). Refit it with `epochcast fit`."
@@ -157,15 +169,28 @@ class LayerModel:
 
 @dataclass(slots=True, eq=False)
 class LayerModels:
-    """Layer models by GPU and mode: those in `given` first, then those in `folder`."""
+    """Layer models by GPU and mode: those in `given` first, then those in `files`.
+
+    `files` holds the content of the files of `folder` by name, all of one model; `unpacked` those that were needed.
+    """
 
     folder: Path | None = None
     given: dict[DeviceMode, LayerModel] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    unpacked: dict[str, LayerModel] = field(default_factory=dict)
 
     @classmethod
-    def beside(cls, model_file: Path) -> LayerModels:
-        """The layer models in the folder beside a model file."""
-        return cls(_folder_of(model_file))
+    def beside(cls, model_file: Path, digests: Mapping[str, str]) -> LayerModels:
+        """The layer models in the folder beside a model file, by their SHA-256 as `save` gives them.
+
+        Raises
+        ------
+        ArtifactError
+            If a file is missing, or of another model.
+        """
+        folder = _folder_of(model_file)
+        files = {name: content_of(folder / name, model_file, digest) for name, digest in digests.items()}
+        return cls(folder, files=files)
 
     def find(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode: measured, or else carried over from another card of its chip."""
@@ -173,16 +198,16 @@ class LayerModels:
 
     def find_each(self, modes: Iterable[DeviceMode]) -> list[LayerModel | None]:
         """`find` for each of many, with one look at the folder."""
-        names = self._names()
-        return [self._found(mode, names) for mode in modes]
+        names = frozenset(self.files)
+        return [self._measured_or_carried(mode, names) for mode in modes]
 
-    def _found(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
+    def _measured_or_carried(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
         if not self.given and not _chip_in(mode, names):
             return None
-        found = self._measured(mode, names)
-        if found is not None:
-            return found
-        sources = [self._measured(other, names) for other in cards_of_the_chip(mode)]
+        own = self.measured(mode)
+        if own is not None:
+            return own
+        sources = [self.measured(other) for other in cards_of_the_chip(mode)]
         source = max(filter(None, sources), key=lambda each: _likeness(each.library, mode), default=None)
         if source is None:
             return None
@@ -190,20 +215,19 @@ class LayerModels:
 
     def measured(self, mode: DeviceMode) -> LayerModel | None:
         """The layer model of this GPU and mode; None if none of its operators was measured."""
-        return self._measured(mode, self._names())
+        return self.given.get(mode) or self._in_file(_file_name(mode))
 
-    def _measured(self, mode: DeviceMode, names: frozenset[str]) -> LayerModel | None:
-        if mode in self.given:
-            return self.given[mode]
-        if self.folder is None or _file_name(mode) not in names:
+    def _in_file(self, name: str) -> LayerModel | None:
+        if self.folder is None or name not in self.files:
             return None
-        return _load(self.folder / _file_name(mode))
+        if name not in self.unpacked:
+            beside = replace(self, given={})  # a base lies beside it
+            self.unpacked[name] = LayerModel.unpacked(self.files[name], self.folder / name, beside.measured)
+        return self.unpacked[name]
 
-    def _names(self) -> frozenset[str]:
-        """Names of the files in the folder."""
-        if self.folder is None:
-            return frozenset()
-        return _names_in(str(self.folder), _modified_ns(self.folder))
+    def in_files(self) -> list[LayerModel]:
+        """Those of all files."""
+        return [model for model in map(self._in_file, sorted(self.files)) if model is not None]
 
     def measured_library(self, mode: DeviceMode) -> OperatorLibrary | None:
         """The operators measured on this GPU in this mode; None where there are none."""
@@ -220,40 +244,39 @@ class LayerModels:
         found = self.measured(mode)
         if found is not None:
             return found.law
-        models = [*self.given.values(), *map(_load, self._files())]
+        models = [*self.given.values(), *self.in_files()]
         laws = {model.library.mode: model.law for model in models if model.law.is_fitted}
         lender = most_similar(mode, laws)
         return None if lender is None else laws[lender].borrowed(str(lender))
 
     def with_more(self, models: Iterable[LayerModel]) -> LayerModels:
         """These layer models with `models` added, which take precedence."""
-        return LayerModels(self.folder, self.given | {model.library.mode: model for model in models})
+        return replace(self, given=self.given | {model.library.mode: model for model in models})
 
-    def save(self, model_file: Path) -> list[Path]:
-        """Write all into the folder beside a model file; files already there are left as they are, but for `given`."""
+    def save(self, model_file: Path) -> dict[str, str]:
+        """Write all into the folder beside a model file; the SHA-256 of each file by its name."""
         folder = _folder_of(model_file)
-        given = {_file_name(mode) for mode in self.given}
-        others = [path for path in self._files() if path.name not in given and path.parent != folder]
-        if self.given or others:
+        files = {**self.files, **{_file_name(mode): model.packed() for mode, model in self.given.items()}}
+        if files:
             if is_written_through(model_file):
                 raise SchemaError(
                     f"the model has operator libraries, which lie in a folder beside its file, and {model_file} is no "
                     "file. Write it to one such as model.json."
                 )
             folder.mkdir(exist_ok=True)
-        for path in others:
-            replace_file(folder / path.name, path.read_bytes())
-        return [folder / path.name for path in others] + [model.save(folder) for model in self.given.values()]
+        for name, content in files.items():
+            if not (folder / name).is_file() or (folder / name).read_bytes() != content:
+                replace_file(folder / name, content)
+        return {name: sha256(content).hexdigest() for name, content in sorted(files.items())}
 
     def modes(self) -> list[str]:
         """File names without endings, for messages."""
-        names = {_file_name(mode) for mode in self.given} | self._names()
+        names = {_file_name(mode) for mode in self.given} | set(self.files)
         return sorted(name.removesuffix(".json.gz") for name in names)
 
-    def _files(self) -> list[Path]:
-        return (
-            sorted(self.folder.glob("*.json.gz")) if self.folder is not None and self.folder.is_dir() else []
-        )
+    def n_gpus(self) -> int:
+        """Number of GPUs with measured operators."""
+        return len({name.split("-")[0] for name in self.modes()})  # as `_file_name` joins them
 
 
 def library_mode(gpu: Gpu, mode: Mode) -> DeviceMode:
@@ -295,24 +318,6 @@ def _chip_in(mode: DeviceMode, names: frozenset[str]) -> bool:
 def _likeness(library: OperatorLibrary | CarriedOver, mode: DeviceMode) -> tuple[bool, int]:
     """Whether the cards compute alike, then the number of measured times."""
     return design_of(find_gpu(library.mode.gpu)) == design_of(find_gpu(mode.gpu)), library.n_measured
-
-
-def _modified_ns(path: Path) -> int:
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-@lru_cache(maxsize=32)
-def _names_in(folder: str, _modified_ns: int) -> frozenset[str]:
-    return frozenset(path.name for path in Path(folder).glob("*.json.gz"))
-
-
-def _load(path: Path) -> LayerModel:
-    return _loaded(str(path), path.stat().st_mtime_ns)
-
-
-@lru_cache(maxsize=32)
-def _loaded(path: str, _modified_ns: int) -> LayerModel:
-    return LayerModel.load(Path(path))
 
 
 def _columns(operators: Iterable[Operator]) -> dict[str, list[Any]]:

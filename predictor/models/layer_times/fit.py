@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
+from predictor.errors import BackendUnavailableError
 from predictor.models.intervals import interval_factor
 from predictor.models.layer_times.files import most_similar
 from predictor.models.layer_times.interpolation import FOREST_OF, Forest, forest_features
@@ -445,15 +446,41 @@ def _grown(features: Array, ratio: Array, seed: int) -> Forest:
     )
     with threadpool_limits(limits=1):  # small fits are slower on several threads
         boosted = empty.fit(rows, answers)
-    trees = _as_arrays([predictors[0].nodes for predictors in boosted._predictors])
+    trees = _as_arrays(_nodes_of(boosted))
     start = float(boosted.predict(rows[:1])[0] - trees.predict(rows[:1])[0])
     return replace(
         trees, start=start, feature=np.where(trees.feature < 0, -1, varying[trees.feature]).astype(np.int32)
     )
 
 
+_NODES = ("is_leaf", "left", "right", "feature_idx", "num_threshold", "value")
+
+
+def _nodes_of(boosted: Any) -> list[NDArray[np.void]]:
+    """Nodes of each tree of a HistGradientBoostingRegressor.
+
+    scikit-learn has no public way to them, and its public forests give other numbers: this is the only place that
+    reads its private layout.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If this scikit-learn keeps them another way.
+    """
+    rounds = getattr(boosted, "_predictors", None) or [[None]]
+    trees: list[Any] = [getattr(predictors[0], "nodes", None) for predictors in rounds]
+    if any(set(_NODES) - set(getattr(getattr(nodes, "dtype", None), "names", None) or ()) for nodes in trees):
+        from sklearn import __version__
+
+        raise BackendUnavailableError(
+            f"scikit-learn {__version__} keeps the trees of HistGradientBoostingRegressor otherwise than 1.6 to 1.9, "
+            "so operators cannot be fitted. Install one of these."
+        )
+    return trees
+
+
 def _as_arrays(trees: list[NDArray[np.void]]) -> Forest:
-    """Scikit-learn's nodes, tree after tree; the layout is private there, so a test compares the predictions."""
+    """Scikit-learn's nodes, tree after tree; a test compares the predictions with its own."""
     sizes = [tree.size for tree in trees]
     offsets = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     nodes, shift = np.concatenate(trees), np.repeat(offsets, sizes)

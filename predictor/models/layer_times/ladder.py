@@ -53,7 +53,7 @@ def with_bases(
         like = [found.get(other) or known(other) for other in _like_modes(mode, len(library))]
         cards, others = (
             [
-                replace(library, base=CarriedOver(source, mode))
+                library.on_base(CarriedOver(source, mode))
                 for source in sources
                 if source is not None and source.n_measured > library.n_measured
             ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.cnns.layer_table import LayerTable
-from predictor.models.forecast import Reason
+from predictor.models.forecast import Kind, Reason
 from predictor.models.layer_times.times import (
     BEYOND,
     CARRIED,
@@ -53,7 +53,7 @@ _BORROWED = 0.05
 
 _NO_CNN = "no CNN: weights of 1"
 
-_UNSURE = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
+_UNSURE: dict[int, Kind] = {FARAWAY: "shape", UNKNOWN: "operator", BEYOND: "batch"}
 
 
 @dataclass(frozen=True, eq=False)

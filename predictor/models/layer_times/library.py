@@ -74,7 +74,8 @@ class OperatorLibrary:
     `forests` predict ln(time / base) from an operator's features; `expected`, shaped like `log_ms`, holds the
     predictions of trees grown without the operator (out of fold), `hidden` those of operators taken out of the library.
     `host` is the machine of all measurements; None if unknown or several. `base` gives the times that measurements are
-    compared with; None: the roofline.
+    compared with; None: the roofline. Host times of an autotuned library are its base's: of a few convolutions alone,
+    they would be those of another machine.
     """
 
     mode: DeviceMode
@@ -145,6 +146,15 @@ class OperatorLibrary:
 
     def __len__(self) -> int:
         return len(self.operators)
+
+    def on_base(self, base: CarriedOver) -> OperatorLibrary:
+        """The library with a base; an autotuned one has the host times of its base, so their machine, too."""
+        return replace(self, base=base, host=base.host if self.mode.autotune else self.host)
+
+    @property
+    def host_mode(self) -> DeviceMode:
+        """GPU and mode in which the host times were measured."""
+        return self.base.source.mode if self.base is not None and self.mode.autotune else self.mode
 
     @cached_property
     def n_measured(self) -> int:
@@ -220,6 +230,8 @@ class OperatorLibrary:
         else:
             base = self.base.times(operators, batches)
             base_ms, carried = base.gpu_ms, np.minimum(sureness, base.sureness)
+            if self.mode.autotune:  # which algorithm runs takes no host time
+                host = base.host_ms.copy()
             sureness = np.where(sureness == MEASURED, MEASURED, carried).astype(np.int8)
         gpu_ms = base_ms * np.exp(log_ratio)
         gpu_ms[asked.views], host[asked.views], sureness[asked.views] = 0.0, 0.0, MEASURED

@@ -83,6 +83,10 @@ class OperatorSource(Protocol):
         """The machine on which host times were measured; None if unknown or several."""
 
     @property
+    def host_mode(self) -> DeviceMode:
+        """GPU and mode of the host times."""
+
+    @property
     def n_measured(self) -> int:
         """Number of measured times: operators x batch sizes."""
 

@@ -56,6 +56,11 @@ class CarriedOver:
         return self.source.host
 
     @property
+    def host_mode(self) -> DeviceMode:
+        """GPU and mode that the host times are taken for."""
+        return self.mode
+
+    @property
     def origin(self) -> str:
         """What the times rest on, for answers."""
         return (

@@ -12,7 +12,8 @@ from statistics import median
 from typing import Any
 
 from predictor.errors import BackendUnavailableError, SchemaError
-from proxy_cnns.backends.common import refusing_failures
+from proxy_cnns.backends.base import refusing_failures
+from proxy_cnns.backends.protocol import Launches
 
 __all__ = ["CupyDevice", "refusing"]
 
@@ -53,10 +54,17 @@ class CupyDevice:
         self.properties: dict[str, Any] = runtime.getDeviceProperties(index)
         self._wait: Any = None
 
-    @property
-    def name(self) -> str:
-        """The driver's name of it."""
-        return str(self.properties["name"].decode())
+    def versions(self) -> dict[str, object]:
+        """The driver's name of it, its size, and the libraries' versions."""
+        cupy = _cupy()
+        return {
+            "gpu": self.properties["name"].decode(),
+            "cupy": cupy.__version__,
+            "cuda": str(cupy.cuda.runtime.runtimeGetVersion()),
+            "cuda_of_driver": str(cupy.cuda.runtime.driverGetVersion()),
+            "sm_count": int(self.properties["multiProcessorCount"]),
+            "memory_mib": self.properties["totalGlobalMem"] / 2**20,
+        }
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -72,8 +80,8 @@ class CupyDevice:
         """Wait until everything enqueued is done."""
         _cupy().cuda.Device(self.index).synchronize()
 
-    def enqueue_us(self) -> float:
-        """Time to enqueue one kernel on one number, in microseconds."""
+    def launches(self) -> Launches:
+        """Time to enqueue one kernel on one number; Chainer has no graphs."""
         number = _cupy().zeros(1, dtype="float32")
         times = []
         for _ in range(_EMPTY_REPEATS):
@@ -83,7 +91,7 @@ class CupyDevice:
                 number += 1
             times.append(time.perf_counter() - start)
         self.synchronise()
-        return 1e6 * median(times) / _EMPTY_KERNELS
+        return Launches(host_us=1e6 * median(times) / _EMPTY_KERNELS)
 
     def queued_time_ms(self, parts: Sequence[Callable[[], None]], wait_ms: float) -> float | None:
         """Time that the GPU takes for `parts`, enqueued one after the other while it waits.
@@ -123,6 +131,9 @@ class CupyDevice:
     def used_mib(self) -> float:
         """Memory of the pool in use."""
         return float(_cupy().get_default_memory_pool().used_bytes()) / 2**20
+
+    def tidy_if_needed(self) -> None:
+        """Keep the pool: memory is given back when it is lacking."""
 
     def tidy(self) -> None:
         """Free all unused memory."""

@@ -6,31 +6,16 @@ place, as Chainer does nothing in place.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from math import sqrt
 from typing import Any
 
 from predictor.cnns.layer_table import Layer
 from predictor.errors import SchemaError
-from predictor.operators.operators import Operator, has_bias
-from proxy_cnns.backends.common import (
-    DROPPED,
-    activation_of,
-    check_convolution,
-    check_size,
-    maker_of,
-    norm_groups,
-    number,
-    out_size,
-    pool_rounds_up,
-    reduced_sides,
-    volume_of,
-    window,
-)
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
 __all__ = ["layer_function", "shuffle_channels"]
-
-_SIDES = ("height", "width")
 
 
 def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Callable[[Any], Any]:
@@ -53,8 +38,7 @@ def layer_function(layer: Layer | Operator, *, positionwise: bool = False) -> Ca
     SchemaError
         If Chainer has nothing that runs the layer, or its output is not of the size it says.
     """
-    make = maker_of(layer, _MAKERS, "Chainer")
-    function: Callable[[Any], Any] = make(layer)
+    function: Callable[[Any], Any] = made(layer, _makers(), "Chainer")
     return _at_each_position(function) if positionwise and layer.type == "linear" else function
 
 
@@ -67,57 +51,49 @@ def shuffle_channels(x: Any, groups: int = 2) -> Any:
     return F.reshape(F.transpose(parts, (0, 2, 1, 3, 4)), x.shape)
 
 
-def _convolution(layer: Layer | Operator) -> Any:
+@cache
+def _makers() -> dict[str, Callable[[Numbers], Any]]:
+    import chainer.functions as F  # noqa: N812
     import chainer.links as L  # noqa: N812
 
-    check_convolution(layer)
-    return L.Convolution2D(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        *window(layer),
-        nobias=not has_bias(layer),
-        dilate=layer.dilation or 1,
-        groups=layer.groups or 1,
-    )
+    def convolution(kind: Any, n: Numbers, **numbers: Any) -> Any:
+        numbers |= {"nobias": not n.bias, "dilate": n.dilation, "groups": n.groups}
+        return kind(*n.channels, *n.window, **numbers)
+
+    def convolution_3d(n: Numbers) -> Any:
+        volume, numbers = n.volume, {"nobias": not n.bias, "groups": n.groups}
+        return L.Convolution3D(*n.channels, volume.kernel, volume.stride, volume.padding, **numbers)
+
+    def pad(n: Numbers) -> Any:
+        return partial(F.pad, pad_width=((0, 0), (0, 0), *n.added), mode="constant")
+
+    return {
+        "conv2d": partial(convolution, L.Convolution2D),
+        "conv_transpose2d": lambda n: convolution(L.Deconvolution2D, n, outsize=n.out_size),
+        "conv3d": convolution_3d,
+        "linear": lambda n: L.Linear(*n.channels, nobias=not n.bias),
+        "batch_norm": lambda n: L.BatchNormalization(n.in_channels),
+        "layer_norm": lambda n: _at_each_position(L.LayerNormalization(n.in_channels)),
+        "group_norm": _group_norm,
+        "activation": lambda n: n.activation(_activations()),
+        "max_pool": _max_pool,
+        "avg_pool": _avg_pool,
+        "multiply": lambda n: L.Scale(axis=1, W_shape=(n.layer.parameters,)),
+        "dropout": lambda n: partial(F.dropout, ratio=DROPPED[n.layer.type]),
+        "stochastic_depth": lambda n: partial(_drop_images, kept=1 - DROPPED[n.layer.type]),
+        "pad": pad,
+        # bilinear: a layer table does not say how values between pixels are found
+        "upsample": lambda n: partial(F.resize_images, output_shape=n.out_size, align_corners=False),
+        "clamp": lambda _: partial(F.clip, x_min=-1.0, x_max=1.0),
+        "mean": lambda n: partial(F.mean, axis=n.reduced_axes, keepdims=True),
+    }
 
 
-def _transposed_convolution(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    return L.Deconvolution2D(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        *window(layer),
-        nobias=not has_bias(layer),
-        outsize=out_size(layer),
-        dilate=layer.dilation or 1,
-        groups=layer.groups or 1,
-    )
-
-
-def _linear(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
-    return L.Linear(*sizes, nobias=not has_bias(layer))
-
-
-def _layer_norm(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    return _at_each_position(L.LayerNormalization(number(layer, "in_channels")))
-
-
-def _batch_norm(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    return L.BatchNormalization(number(layer, "in_channels"))
-
-
-def _activation(layer: Layer | Operator) -> Callable[[Any], Any]:
+@cache
+def _activations() -> dict[str, Callable[[Any], Any]]:
     import chainer.functions as F  # noqa: N812
 
-    kinds: dict[str, Callable[[Any], Any]] = {
+    return {
         "relu": F.relu,
         "relu6": F.relu6,
         "leaky_relu": partial(F.leaky_relu, slope=0.01),
@@ -129,142 +105,57 @@ def _activation(layer: Layer | Operator) -> Callable[[Any], Any]:
         "tanh": F.tanh,
         "softmax": F.softmax,
     }
-    return activation_of(layer, kinds)
 
 
-def _max_pool(layer: Layer | Operator) -> Callable[[Any], Any]:
+def _group_norm(n: Numbers) -> Any:
+    import chainer.links as L  # noqa: N812
+
+    if not n.layer.parameters:
+        raise SchemaError(
+            f"layer {n.layer.name!r} is a group norm without parameters, which Chainer does not have."
+        )
+    return L.GroupNormalization(n.norm_groups, n.in_channels)
+
+
+def _max_pool(n: Numbers) -> Callable[[Any], Any]:
     """Chainer rounds the size up in its own way (``cover_all``), which is checked."""
     import chainer.functions as F  # noqa: N812
 
-    if (layer.dilation or 1) != 1:
-        raise SchemaError(
-            f"layer {layer.name!r} pools with dilation {layer.dilation}: Chainer has dilation 1."
-        )
-    up = pool_rounds_up(layer)
+    if n.dilation != 1:
+        raise SchemaError(f"layer {n.layer.name!r} pools with dilation {n.dilation}: Chainer has dilation 1.")
+    up = n.pool_rounds_up
     if up is None:
-        return partial(F.max_pooling_2d, **_even_window(layer), cover_all=False)
-    kernel, stride, padding = window(layer)
-    for part, k, s, p in zip(_SIDES, kernel, stride, padding, strict=True):
-        check_size(layer, part, (number(layer, f"in_{part}") + 2 * p - k + up * (s - 1)) // s + 1)
+        return partial(F.max_pooling_2d, **_even_window(n), cover_all=False)
+    kernel, stride, padding = n.window
+    for part, free, s in zip(("height", "width"), n.free, stride, strict=True):
+        n.check_size(part, (free + up * (s - 1)) // s + 1)
     return partial(F.max_pooling_2d, ksize=kernel, stride=stride, pad=padding, cover_all=up)
 
 
-def _avg_pool(layer: Layer | Operator) -> Callable[[Any], Any]:
+def _avg_pool(n: Numbers) -> Callable[[Any], Any]:
     import chainer.functions as F  # noqa: N812
 
-    up = pool_rounds_up(layer)
+    up = n.pool_rounds_up
     if up is None:
-        if (layer.in_height, layer.in_width) == (1, 1):
-            return partial(_repeated, size=out_size(layer))
-        return partial(F.average_pooling_2d, **_even_window(layer))
+        if n.in_size == (1, 1):
+            return partial(_repeated, size=n.out_size)
+        return partial(F.average_pooling_2d, **_even_window(n))
     if up:
-        raise SchemaError(f"layer {layer.name!r} averages with its size rounded up, which Chainer cannot.")
-    kernel, stride, padding = window(layer)
+        raise SchemaError(f"layer {n.layer.name!r} averages with its size rounded up, which Chainer cannot.")
+    kernel, stride, padding = n.window
     return partial(F.average_pooling_2d, ksize=kernel, stride=stride, pad=padding)
 
 
-def _even_window(layer: Layer | Operator) -> dict[str, tuple[int, int]]:
+def _even_window(n: Numbers) -> dict[str, tuple[int, int]]:
     """Window of an adaptive pool whose input is a multiple of its output; Chainer has no other."""
-    inputs = (number(layer, "in_height"), number(layer, "in_width"))
-    outputs = out_size(layer)
+    inputs, outputs = n.in_size, n.out_size
     if any(size % out for size, out in zip(inputs, outputs, strict=True)):
         raise SchemaError(
-            f"layer {layer.name!r} pools {inputs} adaptively to {outputs}: Chainer pools so only where the input "
+            f"layer {n.layer.name!r} pools {inputs} adaptively to {outputs}: Chainer pools so only where the input "
             "is a multiple of the output. Choose another image size."
         )
     sides = (inputs[0] // outputs[0], inputs[1] // outputs[1])
     return {"ksize": sides, "stride": sides}
-
-
-def _dropout(layer: Layer | Operator) -> Callable[[Any], Any]:
-    import chainer.functions as F  # noqa: N812
-
-    return partial(F.dropout, ratio=DROPPED[layer.type])
-
-
-def _stochastic_depth(layer: Layer | Operator) -> Callable[[Any], Any]:
-    return partial(_drop_images, kept=1 - DROPPED[layer.type])
-
-
-def _layer_scale(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    if not layer.parameters:
-        raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
-    return L.Scale(axis=1, W_shape=(layer.parameters,))
-
-
-def _group_norm(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    if not layer.parameters:
-        raise SchemaError(
-            f"layer {layer.name!r} is a group norm without parameters, which Chainer does not have."
-        )
-    return L.GroupNormalization(norm_groups(layer), number(layer, "in_channels"))
-
-
-def _upsample(layer: Layer | Operator) -> Callable[[Any], Any]:
-    """Bilinear: a layer table does not say how values between pixels are found."""
-    import chainer.functions as F  # noqa: N812
-
-    return partial(F.resize_images, output_shape=out_size(layer), align_corners=False)
-
-
-def _clamp(_layer: Layer | Operator) -> Callable[[Any], Any]:
-    import chainer.functions as F  # noqa: N812
-
-    return partial(F.clip, x_min=-1.0, x_max=1.0)
-
-
-def _mean(layer: Layer | Operator) -> Callable[[Any], Any]:
-    import chainer.functions as F  # noqa: N812
-
-    return partial(F.mean, axis=reduced_sides(layer), keepdims=True)
-
-
-def _convolution_3d(layer: Layer | Operator) -> Any:
-    import chainer.links as L  # noqa: N812
-
-    volume = volume_of(layer)
-    return L.Convolution3D(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        volume.kernel,
-        volume.stride,
-        volume.padding,
-        nobias=not has_bias(layer),
-        groups=layer.groups or 1,
-    )
-
-
-def _pad(layer: Layer | Operator) -> Callable[[Any], Any]:
-    import chainer.functions as F  # noqa: N812
-
-    more = [number(layer, f"out_{part}") - number(layer, f"in_{part}") for part in _SIDES]
-    width = ((0, 0), (0, 0), *((each // 2, each - each // 2) for each in more))
-    return partial(F.pad, pad_width=width, mode="constant")
-
-
-_MAKERS: dict[str, Callable[[Layer | Operator], Any]] = {
-    "conv2d": _convolution,
-    "conv_transpose2d": _transposed_convolution,
-    "linear": _linear,
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "activation": _activation,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "multiply": _layer_scale,
-    "dropout": _dropout,
-    "stochastic_depth": _stochastic_depth,
-    "pad": _pad,
-    "group_norm": _group_norm,
-    "upsample": _upsample,
-    "clamp": _clamp,
-    "mean": _mean,
-    "conv3d": _convolution_3d,
-}
 
 
 def _at_each_position(link: Any) -> Any:

@@ -14,39 +14,24 @@ from typing import Any
 
 from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.errors import SchemaError
-from proxy_cnns.backends.common import precisions_on
-from proxy_cnns.backends.protocol import device_words
+from proxy_cnns.backends.base import check_mode_of, precisions_on
 
-__all__ = ["MOMENTUM", "check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
-
-MOMENTUM = {"momentum": 0.9, "sgd": None}
-"""Momentum by optimizer; None: plain SGD."""
+__all__ = ["check_mode", "configured", "multiply_as_tf32", "numpy_dtype"]
 
 _CPU_PRECISIONS = ("fp32",)
 
 
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
-    """Refuse a mode that cannot be measured.
-
-    Parameters
-    ----------
-    mode : Mode
-    capability : (int, int) or None
-        Compute capability of the GPU; None: a CPU.
+    """Refuse a mode that cannot be measured on a GPU of this compute capability; None: on a CPU.
 
     Raises
     ------
     SchemaError
         With what can be measured instead.
     """
-    has = precisions_on(CHAINER["precision"], _CPU_PRECISIONS, capability)
-    if mode.precision not in has:
-        device = device_words(capability)
-        raise SchemaError(
-            f"precision {mode.precision!r} is not measured with Chainer on {device}: choose {', '.join(has)}."
-        )
-    if mode.optimizer not in MOMENTUM:
-        raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(MOMENTUM)}.")
+    check_mode_of(
+        "Chainer", mode, precisions_on(CHAINER["precision"], _CPU_PRECISIONS, capability), capability
+    )
     name = chainer_lacks(mode)
     if name is not None:
         raise SchemaError(

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 from predictor.catalogue.modes import Mode
-from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
+from proxy_cnns.backends.base import Program
 from proxy_cnns.backends.chainer.layers import layer_function, shuffle_channels
 from proxy_cnns.backends.chainer.modes import numpy_dtype
-from proxy_cnns.backends.chainer.training import Program, make_optimizer
-from proxy_cnns.backends.common import copies_of, copies_of_optimizer, copy_bytes, input_shapes
+from proxy_cnns.backends.chainer.training import make_optimizer
+from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
 
 __all__ = ["operator_program"]
 
@@ -50,7 +50,7 @@ def operator_program(
     if operator.type == "optimizer":
         return _optimizer_program(operator, mode, target, cache_bytes)
     shapes, dtype = input_shapes(operator, batch_size), numpy_dtype(mode)
-    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
+    copies = n_copies(operator, batch_size, dtype.itemsize, cache_bytes)
     functions = _functions(operator, batch_size, target, copies)
     learns = operator.input_gradient and operator.passes != "forward"
     inputs = [[_random(target, shape, dtype, learns) for shape in shapes] for _ in functions]
@@ -101,39 +101,29 @@ def _parameters(function: Any) -> list[Any]:
 
 def _functions(operator: Operator, batch_size: int, target: Any, copies: int) -> list[Callable[..., Any]]:
     """The function of each copy: a link of its own where there are parameters."""
-    plain = _plain_function(operator, batch_size, target)
-    if plain is not None:
-        return [plain] * copies
-    on_maps = (operator.in_height, operator.in_width) != (1, 1)
-    n = copies if operator.parameters else 1
-    functions = [layer_function(operator, positionwise=on_maps) for _ in range(n)]
-    for function in functions:
-        if hasattr(function, "to_device"):
-            function.to_device(target)
-    return functions if operator.parameters else functions * copies
-
-
-def _plain_function(operator: Operator, batch_size: int, target: Any) -> Callable[..., Any] | None:
     import chainer.functions as F  # noqa: N812
 
-    if operator.type == "add":
-        return lambda one, other: one + other
-    if operator.type == "multiply" and not operator.parameters:
-        return lambda factors, x: factors * x
-    if operator.type == "matmul":
-        return F.matmul  # type: ignore[no-any-return]
-    if operator.type == "concat":
-        return lambda *parts: F.concat(parts, axis=1)
-    if operator.type == "permute":
-        if operator.groups:
-            return partial(shuffle_channels, groups=operator.groups)
-        return lambda x: F.reshape(F.transpose(x, (0, 2, 3, 1)), (-1,))  # of another order: a copy
+    plain: dict[str, Callable[..., Any]] = {
+        "add": lambda one, other: one + other,
+        "multiply": lambda factors, x: factors * x,
+        "matmul": F.matmul,
+        "concat": lambda *parts: F.concat(parts, axis=1),
+        "permute": lambda x: F.reshape(F.transpose(x, (0, 2, 3, 1)), (-1,)),  # of another order: a copy
+    }
+    if operator.groups:
+        plain["permute"] = partial(shuffle_channels, groups=operator.groups)
     if operator.type == "loss":
         labels = target.xp.random.randint(0, operator.in_channels or 1, size=batch_size)
-        return partial(F.softmax_cross_entropy, t=labels.astype(target.xp.int32))
-    if operator.type == "flatten":
-        raise SchemaError("flatten is a view: it takes no time and cannot be measured.")
-    return None
+        plain["loss"] = partial(F.softmax_cross_entropy, t=labels.astype(target.xp.int32))
+
+    def layer() -> Callable[..., Any]:
+        on_maps = (operator.in_height, operator.in_width) != (1, 1)
+        function = layer_function(operator, positionwise=on_maps)
+        if hasattr(function, "to_device"):
+            function.to_device(target)
+        return function
+
+    return functions_of(operator, copies, plain, layer)
 
 
 def _random(target: Any, shape: tuple[int, ...], dtype: Any, learns: bool) -> Any:
@@ -150,7 +140,7 @@ def _like(xp: Any, output: Any) -> Any:
 
 def _optimizer_program(operator: Operator, mode: Mode, target: Any, cache_bytes: int) -> Program:
     """SGD's step over tensors of equal size, one kernel each, as Chainer updates."""
-    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
+    copies = n_optimizer_copies(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
     optimizers = [make_optimizer(_tensors(operator, mode, target), mode) for _ in range(copies)]
 
     def step() -> None:

@@ -4,32 +4,17 @@ It trains with softmax cross-entropy on random labels, SGD with momentum, random
 device.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from proxy_cnns.backends.chainer.modes import MOMENTUM, numpy_dtype
+from proxy_cnns.backends.base import LEARNING_RATE, MOMENTUM, USER_CHANNELS, Program, user_cnn
+from proxy_cnns.backends.chainer.modes import numpy_dtype
 from proxy_cnns.backends.chainer.network import network
-from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
 from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["Program", "make_optimizer", "training_program"]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The functions of a prepared configuration: its `parts` in order are one iteration, of `copies` of an operator."""
-
-    parts: tuple[Callable[[], None], ...]
-    copies: int = 1
-
-    def iterate(self) -> None:
-        """Run one iteration."""
-        for part in self.parts:
-            part()
+__all__ = ["make_optimizer", "training_program"]
 
 
 def training_program(configuration: Configuration, device: str) -> Program:
@@ -61,11 +46,8 @@ def make_optimizer(model: Any, mode: Mode) -> Any:
     """Make the optimizer of a model; with float32 copies of float16 parameters in mixed precision."""
     import chainer
 
-    momentum = MOMENTUM[mode.optimizer]
-    optimizers = chainer.optimizers
-    optimizer = (
-        optimizers.SGD(LEARNING_RATE) if momentum is None else optimizers.MomentumSGD(LEARNING_RATE, momentum)
-    )
+    momentum, kinds = MOMENTUM[mode.optimizer], chainer.optimizers
+    optimizer = kinds.MomentumSGD(LEARNING_RATE, momentum) if momentum else kinds.SGD(LEARNING_RATE)
     optimizer.setup(model)
     if mode.precision == "amp_fp16":
         optimizer.use_fp32_update()

@@ -1,27 +1,24 @@
 """The PyTorch backend: builds configurations on one device, and describes the device."""
 
-import platform
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from predictor.errors import BackendUnavailableError, DeviceOutOfMemoryError
-from proxy_cnns.backends.common import CPU_CACHE_BYTES, check_empty, gpu_index
-from proxy_cnns.backends.protocol import Launches
+from predictor.errors import BackendUnavailableError
+from proxy_cnns.backends.base import FrameworkBackend, Program, gpu_index
+from proxy_cnns.backends.operators import CPU_CACHE_BYTES
 from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.modes import check_mode, switch_precision
 from proxy_cnns.backends.torch.operators import operator_program
 from proxy_cnns.backends.torch.prepared import TorchPrepared
-from proxy_cnns.backends.torch.training import Program, training_program
+from proxy_cnns.backends.torch.training import training_program
 from proxy_cnns.configuration import Configuration
-from proxy_cnns.device import cpu_model
 
 __all__ = ["TorchBackend"]
 
 
-class TorchBackend:
+class TorchBackend(FrameworkBackend):
     """PyTorch on the CPU or on one GPU.
-
-    On a GPU one configuration is prepared at a time: close one before the next.
 
     Parameters
     ----------
@@ -35,6 +32,8 @@ class TorchBackend:
     """
 
     framework = "pytorch"
+    check_mode = staticmethod(check_mode)
+    switch = staticmethod(switch_precision)
 
     def __init__(self, device: str) -> None:
         torch = _torch()
@@ -50,104 +49,29 @@ class TorchBackend:
             self._gpu = CudaDevice(index)
         self._device = "cpu" if self._gpu is None else f"cuda:{self._gpu.index}"
 
-    def environment(self) -> dict[str, object]:
-        """Versions of the libraries, and the device's name."""
+    @contextmanager
+    def running(self, configuration: Configuration) -> Iterator[None]:
+        """Run what follows on the device's stream, and turn PyTorch's errors into ours."""
+        with refusing(configuration.words):
+            if self._gpu is None:
+                yield
+            else:
+                with self._gpu.on_stream():
+                    yield
+
+    def _libraries(self) -> dict[str, object]:
         torch = _torch()
-        about: dict[str, object] = {
-            "framework_version": str(torch.__version__),
-            "torch_threads": torch.get_num_threads(),
-            "python": platform.python_version(),
-            "cpu": cpu_model(),
-        }
-        if self._gpu is None:
-            return about | {"gpu": f"cpu:{cpu_model()}"}
-        properties = self._gpu.properties
-        return about | {
-            "gpu": properties.name,
-            "cuda": torch.version.cuda,
-            "cudnn": str(torch.backends.cudnn.version()),
-            "compute_capability": f"{properties.major}.{properties.minor}",
-            "sm_count": properties.multi_processor_count,
-            "memory_mib": properties.total_memory / 2**20,
-            "l2_mib": self._gpu.cache_bytes / 2**20,
-        }
+        return {"framework_version": str(torch.__version__), "torch_threads": torch.get_num_threads()}
 
-    def prepare(self, configuration: Configuration) -> TorchPrepared:
-        """Build a configuration and run it once.
-
-        Raises
-        ------
-        DeviceOutOfMemoryError
-            If it does not fit, even after all unused memory is given back.
-        SchemaError
-            If PyTorch cannot build it, or the device lacks the mode.
-        ProfilingError
-            If PyTorch fails to run it, or an earlier configuration still holds memory.
-        """
-        gpu = self._gpu
-        check_mode(configuration.mode, None if gpu is None else (gpu.properties.major, gpu.properties.minor))
-        switch_precision(configuration.mode)
-        if configuration.subject.operator is None:
-            return self._prepare_cnn(configuration)
-        if gpu is None:
-            return self._prepare_operator(configuration)
-        gpu.tidy_if_needed()
-        try:
-            return self._prepare_operator(configuration)
-        except DeviceOutOfMemoryError:
-            pass  # cached memory was lacking, or fragmented: try again without it
-        gpu.tidy()
-        return self._prepare_operator(configuration)
-
-    def launches(self) -> Launches:
-        """Cost of kernels without work; unknown on a CPU, which has no queue."""
-        return Launches() if self._gpu is None else self._gpu.launches()
-
-    def _prepare_operator(self, configuration: Configuration) -> TorchPrepared:
-        operator = configuration.subject.operator
-        assert operator is not None  # noqa: S101 - for the type checker: the only caller has checked it
+    def _program(self, configuration: Configuration) -> Program:
+        operator, mode = configuration.subject.operator, configuration.mode
+        if operator is None:
+            return training_program(configuration, self._device)
         cache = CPU_CACHE_BYTES if self._gpu is None else self._gpu.cache_bytes
-        program = self._started(
-            configuration,
-            lambda: operator_program(
-                operator, configuration.mode, configuration.batch_size, self._device, cache
-            ),
-        )
-        return TorchPrepared(program, self._gpu, configuration.words, whole=False, peak_memory_mib=None)
+        return operator_program(operator, mode, configuration.batch_size, self._device, cache)
 
-    def _prepare_cnn(self, configuration: Configuration) -> TorchPrepared:
-        """Build a whole CNN in empty memory: the peak is then its own."""
-        gpu = self._gpu
-        if gpu is not None:
-            gpu.tidy()
-            check_empty(gpu.allocated_mib(), configuration)
-        program = self._started(configuration, lambda: self._training(configuration))
-        peak = None
-        if gpu is not None:
-            with refusing(configuration.words), gpu.on_stream():
-                peak = gpu.peak_mib(program.iterate)
-        return TorchPrepared(program, gpu, configuration.words, whole=True, peak_memory_mib=peak)
-
-    def _training(self, configuration: Configuration) -> Program:
-        return training_program(configuration, self._device)
-
-    def _started(self, configuration: Configuration, make: Callable[[], Program]) -> Program:
-        """Make a program and run it once, on the device's stream."""
-        try:
-            with refusing(configuration.words):
-                if self._gpu is None:
-                    program = make()
-                    program.warm_up()
-                else:
-                    with self._gpu.on_stream():
-                        program = make()
-                        program.warm_up()
-                        self._gpu.stream.synchronize()
-        except DeviceOutOfMemoryError:
-            if self._gpu is not None:
-                self._gpu.tidy()
-            raise
-        return program
+    def _prepared(self, *arguments: Any) -> TorchPrepared:
+        return TorchPrepared(*arguments)
 
 
 def _torch() -> Any:

@@ -5,12 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from predictor.errors import SchemaError
-from proxy_cnns.backends.common import gpu_index
+from proxy_cnns.backends.base import Program, gpu_index
 from proxy_cnns.backends.torch.backend import TorchBackend
 from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.network import exchange_layers
-from proxy_cnns.backends.torch.prepared import TorchPrepared
-from proxy_cnns.backends.torch.training import Program, training_program
+from proxy_cnns.backends.torch.training import training_program
 from proxy_cnns.configuration import Configuration
 
 __all__ = ["ParallelTorch", "all_reduces_at_once"]
@@ -59,31 +58,16 @@ class ParallelTorch(TorchBackend):
         multicast = os.environ["NCCL_NVLS_ENABLE"]
         return about | {"collectives": f"NCCL {version}, NCCL_NVLS_ENABLE={multicast}"}
 
-    def prepare(self, configuration: Configuration) -> TorchPrepared:
-        """Build a configuration and run it once, together with the other processes of its group."""
-        if configuration.subject.message_bytes is None:
-            return super().prepare(configuration)
-        program = self._started(configuration, lambda: self._all_reduce(configuration))
-        return TorchPrepared(program, self._gpu, configuration.words, whole=False, peak_memory_mib=None)
+    def _empty_mib(self, _configuration: Configuration) -> float:
+        """Memory that the group keeps, to which a CNN's peak adds."""
+        return 0.0 if self._gpu is None else self._gpu.used_mib()
 
-    def _prepare_cnn(self, configuration: Configuration) -> TorchPrepared:
-        """Build a whole CNN; its peak is what it adds to the memory that the group keeps."""
-        gpu = self._gpu
-        before = 0.0
-        if gpu is not None:
-            gpu.tidy()
-            before = gpu.allocated_mib()
-        program = self._started(configuration, lambda: self._training(configuration))
-        peak = None
-        if gpu is not None:
-            with refusing(configuration.words), gpu.on_stream():
-                peak = gpu.peak_mib(program.iterate) - before
-        return TorchPrepared(program, gpu, configuration.words, whole=True, peak_memory_mib=peak)
-
-    def _training(self, configuration: Configuration) -> Program:
+    def _program(self, configuration: Configuration) -> Program:
+        if configuration.subject.message_bytes is not None:
+            return self._all_reduce(configuration)
         replicas = configuration.replicas
         if replicas.n_gpus == 1:
-            return super()._training(configuration)
+            return super()._program(configuration)
         group = self._group(replicas.n_gpus)
 
         def distributed(model: Any) -> Any:
@@ -113,7 +97,7 @@ class ParallelTorch(TorchBackend):
             for _ in range(at_once):
                 dist.all_reduce(gradients, group=group)
 
-        return Program(add_up, add_up, add_up, at_once)
+        return Program((add_up,), at_once)
 
     def _group(self, n: int) -> Any:
         if n not in self._groups:

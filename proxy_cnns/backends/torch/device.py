@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from predictor.errors import ProfilingError
-from proxy_cnns.backends.common import refusing_failures
+from proxy_cnns.backends.base import refusing_failures
 from proxy_cnns.backends.protocol import Launches
 
 __all__ = ["CudaDevice", "refusing"]
@@ -44,6 +44,27 @@ class CudaDevice:
         self._n_captured = 0
         self._events: list[Any] = []
         self._empty: tuple[Callable[[], None], Any] | None = None
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability."""
+        return self.properties.major, self.properties.minor
+
+    def versions(self) -> dict[str, object]:
+        """The driver's name of it, its size, and the libraries' versions."""
+        import torch
+
+        return {
+            "gpu": self.properties.name,
+            "cuda": torch.version.cuda,
+            "cudnn": str(torch.backends.cudnn.version()),
+            "sm_count": self.properties.multi_processor_count,
+            "memory_mib": self.properties.total_memory / 2**20,
+        }
+
+    def synchronise(self) -> None:
+        """Wait until everything enqueued on its stream is done."""
+        self.stream.synchronize()
 
     @property
     def cache_bytes(self) -> int:
@@ -158,7 +179,7 @@ class CudaDevice:
             clear()
         torch.cuda.empty_cache()
 
-    def allocated_mib(self) -> float:
+    def used_mib(self) -> float:
         """Memory that tensors occupy."""
         import torch
 

@@ -8,22 +8,8 @@ from functools import cache, partial
 from typing import Any
 
 from predictor.cnns.layer_table import Layer
-from predictor.errors import SchemaError
-from predictor.operators.operators import Operator, has_bias
-from proxy_cnns.backends.common import (
-    DROPPED,
-    activation_of,
-    check_convolution,
-    check_size,
-    maker_of,
-    norm_groups,
-    number,
-    out_size,
-    pool_rounds_up,
-    reduced_sides,
-    volume_of,
-    window,
-)
+from predictor.operators.operators import Operator
+from proxy_cnns.backends.layers import DROPPED, Numbers, made
 
 __all__ = ["layer_module"]
 
@@ -51,64 +37,78 @@ def layer_module(layer: Layer | Operator, device: str, in_place: bool = False, v
     SchemaError
         If the layer is of no type that can be run, lacks a number, or its output is not of the size it says.
     """
-    make = maker_of(layer, _MAKERS, "PyTorch")
-    if layer.type == "activation":
-        return _activation(layer, in_place)
-    if layer.type == "batch_norm" and vector:
-        return _torch().nn.BatchNorm1d(number(layer, "in_channels"), device=device)
-    return make(layer, device)
+    return made(layer, _makers(device, in_place, vector), "PyTorch")
 
 
-def _convolution(layer: Layer | Operator, device: str) -> Any:
-    check_convolution(layer)
-    return _torch().nn.Conv2d(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        *window(layer),
-        dilation=layer.dilation or 1,
-        groups=layer.groups or 1,
-        bias=has_bias(layer),
-        device=device,
-    )
+@cache
+def _makers(device: str, in_place: bool, vector: bool) -> dict[str, Callable[[Numbers], Any]]:
+    from torch import nn
+
+    own = _own_modules()
+    batch_norm = nn.BatchNorm1d if vector else nn.BatchNorm2d
+    more: dict[str, Any] = {"inplace": True} if in_place else {}
+
+    def convolution(kind: Any, n: Numbers, **numbers: Any) -> Any:
+        numbers |= {"dilation": n.dilation, "groups": n.groups, "bias": n.bias}
+        return kind(*n.channels, *n.window, **numbers, device=device)
+
+    def convolution_3d(n: Numbers) -> Any:
+        volume, numbers = n.volume, {"groups": n.groups, "bias": n.bias, "device": device}
+        return nn.Conv3d(*n.channels, volume.kernel, volume.stride, volume.padding, **numbers)
+
+    def max_pool(n: Numbers) -> Any:
+        up = n.pool_rounds_up
+        if up is None:
+            return nn.AdaptiveMaxPool2d(n.out_size)
+        return nn.MaxPool2d(*n.window, dilation=n.dilation, ceil_mode=up)
+
+    def avg_pool(n: Numbers) -> Any:
+        """Global where one pixel is left; else the window if it gives the output's size, else adaptive."""
+        up = n.pool_rounds_up
+        if up is None or n.out_size == (1, 1) or n.window[0] == (1, 1):
+            return nn.AdaptiveAvgPool2d(n.out_size)
+        return nn.AvgPool2d(*n.window, ceil_mode=up)
+
+    def group_norm(n: Numbers) -> Any:
+        return nn.GroupNorm(n.norm_groups, n.in_channels, affine=n.layer.parameters > 0, device=device)
+
+    def pad(n: Numbers) -> Any:
+        rows, columns = n.added
+        return nn.ZeroPad2d((*columns, *rows))
+
+    def mean(n: Numbers) -> Any:
+        axes = n.reduced_axes
+        return own["of_function"](lambda x: x.mean(axes, keepdim=True))
+
+    return {
+        "conv2d": partial(convolution, nn.Conv2d),
+        "conv_transpose2d": lambda n: convolution(nn.ConvTranspose2d, n, output_padding=n.output_padding),
+        "conv3d": convolution_3d,
+        "linear": lambda n: nn.Linear(*n.channels, bias=n.bias, device=device),
+        "batch_norm": lambda n: batch_norm(n.in_channels, device=device),
+        "layer_norm": lambda n: nn.LayerNorm(n.in_channels, device=device),
+        "group_norm": group_norm,
+        "activation": lambda n: n.activation(_activations())(**more),
+        "max_pool": max_pool,
+        "avg_pool": avg_pool,
+        "multiply": lambda n: own["layer_scale"](n.layer.parameters, device),
+        "dropout": lambda n: nn.Dropout(DROPPED[n.layer.type]),
+        "stochastic_depth": lambda n: own["stochastic_depth"](DROPPED[n.layer.type]),
+        "pad": pad,
+        # bilinear: a layer table does not say how values between pixels are found
+        "upsample": lambda n: nn.Upsample(size=n.out_size, mode="bilinear"),
+        "clamp": lambda _: own["of_function"](lambda x: x.clamp(-1, 1)),
+        # by one pixel: no kernel's time depends on how far
+        "roll": lambda _: own["of_function"](lambda x: x.roll((1, 1), (2, 3))),
+        "mean": mean,
+    }
 
 
-def _transposed_convolution(layer: Layer | Operator, device: str) -> Any:
-    """Rows and columns that the window does not say are its output padding."""
-    numbers = window(layer)
-    dilation, extra = layer.dilation or 1, []
-    for part, kernel, stride, padding in zip(("height", "width"), *numbers, strict=True):
-        size = (number(layer, f"in_{part}") - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1
-        extra.append(number(layer, f"out_{part}") - size)
-        if not 0 <= extra[-1] < max(stride, dilation):
-            check_size(layer, part, size)
-    return _torch().nn.ConvTranspose2d(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        *numbers,
-        output_padding=tuple(extra),
-        dilation=dilation,
-        groups=layer.groups or 1,
-        bias=has_bias(layer),
-        device=device,
-    )
+@cache
+def _activations() -> dict[str, Callable[..., Any]]:
+    from torch import nn
 
-
-def _linear(layer: Layer | Operator, device: str) -> Any:
-    sizes = (number(layer, "in_channels"), number(layer, "out_channels"))
-    return _torch().nn.Linear(*sizes, bias=has_bias(layer), device=device)
-
-
-def _batch_norm(layer: Layer | Operator, device: str) -> Any:
-    return _torch().nn.BatchNorm2d(number(layer, "in_channels"), device=device)
-
-
-def _layer_norm(layer: Layer | Operator, device: str) -> Any:
-    return _torch().nn.LayerNorm(number(layer, "in_channels"), device=device)
-
-
-def _activation(layer: Layer | Operator, in_place: bool) -> Any:
-    nn = _torch().nn
-    kinds: dict[str, Callable[..., Any]] = {
+    return {
         "relu": nn.ReLU,
         "relu6": nn.ReLU6,
         "leaky_relu": nn.LeakyReLU,
@@ -120,104 +120,6 @@ def _activation(layer: Layer | Operator, in_place: bool) -> Any:
         "tanh": nn.Tanh,
         "softmax": partial(nn.Softmax, dim=1),
     }
-    make = activation_of(layer, kinds)
-    return make(inplace=True) if in_place else make()
-
-
-def _max_pool(layer: Layer | Operator, _device: str) -> Any:
-    up = pool_rounds_up(layer)
-    if up is None:
-        return _torch().nn.AdaptiveMaxPool2d(out_size(layer))
-    return _torch().nn.MaxPool2d(*window(layer), dilation=layer.dilation or 1, ceil_mode=up)
-
-
-def _avg_pool(layer: Layer | Operator, _device: str) -> Any:
-    """Global where one pixel is left; else the window if it gives the output's size, else adaptive."""
-    up = pool_rounds_up(layer)
-    if up is None or out_size(layer) == (1, 1) or window(layer)[0] == (1, 1):
-        return _torch().nn.AdaptiveAvgPool2d(out_size(layer))
-    return _torch().nn.AvgPool2d(*window(layer), ceil_mode=up)
-
-
-def _dropout(layer: Layer | Operator, _device: str) -> Any:
-    return _torch().nn.Dropout(DROPPED[layer.type])
-
-
-def _stochastic_depth(layer: Layer | Operator, _device: str) -> Any:
-    return _own_modules()["stochastic_depth"](DROPPED[layer.type])
-
-
-def _layer_scale(layer: Layer | Operator, device: str) -> Any:
-    if not layer.parameters:
-        raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
-    return _own_modules()["layer_scale"](layer.parameters, device)
-
-
-def _group_norm(layer: Layer | Operator, device: str) -> Any:
-    groups, channels = norm_groups(layer), number(layer, "in_channels")
-    return _torch().nn.GroupNorm(groups, channels, affine=layer.parameters > 0, device=device)
-
-
-def _upsample(layer: Layer | Operator, _device: str) -> Any:
-    """Bilinear: a layer table does not say how values between pixels are found."""
-    return _torch().nn.Upsample(size=out_size(layer), mode="bilinear")
-
-
-def _clamp(_layer: Layer | Operator, _device: str) -> Any:
-    return _own_modules()["of_function"](lambda x: x.clamp(-1, 1))
-
-
-def _roll(_layer: Layer | Operator, _device: str) -> Any:
-    """By one pixel: no kernel's time depends on how far."""
-    return _own_modules()["of_function"](lambda x: x.roll((1, 1), (2, 3)))
-
-
-def _mean(layer: Layer | Operator, _device: str) -> Any:
-    dimensions = reduced_sides(layer)
-    return _own_modules()["of_function"](lambda x: x.mean(dimensions, keepdim=True))
-
-
-def _convolution_3d(layer: Layer | Operator, device: str) -> Any:
-    volume = volume_of(layer)
-    return _torch().nn.Conv3d(
-        number(layer, "in_channels"),
-        number(layer, "out_channels"),
-        volume.kernel,
-        volume.stride,
-        volume.padding,
-        groups=layer.groups or 1,
-        bias=has_bias(layer),
-        device=device,
-    )
-
-
-def _pad(layer: Layer | Operator, _device: str) -> Any:
-    height, width = (
-        number(layer, f"out_{part}") - number(layer, f"in_{part}") for part in ("height", "width")
-    )
-    return _torch().nn.ZeroPad2d((width // 2, width - width // 2, height // 2, height - height // 2))
-
-
-_MAKERS: dict[str, Callable[..., Any]] = {
-    "conv2d": _convolution,
-    "conv_transpose2d": _transposed_convolution,
-    "linear": _linear,
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "activation": _activation,
-    "max_pool": _max_pool,
-    "avg_pool": _avg_pool,
-    "multiply": _layer_scale,
-    "dropout": _dropout,
-    "stochastic_depth": _stochastic_depth,
-    "pad": _pad,
-    "group_norm": _group_norm,
-    "upsample": _upsample,
-    "clamp": _clamp,
-    "roll": _roll,
-    "mean": _mean,
-    "conv3d": _convolution_3d,
-}
 
 
 @cache
@@ -260,9 +162,3 @@ def _own_modules() -> dict[str, Any]:
             return self.function(x)
 
     return {"of_function": OfFunction, "layer_scale": LayerScale, "stochastic_depth": StochasticDepth}
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch

@@ -7,8 +7,7 @@ from typing import Any
 from predictor.catalogue.devices import COMPILES_FROM
 from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
-from proxy_cnns.backends.common import precisions_on
-from proxy_cnns.backends.protocol import device_words
+from proxy_cnns.backends.base import MOMENTUM, check_mode_of, device_words, precisions_on
 
 __all__ = [
     "autocast",
@@ -20,19 +19,12 @@ __all__ = [
     "tensor_layout",
 ]
 
-_MOMENTUM = {"momentum": 0.9, "sgd": 0.0}
 _CPU_PRECISIONS = ("fp32", "amp_bf16")
 _GPU_PRECISIONS = ("fp32", "tf32", "amp_fp16", "amp_bf16")
 
 
 def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
-    """Refuse a mode that cannot be measured.
-
-    Parameters
-    ----------
-    mode : Mode
-    capability : (int, int) or None
-        Compute capability of the GPU; None: a CPU.
+    """Refuse a mode that cannot be measured on a GPU of this compute capability; None: on a CPU.
 
     Raises
     ------
@@ -45,11 +37,7 @@ def check_mode(mode: Mode, capability: tuple[int, int] | None) -> None:
             "precision 'fp16', the whole CNN in half precision, is not measured with PyTorch. "
             f"Choose amp_fp16 or another of {', '.join(has)}."
         )
-    if mode.precision not in has:
-        device = device_words(capability)
-        raise SchemaError(f"precision {mode.precision!r} needs more than {device}: it has {', '.join(has)}.")
-    if mode.optimizer not in _MOMENTUM:
-        raise SchemaError(f"optimizer {mode.optimizer!r} is not measured: choose {' or '.join(_MOMENTUM)}.")
+    check_mode_of("PyTorch", mode, has, capability)
     if mode.framework != "pytorch" or mode.xla or mode.capture == "static_graph":
         raise SchemaError(
             f"framework {mode.framework!r}, xla {mode.xla}, capture {mode.capture!r}: PyTorch is measured as "
@@ -110,7 +98,7 @@ def gradient_scaler(mode: Mode, device: str) -> Any:
 
 def momentum_of(mode: Mode) -> float:
     """Momentum of the optimizer."""
-    return _MOMENTUM[mode.optimizer]
+    return MOMENTUM[mode.optimizer]
 
 
 def tensor_layout(mode: Mode) -> Any:

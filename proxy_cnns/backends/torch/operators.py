@@ -22,9 +22,9 @@ from math import ceil
 from typing import Any
 
 from predictor.catalogue.modes import Mode
-from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.common import LEARNING_RATE, copies_of, copies_of_optimizer, copy_bytes, input_shapes
+from proxy_cnns.backends.base import LEARNING_RATE, Program
+from proxy_cnns.backends.operators import functions_of, input_shapes, n_copies, n_optimizer_copies
 from proxy_cnns.backends.torch.layers import layer_module
 from proxy_cnns.backends.torch.modes import (
     autocast,
@@ -34,7 +34,6 @@ from proxy_cnns.backends.torch.modes import (
     tensor_layout,
 )
 from proxy_cnns.backends.torch.network import shuffle_channels
-from proxy_cnns.backends.torch.training import Program
 
 __all__ = ["operator_program"]
 
@@ -61,13 +60,14 @@ def operator_program(
     SchemaError
         If the operator cannot be run.
     """
+    import torch
+
     if operator.type == "optimizer":
         return _optimizer_program(operator, mode, device, cache_bytes)
-    dtype = _dtype(operator, mode)
-    shapes = input_shapes(operator, batch_size)
-    copies = copies_of(copy_bytes(operator, shapes, batch_size, dtype.itemsize), cache_bytes)
+    dtype = torch.float32 if operator.wide_input else narrow_dtype(mode)
+    copies = n_copies(operator, batch_size, dtype.itemsize, cache_bytes)
     functions = _functions(operator, mode, batch_size, device, copies)
-    layout = _layout(operator, mode)
+    layout, shapes = _layout(operator, mode), input_shapes(operator, batch_size)
     inputs = [[_leaf(shape, dtype, device, layout, operator) for shape in shapes] for _ in functions]
     context = autocast(mode, device.partition(":")[0])
     return _program(operator, functions, inputs, context)
@@ -118,14 +118,13 @@ def _program(
     if operator.passes == "forward":
         every = _Pass(calls, aliases, context, [], [])
         one = _Pass(calls[:1], aliases, context, [], [])
-        return Program(every.forward_alone, every.forward_alone, one.forward_alone, len(calls))
+        return Program((every.forward_alone,), len(calls), first=one.forward_alone)
     first = _Pass(calls[:1], aliases, context, wanted[0], []).forward()[0].detach()
     gradients = [torch.randn_like(first) if first.ndim else torch.ones_like(first) for _ in calls]
     del first
     every = _Pass(calls, aliases, context, [tensor for each in wanted for tensor in each], gradients)
     one = _Pass(calls[:1], aliases, context, wanted[0], gradients[:1])
-    run = every.forward_and_backward
-    return Program(run, run, one.forward_and_backward, len(calls))
+    return Program((every.forward_and_backward,), len(calls), first=one.forward_and_backward)
 
 
 def _wanted(function: Callable[..., Any], inputs: list[Any]) -> list[Any]:
@@ -148,38 +147,24 @@ def _functions(
 
     if operator.type == "loss":
         return [_loss(operator, batch_size, device) for _ in range(copies)]
-    function = _plain_function(operator)
-    if function is not None:
-        return [function] * copies
-    modules = [layer_module(operator, device, operator.in_place)]
-    modules += [
-        layer_module(operator, device, operator.in_place) if operator.parameters else modules[0]
-        for _ in range(copies - 1)
-    ]
-    if tensor_layout(mode) is torch.channels_last:
-        layout = torch.channels_last_3d if operator.type == "conv3d" else torch.channels_last
-        modules = [module.to(memory_format=layout) for module in modules]
-    return modules
+    shuffle = partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
+    plain: dict[str, Callable[..., Any]] = {
+        "add": torch.add,
+        "multiply": torch.mul,
+        "concat": _concat,
+        "matmul": torch.matmul,
+        "attention": torch.nn.functional.scaled_dot_product_attention,
+        "permute": shuffle,
+    }
 
+    def layer() -> Any:
+        module = layer_module(operator, device, operator.in_place)
+        if tensor_layout(mode) is not torch.channels_last:
+            return module
+        volume = operator.type == "conv3d"
+        return module.to(memory_format=torch.channels_last_3d if volume else torch.channels_last)
 
-def _plain_function(operator: Operator) -> Callable[..., Any] | None:
-    import torch
-
-    if operator.type == "add":
-        return torch.add  # type: ignore[no-any-return]
-    if operator.type == "multiply" and not operator.parameters:
-        return torch.mul  # type: ignore[no-any-return]
-    if operator.type == "concat":
-        return _concat
-    if operator.type == "matmul":
-        return torch.matmul  # type: ignore[no-any-return]
-    if operator.type == "attention":
-        return torch.nn.functional.scaled_dot_product_attention  # type: ignore[no-any-return]
-    if operator.type == "permute":
-        return partial(shuffle_channels, groups=operator.groups) if operator.groups else _to_channels_last
-    if operator.type == "flatten":
-        raise SchemaError("flatten is a view: it takes no time and cannot be measured.")
-    return None
+    return functions_of(operator, copies, plain, layer)
 
 
 def _concat(*parts: Any) -> Any:
@@ -211,29 +196,21 @@ def _leaf(shape: tuple[int, ...], dtype: Any, device: str, layout: Any, operator
     return x.requires_grad_(operator.input_gradient and operator.passes != "forward")
 
 
-def _dtype(operator: Operator, mode: Mode) -> Any:
-    import torch
-
-    return torch.float32 if operator.wide_input else narrow_dtype(mode)
-
-
 def _layout(operator: Operator, mode: Mode) -> Any:
     import torch
 
-    return torch.channels_last if _arrives_channels_last(operator) else tensor_layout(mode)
-
-
-def _arrives_channels_last(operator: Operator) -> bool:
     layer_scale = operator.type == "multiply" and operator.parameters > 0
     change_of_layout = operator.type == "permute" and not operator.groups
-    return layer_scale or change_of_layout or (operator.wide_input and operator.input_gradient)
+    of_layer_norm = operator.wide_input and operator.input_gradient
+    channels_last = layer_scale or change_of_layout or of_layer_norm
+    return torch.channels_last if channels_last else tensor_layout(mode)
 
 
 def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes: int) -> Program:
     """SGD's step over tensors of equal size; under fp16 with the unscaling of gradients and the scaler's update."""
     import torch
 
-    copies = copies_of_optimizer(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
+    copies = n_optimizer_copies(operator, cache_bytes, _MOST_OPTIMIZER_TENSORS)
     optimizers = [
         torch.optim.SGD(_trained_tensors(operator, device), lr=LEARNING_RATE, momentum=momentum_of(mode))
         for _ in range(copies)
@@ -248,7 +225,7 @@ def _optimizer_program(operator: Operator, mode: Mode, device: str, cache_bytes:
         if scaler is not None:
             scaler.update()
 
-    return Program(step, step, step, copies)
+    return Program((step,), copies)
 
 
 def _trained_tensors(operator: Operator, device: str) -> list[Any]:

@@ -1,14 +1,11 @@
 """One configuration built with PyTorch: runs eagerly or as a captured graph, and is timed."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from predictor.errors import DeviceOutOfMemoryError, ProfilingError
-from proxy_cnns.backends.common import mean_host_ms
+from proxy_cnns.backends.base import PreparedProgram
 from proxy_cnns.backends.torch.device import CudaDevice, refusing
 from proxy_cnns.backends.torch.kernels import convolution_kernels
-from proxy_cnns.backends.torch.training import Program
 
 __all__ = ["TorchPrepared"]
 
@@ -16,44 +13,11 @@ _SAMPLE_MS = 0.3  # events are read to half a microsecond
 _MOST_REPLAYS = 20
 
 
-class TorchPrepared:
-    """A program on a device; see `proxy_cnns.backends.protocol.Prepared`.
+class TorchPrepared(PreparedProgram):
+    """A program that is captured as a CUDA graph to be timed."""
 
-    Parameters
-    ----------
-    program : Program
-        Has run once.
-    gpu : CudaDevice or None
-        None: the CPU.
-    what : str
-        Name for messages.
-    whole : bool
-        Whether it is a whole CNN, which is given all of the device's memory.
-    peak_memory_mib : float or None
-        As measured before anything was captured.
-    """
-
-    def __init__(
-        self, program: Program, gpu: CudaDevice | None, what: str, whole: bool, peak_memory_mib: float | None
-    ) -> None:
-        self.copies = program.copies
-        self._program: Program | None = program
-        self._gpu = gpu
-        self._what = what
-        self._whole = whole
-        self._peak_memory_mib = peak_memory_mib
-        self._graph: Any = None
-        self._replays = 0
-
-    def run(self, n: int) -> None:
-        """Enqueue `n` iterations eagerly, as they are trained."""
-        self._repeat(self._running.iterate, n)
-
-    def synchronise(self) -> None:
-        """Wait for the device."""
-        if self._gpu is not None:
-            with refusing(self._what):
-                self._gpu.stream.synchronize()
+    _graph: Any = None
+    _replays = 0
 
     def capture(self) -> str | None:
         """Capture an iteration as a CUDA graph; the reason if that cannot be."""
@@ -78,61 +42,23 @@ class TorchPrepared:
         times = self._gpu.replay_times_ms(self._graph, n, self._replays, lead_ms)
         return [each / self.copies for each in times]
 
-    def host_time_ms(self, n: int) -> float:
-        """Time to enqueue one iteration, each on an empty queue; on a CPU, to run it."""
-        return mean_host_ms(self.synchronise, self._ready, n) / self.copies
-
-    def peak_memory_mib(self) -> float | None:
-        """Most memory that tensors occupied in an eager iteration of a whole CNN."""
-        return self._peak_memory_mib
-
-    def compile_s(self) -> float | None:
-        """Time of the first iteration of a CNN that it compiled; None of any other."""
-        return self._running.compile_s()
-
     def conv_algorithms(self) -> str | None:
         """JSON of the kernels that each convolution ran in one eager iteration; None where that cannot be seen."""
         if self._gpu is None:
             return None
         try:
-            with refusing(self._what), self._on_stream():
-                return convolution_kernels(self._running.enqueue)
+            with self._ready() as program:
+                return convolution_kernels(program.enqueue)
         except ProfilingError:
             return None
 
-    def close(self) -> None:
-        """Free everything; a whole CNN's memory is returned at once, operators' is reused."""
-        if self._program is None:
-            return
-        self._program.release()
-        self._program = self._graph = None
-        if self._gpu is not None and self._whole:
-            self._gpu.tidy()
-
-    @property
-    def _running(self) -> Program:
-        if self._program is None:
-            raise ProfilingError(f"{self._what} is closed: prepare it again.")
-        return self._program
+    def _forget(self) -> None:
+        self._graph = None
 
     def _captured(self, gpu: CudaDevice) -> Any:
         """Capture; what eager iterations left cached is given back before, as a capture cannot do that itself."""
         self.synchronise()
         if self._whole:
             gpu.tidy()
-        enqueue = self._running.enqueue
         with refusing(self._what):
-            return gpu.capture(enqueue)
-
-    def _repeat(self, iterate: Callable[[], None], n: int) -> None:
-        with refusing(self._what), self._on_stream():
-            for _ in range(n):
-                iterate()
-
-    @contextmanager
-    def _ready(self) -> Iterator[Callable[[], None]]:
-        with self._on_stream():
-            yield self._running.enqueue
-
-    def _on_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._gpu is None else self._gpu.on_stream()
+            return gpu.capture(self._open.enqueue)

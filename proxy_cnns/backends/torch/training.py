@@ -5,42 +5,18 @@ images that lie on the device.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from predictor.cnns.torch_module import refuse_lazy
 from predictor.errors import SchemaError
-from proxy_cnns.backends.common import LEARNING_RATE, USER_CHANNELS, user_cnn
+from proxy_cnns.backends.base import LEARNING_RATE, USER_CHANNELS, Program, user_cnn
 from proxy_cnns.backends.graph import image_shape
 from proxy_cnns.backends.torch.compiling import CompiledFirst, compiled, forget_compiled
-from proxy_cnns.backends.torch.modes import (
-    autocast,
-    gradient_scaler,
-    momentum_of,
-    tensor_layout,
-)
+from proxy_cnns.backends.torch.modes import autocast, gradient_scaler, momentum_of, tensor_layout
 from proxy_cnns.backends.torch.network import network
 from proxy_cnns.configuration import Configuration
 
-__all__ = ["Program", "training_program"]
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The functions of a prepared configuration.
-
-    `iterate` is one iteration as trained; `enqueue` the same without ever waiting for the device, which alone
-    can be captured (they differ for fp16, whose scaler reads a flag back); `warm_up` is run once. An iteration
-    holds `copies` of an operator. `compile_s` says how long compiling took, None where
-    nothing is compiled; `release` drops what was compiled.
-    """
-
-    iterate: Callable[[], None]
-    enqueue: Callable[[], None]
-    warm_up: Callable[[], None]
-    copies: int = 1
-    compile_s: Callable[[], float | None] = lambda: None
-    release: Callable[[], None] = lambda: None
+__all__ = ["training_program"]
 
 
 def training_program(
@@ -82,16 +58,15 @@ def training_program(
 
     def enqueue() -> None:
         forward_and_backward()
-        if scaler is not None:
-            scaler.unscale_(optimizer)
+        scaler.unscale_(optimizer)
         optimizer.step()
-        if scaler is not None:
-            scaler.update()
+        scaler.update()
 
+    enqueues = None if scaler is None else enqueue
     if compiles:
         first = CompiledFirst(iterate)
-        return Program(iterate, enqueue, first.run, 1, lambda: first.seconds, forget_compiled)
-    return Program(iterate, enqueue, iterate)
+        return Program((iterate,), 1, enqueues, first.run, lambda: first.seconds, forget_compiled)
+    return Program((iterate,), 1, enqueues)
 
 
 def _model(configuration: Configuration, device: str) -> tuple[Any, tuple[int, int, int]]:

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from api.store.keys import add_key, find_key
 from api.store.measurements import delete_upload, store_rows
 from api.store.uploads import rows_of, table_of_rows
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.operators.operators import operator_row, operators_of
 
@@ -63,7 +63,7 @@ def local(profile, **options):
         measurements=pd.DataFrame(profile),
         **options,
     )
-    return [asdict(row) | {"extrapolates": list(row.extrapolates)} for row in rows]
+    return [asdict(row) | {"extrapolates": [asdict(reason) for reason in row.extrapolates]} for row in rows]
 
 
 def test_rows_sent_along_answer_at_once_as_the_core_does(http, profile):

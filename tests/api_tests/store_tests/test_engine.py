@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, text
 
-from api.store.engine import open_store, reading
+from api.store.engine import open_store, reading, writing
 from api.store.tables import metadata
 from predictor.errors import SchemaError, StoreError
 
@@ -64,3 +64,13 @@ def test_a_store_that_cannot_be_reached_is_an_error_that_hides_its_password(url)
     with pytest.raises(StoreError, match="does not answer as it should") as refused:
         open_store(url)
     assert "hidden" not in str(refused.value)
+
+
+def test_a_store_of_a_newer_epochcast_is_an_error_that_says_so(store_url, store):
+    with writing(store) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0099'"))
+    with pytest.raises(
+        StoreError, match=r"another schema than this epochcast knows.*0099.*a newer one"
+    ) as refused:
+        open_store(store_url)
+    assert "Traceback" not in str(refused.value)

@@ -17,7 +17,7 @@ def uploaded(store, key_id, make_rows):
         (g, c) for g in ("Tesla T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")
     ):
         times = [
-            make_rows(1, gpu=gpu, cnn=cnn, batch_size=8 * 2**j, iteration_time_ms=(10 + i) * 2.0**j)[0]
+            make_rows(1, gpu=gpu, cnn=cnn, batch_size=8 * 2**j, iteration_time_ms=(100 + i) * 2.0**j)[0]
             for j in range(5)
         ]
         store_rows(store, times, key_id)
@@ -43,7 +43,7 @@ def test_a_table_and_a_store_are_fitted_together(uploaded, store_url):
     import pandas as pd
 
     columns = ["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]
-    table = pd.DataFrame([["Tesla T4", "resnet34", 224, 8, "fp32", 30.0]], columns=columns)
+    table = pd.DataFrame([["Tesla T4", "resnet34", 224, 8, "fp32", 300.0]], columns=columns)
     assert epochcast.fit(table, store=store_url).card["trained_on"] == "21 iterations of 3 CNNs on 2 GPUs"
 
 

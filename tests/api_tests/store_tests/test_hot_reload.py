@@ -1,6 +1,5 @@
 """A running service takes up a model that `epochcast fit` writes, and no request notices but by its answer."""
 
-import shutil
 import threading
 
 import httpx
@@ -8,7 +7,7 @@ import pytest
 from waiting import PATIENCE_S, wait_until
 
 import epochcast
-from predictor.files import data_file
+from predictor.models.served import Model
 
 QUESTION = {"cnn": "resnet18", "gpus": ["T4"], "batch_sizes": [32]}
 
@@ -18,14 +17,14 @@ def measurements(tmp_path):
     """Two CNNs on two GPUs, enough to fit on."""
     lines = ["gpu,cnn,image_size,batch_size,precision,iteration_time_ms"]
     for i, (gpu, cnn) in enumerate((g, c) for g in ("T4", "V100-SXM2-16GB") for c in ("resnet18", "vgg11")):
-        lines += [f"{gpu},{cnn},224,{8 * 2**j},fp32,{(10 + i) * 2.0**j}" for j in range(5)]
+        lines += [f"{gpu},{cnn},224,{8 * 2**j},fp32,{(100 + i) * 2.0**j}" for j in range(5)]
     (tmp_path / "measurements.csv").write_text("\n".join(lines))
     return tmp_path / "measurements.csv"
 
 
 def test_a_model_is_replaced_under_requests_and_none_is_dropped(tmp_path, run_service, measurements):
     path = tmp_path / "model.json"
-    shutil.copy(data_file("models/default.json"), path)
+    Model.load().save(path)
     service = run_service("", EPOCHCAST_MODEL=str(path))
     answers, stop = [], threading.Event()
 

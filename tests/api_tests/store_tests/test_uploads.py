@@ -167,6 +167,11 @@ def test_a_time_that_nothing_takes_is_refused(time):
         rows_of(table_of_rows([row]))
 
 
+def test_a_time_that_no_gpu_reaches_is_refused():
+    message = refused(f"{HEADER}\n{GOOD}\n{GOOD.replace('310.5', '0.31')}\n")
+    assert "the upload, line 3: the time of 0.31 ms is impossible: resnet50 at batch 32" in message
+
+
 def test_a_spread_may_be_smaller_than_any_time():
     """Repeats of a GPU's time differ by less than a picosecond now and then."""
     spread = {"iteration_time_ms_iqr": "8.99937e-07"}

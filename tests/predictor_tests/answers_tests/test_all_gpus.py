@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from predictor.answers.predict import Answer, answer
+from predictor.answers.answer import Answer, answer
 from predictor.answers.question import Question
 from predictor.cnns.zoo import zoo_cnn
 from predictor.models.served import Model

@@ -3,14 +3,14 @@
 import pytest
 
 import epochcast
-from predictor.answers.batch_sizes import (
+from predictor.answers.answer import answer
+from predictor.answers.question import Question
+from predictor.answers.sizes import (
     batch_sizes_to_try,
     common_batch_size,
     compared_batch_size,
     largest_batch_size,
 )
-from predictor.answers.predict import answer
-from predictor.answers.question import Question
 from predictor.catalogue.devices import all_gpus, find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn

@@ -4,8 +4,8 @@ import csv
 
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
-from predictor.answers.predict import predict
 from predictor.errors import SchemaError
 
 HEADER = "id,cnn,image_size,gpu,batch_size,precision,samples"

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from predictor.answers import bulk_pipes
+from predictor.answers.answer import answer
 from predictor.answers.bulk import ADDED_COLUMNS, predict_rows
 from predictor.answers.bulk_answers import NUMBERS, WORDS
-from predictor.answers.predict import answer
 from predictor.answers.question import Question
 from predictor.errors import SchemaError
 from predictor.models import served
@@ -57,9 +57,12 @@ def test_every_column_is_that_of_the_answer(predicted, more):
         assert both[name].to_numpy() == pytest.approx(wanted, rel=1e-9, nan_ok=True), name
     assert (both["fits_in_memory"] == both["fits_in_memory_single"]).all()
     for name in ("method", "energy_basis"):
-        assert (both[name].astype(str) == both[f"{name}_single"]).all()
+        assert (both[name].astype(str) == both[f"{name}_single"].astype(str)).all()
     reasons = both["extrapolates"].astype(object).where(both["extrapolates"].notna(), "")
-    assert reasons.tolist() == both["extrapolates_single"].map("; ".join).tolist()
+    assert (
+        reasons.tolist()
+        == both["extrapolates_single"].map(lambda reasons: "; ".join(map(str, reasons))).tolist()
+    )
 
 
 def test_the_rows_stay_as_they_are(predicted, fake_model):

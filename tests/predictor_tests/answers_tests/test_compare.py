@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.answers.compare import compare, pareto_front
+from predictor.answers.compare import compare
 from predictor.answers.question import Plan, Question
+from predictor.answers.ranking import pareto_front
 from predictor.catalogue.offers import Offer
 from predictor.errors import OutOfRangeError, SchemaError
 

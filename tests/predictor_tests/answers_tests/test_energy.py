@@ -5,12 +5,14 @@ import math
 
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bulk import predict_rows
 from predictor.answers.compare import compare
-from predictor.answers.predict import predict
 from predictor.answers.quantities import energy
 from predictor.answers.question import Plan, Question
-from predictor.models.power import LAW
+from predictor.models.ratios import ratios_of
+
+POWER = ratios_of("power")
 
 
 def row_of(gpu="NVIDIA H200", batch_size=128, cnn="resnet50", **options):
@@ -25,13 +27,13 @@ def test_watt_hours_are_power_times_time_of_all_gpus():
 
 
 def test_energy_rests_on_measured_power_where_there_is_some_and_else_on_the_limit():
-    assert row_of().energy_basis == "power measured on this GPU"
-    assert row_of("T4", precision="fp32").energy_basis == "estimated from the power limit of 70 W"
+    assert row_of().energy_basis.text == "power measured on this GPU"
+    assert row_of("T4", precision="fp32").energy_basis.text == "estimated from the power limit of 70 W"
 
 
 def test_the_interval_is_wider_where_the_limit_alone_is_known_and_holds_the_times_too():
     measured, estimated = row_of(), row_of("A100-SXM4-80GB")
-    for row, spread in ((measured, LAW.spread), (estimated, LAW.other_spread)):
+    for row, spread in ((measured, POWER.spread), (estimated, math.hypot(POWER.spread, POWER.elsewhere))):
         below = math.hypot(math.log(row.epoch_time_s / row.epoch_low_s), spread)
         assert row.watt_hours_low == pytest.approx(row.watt_hours * math.exp(-below))
         assert row.watt_hours < row.watt_hours_high
@@ -46,7 +48,7 @@ def test_no_interval_reaches_above_the_power_limit():
 def test_without_a_power_limit_the_energy_is_unknown_and_the_reason_is_given():
     row = row_of("NVIDIA GH200 480GB")
     assert (row.power_w, row.watt_hours, row.watt_hours_low, row.watt_hours_high) == (None,) * 4
-    assert row.energy_basis == "unknown: gpus.csv has no power limit of NVIDIA GH200 480GB"
+    assert row.energy_basis.text == "unknown: gpus.csv has no power limit of NVIDIA GH200 480GB"
 
 
 def test_without_samples_there_is_power_but_no_energy():
@@ -78,7 +80,7 @@ def test_an_offer_that_waits_for_images_has_the_energy_of_a_prediction_that_wait
         "H100 SXM", 512, cnn="resnet18", precision="amp_bf16", n_gpus=8, samples_per_worker_second=1e9
     )
     assert offered.power_w < alone.power_w
-    idle_wh = 8 * LAW.idle * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
+    idle_wh = 8 * POWER["idle"] * 700 * (offered.epoch_time_s - alone.epoch_time_s) / 3600
     assert offered.watt_hours - alone.watt_hours == pytest.approx(idle_wh, rel=1e-6)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.bounds import (
     BOUNDS,
     bounding_ms,
@@ -17,7 +18,6 @@ from predictor.answers.bounds import (
 )
 from predictor.answers.explain import explain, explanation_rows, row_columns, small_batch_law
 from predictor.answers.knowledge import load_model
-from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.modes import MEMORY_FORMATS
@@ -204,8 +204,8 @@ def test_modes_are_compared_by_the_same_method_where_one_lacks_measured_operator
 
 
 def test_another_mode_has_only_the_reasons_that_the_asked_one_lacks(answer):
-    assert any(why.startswith("batch") for why in answer[0].extrapolates[0])
-    assert not any(why.startswith("batch") for other in answer[0].other_modes for why in other.extrapolates)
+    assert any(why.kind == "batch" for why in answer[0].extrapolates[0])
+    assert not any(why.kind == "batch" for other in answer[0].other_modes for why in other.extrapolates)
 
 
 def test_an_anchor_corrects_the_time_and_not_the_factors_of_other_modes(answer):

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
+from predictor.answers.answer import answer, predict
 from predictor.answers.compare import compare
-from predictor.answers.predict import answer, predict
 from predictor.answers.question import Plan, Question
 from predictor.catalogue.offers import Offer, load_offers
 from predictor.errors import SchemaError
@@ -178,7 +179,9 @@ def test_96_vcpus_cannot_feed_eight_h100s_in_amp():
     row = found.rows[0]
     assert (row.vcpus, row.bottleneck) == (96, "loading")
     assert row.workers_needed * 8 > 96
-    assert any("Loading decodes about" in hint and "96 vCPUs" in hint for hint in found.verdict.hints)
+    assert any(
+        "Loading decodes about" in note.text and "96 vCPUs" in note.text for note in found.verdict.hints
+    )
 
 
 def test_more_vcpus_change_the_ranking_of_equal_gpus():
@@ -227,7 +230,8 @@ def test_data_beyond_memory_and_disk_are_named():
     assert best(offers=(small,)).data_exceeds == ("memory", "disk")
     assert best(offers=(large,)).data_exceeds == ()
     assert best(offers=(offer(64.0),)).data_exceeds == ()
-    assert any("exceeds the memory" in hint for hint in compared(offers=(small,)).verdict.hints)
+    hints = compared(offers=(small,)).verdict.hints
+    assert any("does not fit in this machine's memory" in note.text for note in hints)
 
 
 def test_a_file_that_fits_on_the_disk_is_read_once():
@@ -304,3 +308,31 @@ def test_a_validation_pass_waits_for_loading_where_training_does_not():
     for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s"):
         assert getattr(row, name) == pytest.approx(getattr(told, name))
     assert row.epoch_high_s > best(offers=(offer(200.0),), **asked).epoch_high_s
+
+
+def test_a_run_in_a_table_was_measured_beside_its_loader_as_an_anchor_was():
+    run = {"gpu": "NVIDIA H100 80GB HBM3", "cnn": "vgg_cifar", "image_size": 32, "batch_size": 32}
+    run |= {"precision": "tf32", "iteration_time_ms": 8.0}
+    anchor = {"gpu": "H100 SXM", "batch_size": 32, "iteration_time_ms": 8.0}
+    typed = one(**HOST_BOUND, workers=8, anchors=[anchor]).iteration_time_ms
+    tables = {workers: pd.DataFrame([run | {"loader_workers": workers}]) for workers in (None, 8, 0)}
+    told = {
+        workers: one(**HOST_BOUND, workers=8, measurements=table).iteration_time_ms
+        for workers, table in tables.items()
+    }
+    assert told[None] == told[8] == typed == pytest.approx(8.0, rel=1e-3)
+    assert told[0] > 1.05 * typed  # measured without workers
+    question = HOST_BOUND | {"batch_sizes": HOST_BOUND["batch_size"], "workers": 8}
+    del question["batch_size"]
+    ranked = {
+        workers: best(**question, measurements=table).iteration_time_ms for workers, table in tables.items()
+    }
+    assert ranked == pytest.approx(told)
+
+
+def test_trainings_of_several_gpus_each_share_the_vcpus():
+    [alone, eight] = (
+        best(Plan(trials=trials), offers=(offer(8.0, 8.0),), n_gpus=2, loader="torchvision")
+        for trials in (1, 8)
+    )
+    assert eight.loading_time_ms == pytest.approx(4 * alone.loading_time_ms)

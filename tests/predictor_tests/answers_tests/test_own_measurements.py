@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError, OutOfRangeError, SchemaError
 from predictor.measurements.table import write_measurements
@@ -100,7 +100,7 @@ def test_a_cnn_of_near_layers_is_answered_by_them(operators):
 def test_a_cnn_of_which_the_table_tells_little_is_answered_from_specifications_and_says_so(operators):
     found = _predict("convnext_tiny", operators)
     assert found.method == "roofline"
-    assert any(reason.startswith("layers: layer-times not used: ") for reason in found.extrapolates)
+    assert any(str(reason).startswith("layers: layer-times not used: ") for reason in found.extrapolates)
 
 
 def test_measurements_that_were_disturbed_are_counted(operators):
@@ -153,7 +153,7 @@ def test_times_twice_as_long_give_an_iteration_twice_as_long(operators, nobodys)
 def test_times_are_finite_for_every_batch_size(operators):
     rows = predict("resnet18", A100, "1,2,4,512", precision="tf32", measurements=operators)
     assert np.isfinite([row.iteration_time_ms for row in rows]).all()
-    assert any("batch:" in reason for reason in rows[0].extrapolates)
+    assert "batch" in {reason.kind for reason in rows[0].extrapolates}
 
 
 CPU = "cpu:Xeon"
@@ -192,10 +192,10 @@ def test_measurements_in_another_precision_than_the_answers_are_said_to_be_unuse
     (row,) = predict("resnet18", A100, 64, measurements=in_fp32)
     assert (row.precision, row.method) == ("tf32", "roofline")
     assert any(
-        reason.startswith(f"measurements: yours on {A100} are not used") for reason in row.extrapolates
+        str(reason).startswith(f"measurements: yours on {A100} are not used") for reason in row.extrapolates
     )
     (row,) = predict("resnet18", A100, 64, measurements=in_fp32, precision="fp32")
-    assert not any(reason.startswith("measurements:") for reason in row.extrapolates)
+    assert "measurements" not in {reason.kind for reason in row.extrapolates}
 
 
 def test_a_compiled_cnn_is_an_anchor_of_compiled_questions_alone(with_target):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from predictor.answers.answer import predict
 from predictor.answers.parallel import parallel_ways, split_channels
-from predictor.answers.predict import predict
 from predictor.answers.question import Question
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
+from predictor.answers.notes import REMEDIES, Reason
 from predictor.catalogue.devices import find_gpu
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError, UnknownGpuError
@@ -97,7 +98,7 @@ def test_a_row_names_its_method_its_training_data_and_why_it_extrapolates(fake_m
     assert (row.method, row.trained_on, row.extrapolates) == (
         "roofline",
         "a formula",
-        ("gpu: not measured",),
+        (Reason("gpu", "not measured", REMEDIES["gpu"]),),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.chainer_compat import install
-from predictor.cnns.layer_table import IMAGE
+from predictor.cnns.layer_table import IMAGE, TableWarning
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
 
@@ -95,7 +95,7 @@ def test_a_classifier_is_taken_for_its_predictor(chainer: ModuleType) -> None:
 def test_a_function_of_unknown_cost_is_named_and_warned_of(chainer: ModuleType, chain_of: Any) -> None:
     table = from_chainer(chain_of(lambda _self, x: chainer.functions.exp(x)), 8)
     assert [row.type for row in table] == ["other"]
-    assert table.warnings == ("operators of unknown cost: Exp",)
+    assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
 def test_too_small_an_image_is_out_of_range(chainer: ModuleType) -> None:
@@ -145,3 +145,14 @@ def test_recurrent_links_are_refused_by_name(chainer: ModuleType, chain_of: Any)
     chain = chain_of(lambda self, x: self.reads(None, None, list(x.reshape(len(x), -1, 3)))[0], reads=link)
     with pytest.raises(SchemaError, match=r"link 'reads': NStepLSTM layers .* anchor"):
         from_chainer(chain, 16)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_images_have_the_channels_that_the_first_link_reads(chainer: ModuleType, channels: int) -> None:
+    links = chainer.links
+    first, *_ = from_chainer(
+        chainer.Sequential(links.Convolution2D(channels, 8, 3), links.Linear(None, 10)), 28
+    )
+    assert first.in_channels == channels
+    flat, *_ = from_chainer(links.Linear(channels * 28 * 28, 10), 28)
+    assert flat.in_channels == channels

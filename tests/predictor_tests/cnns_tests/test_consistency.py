@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from layer_csv import write_layer_table_csv
 
 from predictor.cnns.layer_table import (
     Layer,
     LayerTable,
     read_layer_table_csv,
     table_complaint,
-    write_layer_table_csv,
 )
 from predictor.cnns.zoo import ZOO, zoo_cnn
 from predictor.errors import SchemaError

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from layer_csv import write_layer_table_csv
 
 from predictor.cnns.layer_table import (
     IMAGE,
@@ -11,7 +12,6 @@ from predictor.cnns.layer_table import (
     Layer,
     LayerTable,
     read_layer_table_csv,
-    write_layer_table_csv,
 )
 from predictor.errors import DataError, SchemaError
 

@@ -9,7 +9,7 @@ import pytest
 
 from predictor.answers.question import Question
 from predictor.cnns.keras_model import from_keras, from_keras_file
-from predictor.cnns.recorder import FROZEN
+from predictor.cnns.layer_table import TableWarning
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
@@ -126,7 +126,7 @@ def test_frozen_layers_count_as_trained_and_are_told(small):
     whole = from_keras(small).parameters
     small.get_layer("head").trainable = False
     table = from_keras(small)
-    assert (table.parameters, table.warnings) == (whole, (f"{FROZEN}90",))
+    assert (table.parameters, table.warnings) == (whole, (TableWarning("frozen", "90"),))
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "SimpleRNN"])

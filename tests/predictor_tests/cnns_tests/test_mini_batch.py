@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import Layer, LayerTable, layer_complaint, table_complaint
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning, layer_complaint, table_complaint
 from predictor.cnns.onnx_file import from_onnx
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import SchemaError
@@ -182,7 +182,9 @@ def test_a_batch_size_fixed_in_the_code_is_refused(read: Any) -> None:
 def test_a_result_that_does_not_grow_with_the_batch_is_warned_of(read: Any) -> None:
     table = read(lambda _self, x: x.relu() - x.mean(0))
     assert [layer.type for layer in table] == ["activation", "add"]
-    assert table.warnings == ("results that do not grow with the batch size, not counted further: mean",)
+    assert table.warnings == (
+        TableWarning("cnn", "results that do not grow with the batch size, not counted further: mean"),
+    )
 
 
 @pytest.mark.filterwarnings("ignore")  # the exporter's own

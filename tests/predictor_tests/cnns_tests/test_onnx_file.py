@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, LayerTable, layer_complaint
+from predictor.cnns.layer_table import IMAGE, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.errors import BackendUnavailableError, DataError, OutOfRangeError, SchemaError
 
@@ -329,7 +329,7 @@ def test_joining_maps_again_and_again_is_no_shape_that_doubles(onnx: ModuleType,
 def test_an_unknown_operator_is_named_and_warned_of(onnx: ModuleType, table_of: Any) -> None:
     table = table_of([onnx.helper.make_node("Exp", ["x"], ["y"], "exp")])
     assert _types(table) == ["other"]
-    assert table.warnings == ("operators of unknown cost: Exp",)
+    assert table.warnings == (TableWarning("operator", "Exp"),)
 
 
 def _ten_convolutions(onnx: ModuleType, table_of: Any, last: Any = None, bias: bool = True) -> LayerTable:

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from layer_csv import write_layer_table_csv
 
-from predictor.cnns.layer_table import write_layer_table_csv
 from predictor.cnns.resolve import resolve_cnn
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError, UnknownCnnError

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from layer_csv import write_layer_table_csv
 
 from predictor.cnns.chainer_chain import from_chainer
 from predictor.cnns.layer_table import (
@@ -15,7 +16,6 @@ from predictor.cnns.layer_table import (
     LayerTable,
     layer_complaint,
     read_layer_table_csv,
-    write_layer_table_csv,
 )
 from predictor.cnns.onnx_file import INFERENCE_EXPORT, from_onnx
 from predictor.cnns.torch_module import from_torch

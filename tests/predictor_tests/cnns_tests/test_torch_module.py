@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, layer_complaint
-from predictor.cnns.recorder import FROZEN
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning, layer_complaint
 from predictor.cnns.torch_module import from_torch
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 
@@ -186,12 +185,12 @@ def test_an_operator_of_unknown_cost_is_named_and_warned_of(torch: ModuleType) -
     table = from_torch(_module(torch, lambda _self, x: torch.cumsum(x, 1)), 16)
     assert _types(table) == ["other"]
     assert table.layers[0].name == "cumsum"
-    assert table.warnings == ("operators of unknown cost: cumsum",)
+    assert table.warnings == (TableWarning("operator", "cumsum"),)
 
 
 def test_frozen_parameters_are_warned_of(torch: ModuleType, small: Any) -> None:
     small[0].weight.requires_grad_(False)
-    assert from_torch(small, 16).warnings == (f"{FROZEN}216",)
+    assert from_torch(small, 16).warnings == (TableWarning("frozen", "216"),)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +270,7 @@ def test_modules_switched_to_checkpointing_are_refused(torch: ModuleType, small:
 
 def test_parameters_that_nothing_reads_are_warned_of(torch: ModuleType) -> None:
     module = _module(torch, lambda _self, x: x.relu(), spare=torch.nn.Linear(3, 4))
-    assert from_torch(module, 16).warnings == ("16 parameters that no operator reads",)
+    assert from_torch(module, 16).warnings == (TableWarning("cnn", "16 parameters that no operator reads"),)
 
 
 def test_what_spreads_or_compiles_a_module_is_taken_off(torch: ModuleType, small: Any) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.answers.predict import answer
+from predictor.answers.answer import answer
 from predictor.answers.question import Question
 from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS

@@ -96,17 +96,6 @@ def test_a_time_that_is_not_above_zero_is_counted_and_said(features, world):
     assert row["notes"] == "120 rows: predicted time not above 0 (counted)"
 
 
-@pytest.mark.parametrize("name", ["gpu-specs", "gpu-specs-relative"])
-def test_a_founding_predictor_that_is_far_off_says_why(features, world, name):
-    notes = evaluate(features, ["unseen-cnn"], {name: world.lawful(-1.0)}).table().iloc[0]["notes"]
-    assert "multiplies nothing" in notes
-    assert "leave an unseen GPU undetermined" in notes
-
-
-def test_a_founding_predictor_that_is_right_needs_no_excuse(features, world):
-    assert evaluate(features, ["unseen-cnn"], {"gpu-specs": world.lawful()}).table().iloc[0]["notes"] == ""
-
-
 def test_a_predictor_that_refuses_every_fold_keeps_its_line(features):
     result = evaluate(features, ["unseen-cnn"], ["line"])
     row = result.table("unseen-cnn").iloc[0]

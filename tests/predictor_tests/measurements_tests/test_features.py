@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from predictor.catalogue.devices import find_gpu, peak_tflop_per_s
-from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, TableWarning
 from predictor.cnns.proxies import proxy_counts, proxy_name
 from predictor.errors import SchemaError, UnknownGpuError
 from predictor.measurements.features import FEATURES, GPU_COLUMNS, feature_table
@@ -117,7 +117,9 @@ def test_the_first_convolution_has_no_input_gradient(table):
 
 
 def test_bytes_per_image_leave_out_the_weights(small_cnn, table):
-    heavier = LayerTable("small", 16, tuple(small_cnn.layers), source="csv", warnings=("other",))
+    heavier = LayerTable(
+        "small", 16, tuple(small_cnn.layers), source="csv", warnings=(TableWarning("cnn", "other"),)
+    )
     assert FEATURES["forward_bytes_per_image"](heavier) == table["forward_bytes_per_image"].iloc[0]
     activations = 16 * 16 * (3 + 64 + 4 * 64 + 2 * 64) * 4
     assert table["forward_bytes_per_image"].iloc[0] == activations

@@ -242,8 +242,8 @@ class TestNoise:
         assert disturbed_rows(checked) == 1
         assert noise_by_batch_size(checked) == {
             64: (
-                "noise: 1 of 2 measurements were disturbed by other work",
-                "noise: the time of 1 of 2 measurements is known to no better than 10 %, at worst to 31 %",
+                "1 of 2 measurements were disturbed by other work",
+                "the time of 1 of 2 measurements is known to no better than 10 %, at worst to 31 %",
             )
         }
 

@@ -6,7 +6,9 @@ import pandas as pd
 import pytest
 
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
+from predictor.cnns.proxies import proxy_table
 from predictor.measurements.features import feature_table
+from predictor.models.ratios import Ratios
 
 GPUS = (
     "Tesla K80",
@@ -81,7 +83,13 @@ def _rows(cnn: str, kind: str, time_ms: Callable[[str, int], float]) -> list[dic
 
 
 @pytest.fixture(scope="session")
-def features() -> pd.DataFrame:
+def features(features_with_proxies: pd.DataFrame) -> pd.DataFrame:
+    """Three CNNs on eight GPUs at five batch sizes, the times of two proxies beside them."""
+    return features_with_proxies[features_with_proxies["kind"] == "target"].reset_index(drop=True)
+
+
+@pytest.fixture(scope="session")
+def features_with_proxies() -> pd.DataFrame:
     """Three CNNs and two proxies on eight GPUs at five batch sizes."""
     rank = {gpu: 1 + i for i, gpu in enumerate(GPUS)}
     work = {"narrow": 1.0, "wide": 1.4, "deep": 2.9, "32_3_64": 0.3, "32_64_64": 0.7}
@@ -89,8 +97,7 @@ def features() -> pd.DataFrame:
     for cnn, share in work.items():
         kind = "proxy" if cnn[0].isdigit() else "target"
         rows += _rows(cnn, kind, lambda gpu, b, share=share: 2 + share * b * (1 + b / 900) / rank[gpu])
-    table = feature_table(pd.DataFrame(rows), lambda cnn, _: CNNS[cnn])
-    return table[table["kind"] == "target"].reset_index(drop=True)
+    return feature_table(pd.DataFrame(rows), lambda cnn, _: CNNS[cnn] if cnn in CNNS else proxy_table(cnn))
 
 
 @pytest.fixture
@@ -101,3 +108,16 @@ def stranger(features: pd.DataFrame) -> pd.DataFrame:
     asked["cnn"] = "stranger"
     asked["layer_table"] = pd.Series([table], index=asked.index, dtype=object)
     return asked
+
+
+@pytest.fixture(scope="session")
+def same_ratios() -> Callable[[Ratios, Ratios], None]:
+    """Hold refitted ratios against the shipped ones, which rest on predictions of the model of that day."""
+
+    def check(fitted: Ratios, shipped: Ratios) -> None:
+        assert dict(fitted.numbers) == pytest.approx(dict(shipped.numbers), rel=0.05, abs=0.001)
+        assert (fitted.spread, fitted.host_spread) == pytest.approx(
+            (shipped.spread, shipped.host_spread), rel=0.05, abs=0.02
+        )
+
+    return check

@@ -1,23 +1,23 @@
 """The law of Chainer: PyTorch's iterations by ratios, what it says of itself, and what it leaves alone."""
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement, HostTime
-from predictor.models.chainer import LAW, pytorch_mode, windowed_share
-from predictor.models.chainer_fit import held_out_chainer_laws, measured_chainer_pairs, shipped_chainer_law
+from predictor.models.chainer import pytorch_mode, windowed_share
 from predictor.models.forecast import Anchor
+from predictor.models.ratios import ratios_of
+from predictor.models.ratios_fit import CHAINER, chainer_pairs
 from predictor.models.served import Model
 
 H200, A100, V100 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-16GB"))
 SIZES = [32, 128]
+SHIPPED = ratios_of("chainer")
 
 
 @pytest.fixture(scope="module")
@@ -26,22 +26,22 @@ def model():
 
 
 def asked(model, cnn="resnet50", gpu=H200, precision="fp32", framework="chainer", **more):
-    mode = Mode(framework, precision, more.pop("memory_format", "nchw"), capture=more.pop("capture", "eager"))
+    words = {name: more.pop(name) for name in ("memory_format", "capture", "autotune") if name in more}
+    mode = Mode(framework, precision, **words)
     return model.forecast(zoo_cnn(cnn), gpu, mode, SIZES, **more)
 
 
 @pytest.fixture(scope="module")
 def pairs(model):
-    return measured_chainer_pairs(model)
+    return chainer_pairs(model)
 
 
-def test_the_shipped_law_is_what_the_fit_gives(pairs):
-    found, shipped = (asdict(each) for each in (shipped_chainer_law(pairs), LAW))
-    assert found == pytest.approx(shipped, rel=0.05, abs=0.02)
+def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
+    same_ratios(CHAINER.shipped(pairs), SHIPPED)
 
 
 def test_a_cnn_held_out_is_within_a_third_of_its_gpu_time(pairs):
-    laws = held_out_chainer_laws(pairs)
+    laws = CHAINER.held_out(pairs)
     wrong = [np.expm1(p.log_error(laws[p.group])) for p in pairs if p.group != "proxies"]
     assert np.max(np.abs(wrong)) < 0.35
 
@@ -50,7 +50,7 @@ def test_tensor_cores_help_pytorch_alone(model):
     full, tensor = (asked(model, precision=precision).gpu_time_ms for precision in ("fp32", "tf32"))
     np.testing.assert_array_equal(full, tensor)
     half = asked(model, precision="amp_fp16").gpu_time_ms
-    np.testing.assert_allclose(half, LAW.half * full)
+    np.testing.assert_allclose(half, SHIPPED["half"] * full)
 
 
 @pytest.mark.parametrize("gpu", [H200, A100])
@@ -58,15 +58,15 @@ def test_its_classes_add_up_to_the_gpus_time(gpu, model):
     found = asked(model, gpu=gpu)
     pytorch = asked(model, gpu=gpu, framework="pytorch")
     left = pytorch.gpu_time_ms - sum(pytorch.class_ms.values())
-    np.testing.assert_allclose(sum(found.class_ms.values()) + LAW.rest * left, found.gpu_time_ms)
-    np.testing.assert_allclose(found.class_ms["batch_norm"], LAW.rest * pytorch.class_ms["batch_norm"])
+    np.testing.assert_allclose(sum(found.class_ms.values()) + SHIPPED["rest"] * left, found.gpu_time_ms)
+    np.testing.assert_allclose(found.class_ms["batch_norm"], SHIPPED["rest"] * pytorch.class_ms["batch_norm"])
 
 
 def test_before_ampere_convolutions_are_those_of_pytorch(model):
     found, pytorch = (
         asked(model, gpu=V100, precision="amp_fp16", framework=each) for each in ("chainer", "pytorch")
     )
-    assert (found.gpu_time_ms / pytorch.gpu_time_ms < LAW.rest).all()
+    assert (found.gpu_time_ms / pytorch.gpu_time_ms < SHIPPED["rest"]).all()
     np.testing.assert_allclose(found.class_ms["conv_forward"], pytorch.class_ms["conv_forward"])
 
 
@@ -121,20 +121,19 @@ def test_the_host_counts_as_pytorch_or_chainer_measured_it(model):
         return asked(model, host=HostMeasurement("mine", times)).host_time_ms[0]
 
     assert host_ms("pytorch", 12.0) > host_ms("pytorch", 6.0)
-    assert host_ms("chainer", LAW.host * 6.0) == pytest.approx(host_ms("pytorch", 6.0))
+    assert host_ms("chainer", SHIPPED["host"] * 6.0) == pytest.approx(host_ms("pytorch", 6.0))
 
 
 def test_a_static_graph_waits_for_no_host(model):
     assert (asked(model, capture="static_graph").host_time_ms == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"autotune": True}, "no convolution was measured autotuned"),
-        ({"method": "layer-times"}, "no operator was measured on NVIDIA H200 .* with chainer"),
-    ],
-)
-def test_what_was_not_measured_of_chainer_is_refused(options, message):
-    with pytest.raises(OutOfRangeError, match=message):
-        predict("resnet50", "NVIDIA H200", [64], framework="chainer", **options)
+def test_operators_that_were_not_measured_with_chainer_are_refused():
+    with pytest.raises(OutOfRangeError, match=r"no operator was measured on NVIDIA H200 .* with chainer"):
+        predict("resnet50", "NVIDIA H200", [64], framework="chainer", method="layer-times")
+
+
+def test_chainer_autotuned_is_answered_as_without(model):
+    plain, tuned = asked(model), asked(model, autotune=True)
+    assert tuned.iteration_time_ms == pytest.approx(plain.iteration_time_ms)
+    assert "autotune" in {each.kind for each in tuned.extrapolates[0]}

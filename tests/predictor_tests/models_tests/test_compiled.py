@@ -1,27 +1,28 @@
 """The law of compiling: what torch.compile leaves of an iteration, and where it is refused."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from predictor.answers.predict import answer, predict
+from predictor.answers.answer import answer, predict
 from predictor.answers.question import Question
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_compiled
-from predictor.models.compiled import LAW, compile_seconds, eager_mode
-from predictor.models.compiled_fit import held_out_laws, measured_pairs, own_tables, shipped_law
-from predictor.models.data_parallel import LAW as TEAM_LAW
+from predictor.models.compiled import compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor
+from predictor.models.ratios import ratios_of
+from predictor.models.ratios_fit import COMPILE, compiled_pairs, own_tables
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
 H200, A100, T4 = map(find_gpu, ("NVIDIA H200", "NVIDIA A100-SXM4-40GB", "T4"))
 COMPILED = Mode(precision="tf32", capture="compile")
 SIZES = [1, 16, 64, 256]
+SHIPPED = ratios_of("compile")
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +53,16 @@ def test_the_compiler_makes_most_cnns_channels_last():
 
 @pytest.fixture(scope="module")
 def pairs(model):
-    return measured_pairs(own_tables(), model)
+    return compiled_pairs(own_tables("compiled"), model)
 
 
-def test_the_shipped_law_is_what_the_fit_gives(pairs):
-    found, shipped = (asdict(each) for each in (shipped_law(pairs), LAW))
-    assert found == pytest.approx(shipped, rel=0.05, abs=0.02)
+def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
+    same_ratios(COMPILE.shipped(pairs), SHIPPED)
 
 
 def test_compiled_iterations_of_cnns_held_out_are_within_five_percent_of_the_gpu_time(pairs):
-    laws = held_out_laws(pairs)
-    wrong = [float(p.forecast(laws[p.cnn]).gpu_time_ms[0]) / p.gpu_ms - 1 for p in pairs]
+    without = COMPILE.held_out(pairs)
+    wrong = [float(p.forecast(without[p.cnn]).gpu_time_ms[0]) / p.gpu_ms - 1 for p in pairs]
     assert np.mean(np.abs(wrong)) < 0.06
 
 
@@ -71,7 +71,7 @@ def test_its_classes_add_up_to_the_gpus_time_and_loss_and_optimizer_stay(gpu, mo
     eager = asked(model, gpu=gpu, mode=Mode(precision="tf32", memory_format="channels_last"))
     found = asked(model, gpu=gpu)
     left = eager.gpu_time_ms - sum(eager.class_ms.values())
-    np.testing.assert_allclose(sum(found.class_ms.values()) + LAW.full * left, found.gpu_time_ms)
+    np.testing.assert_allclose(sum(found.class_ms.values()) + SHIPPED["full"] * left, found.gpu_time_ms)
     np.testing.assert_allclose(found.class_ms["optimizer"], eager.class_ms["optimizer"])
     assert (found.class_ms["batch_norm"] < eager.class_ms["batch_norm"]).all()
     assert found.rung_ms.keys() == eager.rung_ms.keys()
@@ -86,9 +86,9 @@ def test_its_interval_is_wider_than_the_eager_one_and_widest_where_nothing_was_c
         above, below = (np.log(each.gpu_high_ms / each.gpu_time_ms)[0] for each in (found, eager))
         return float(np.sqrt(above**2 - below**2))
 
-    assert added(H200, 64) == pytest.approx(LAW.spread)
-    assert added(H200, 128) == pytest.approx(LAW.spread)
-    assert added(H200, 512) == pytest.approx(WIDENS * LAW.spread)
+    assert added(H200, 64) == pytest.approx(SHIPPED.spread)
+    assert added(H200, 128) == pytest.approx(SHIPPED.spread)
+    assert added(H200, 512) == pytest.approx(WIDENS * SHIPPED.spread)
     assert added(A100, 64) > 0.17
 
 
@@ -116,8 +116,8 @@ def test_several_gpus_wait_for_the_host_of_compiled_cnns_too():
         predict("resnet50", "NVIDIA H200", [2 * n], precision="tf32", capture="compile", n_gpus=n)[0]
         for n in (1, 2)
     )
-    assert two.host_time_ms == pytest.approx(one.host_time_ms * (1 + TEAM_LAW.host_share))
-    assert any("without capture" in reason for reason in two.extrapolates)
+    assert two.host_time_ms == pytest.approx(one.host_time_ms * ratios_of("data_parallel")["host"])
+    assert any("without capture" in reason.text for reason in two.extrapolates)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_an_answer_says_how_long_compiling_takes_and_an_eager_one_does_not():
 
 
 def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_needed():
-    measured = own_tables()
+    measured = own_tables("compiled")
     rows = measured[is_compiled(measured)]
     shares = [
         row.peak_memory_mib

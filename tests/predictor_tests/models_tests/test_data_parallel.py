@@ -1,7 +1,6 @@
 """The law of data parallelism: what several GPUs add to an iteration, and what it was fitted on."""
 
 import math
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -9,52 +8,47 @@ import pytest
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.links import find_link
 from predictor.cnns.zoo import zoo_cnn
-from predictor.models.data_parallel import LAW, DataParallelLaw, Gradients, Team
-from predictor.models.data_parallel_fit import (
-    held_out_ms,
-    measured_pairs,
-    own_tables,
-    predicted_ms,
-    shipped_law,
-)
+from predictor.models.data_parallel import Exchange, Gradients, Team, added_gpu_ms, team_iteration_ms
+from predictor.models.ratios import Ratios, ratios_of
+from predictor.models.ratios_fit import DATA_PARALLEL, own_tables, team_pairs
 
-H200 = find_gpu("NVIDIA H200")
+H200, SHIPPED = find_gpu("NVIDIA H200"), ratios_of("data_parallel")
+NOTHING = {"tensor_ms": 0.0, "ring": 0.0, "wait": 0.0, "host": 1.0}
 
 
 @pytest.fixture(scope="module")
 def pairs():
-    return measured_pairs(own_tables())
+    return team_pairs(own_tables("ddp"))
 
 
 @pytest.fixture(scope="module")
 def held_out(pairs):
-    found, spread = held_out_ms(pairs)
-    return found, spread
+    without = DATA_PARALLEL.held_out(pairs)
+    return np.array([pair.predicted_ms(without[pair.cnn]) for pair in pairs])
 
 
 def added_ms(link="nvlink4", n_gpus=4, nodes=1, one_ms=60.0, cnn="resnet50"):
     team = Team(n_gpus, nodes, find_link(link))
-    return float(LAW.added_gpu_ms(np.array([one_ms]), Gradients.of(zoo_cnn(cnn)), H200, team)[0])
+    exchange = Exchange.of(Gradients.of(zoo_cnn(cnn)), H200, team)
+    return float(added_gpu_ms(np.array([one_ms]), exchange)[0])
 
 
-def test_the_shipped_law_is_what_the_fit_gives(pairs):
-    assert astuple(shipped_law(pairs)) == pytest.approx(astuple(LAW), rel=0.02)
+def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
+    same_ratios(DATA_PARALLEL.shipped(pairs), SHIPPED)
 
 
 def test_iterations_of_cnns_held_out_are_within_three_percent_where_the_gpu_is_the_bottleneck(
     pairs, held_out
 ):
-    errors = [
-        abs(ms / pair.team_ms - 1) for ms, pair in zip(held_out[0], pairs, strict=True) if pair.gpu_bound
-    ]
+    errors = [abs(ms / pair.team_ms - 1) for ms, pair in zip(held_out, pairs, strict=True) if pair.gpu_bound]
     assert len(errors) > 50
     assert np.mean(errors) < 0.02
 
 
 def test_the_spread_holds_nine_of_ten_teams(pairs, held_out):
-    found, spread = held_out
     one, measured = (np.array([getattr(pair, name) for pair in pairs]) for name in ("one_ms", "team_ms"))
-    assert np.mean(np.abs(measured - found) <= spread * (found - one)) == pytest.approx(0.9, abs=0.01)
+    inside = np.abs(measured - held_out) <= SHIPPED.spread * (held_out - one)
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.01)
 
 
 def test_gradients_are_counted_as_pytorch_counts_them():
@@ -67,7 +61,7 @@ def test_a_slower_link_adds_more_and_what_the_backward_pass_hides_adds_nothing()
     assert adds == sorted(adds)
     exposed = added_ms("ethernet_10g", 2, 2) - added_ms("ethernet_10g", 2, 2, one_ms=90.0)
     assert exposed == pytest.approx(
-        20.0 - 30.0 * LAW.wait_share * math.sqrt(2 * math.log(2))
+        20.0 - 30.0 * SHIPPED["wait"] * math.sqrt(2 * math.log(2))
     )  # 30 ms more hide 20 ms more
 
 
@@ -76,21 +70,23 @@ def test_more_parameters_and_more_tensors_add_more():
 
 
 def test_the_host_counts_where_it_becomes_the_slower_one():
-    law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.0, host_share=0.5)
+    ratios = Ratios({**NOTHING, "host": 1.5})
     team, gradients = Team(2, 1, find_link("nvlink4")), Gradients(1, 4.0)
     one = np.array([10.0, 10.0])
-    slow, fast = law.iteration_ms(one, np.array([10.0, 1.0]), gradients, H200, team)
+    slow, fast = team_iteration_ms(one, np.array([10.0, 1.0]), Exchange.of(gradients, H200, team), ratios)
     assert slow == pytest.approx(15.0, rel=0.01)
     assert fast == pytest.approx(10.0, rel=0.01)
 
 
 def test_a_pair_is_predicted_from_one_gpu_as_measured(pairs):
     pair = next(each for each in pairs if each.cnn == "resnet50" and each.local_batch_size == 128)
-    assert pair.one_ms < predicted_ms(LAW, pair) < 1.1 * pair.one_ms
+    assert pair.one_ms < pair.predicted_ms(SHIPPED) < 1.1 * pair.one_ms
 
 
 def test_the_wait_for_the_slowest_gpu_grows_slowly_with_their_number():
-    law = DataParallelLaw(tensor_ms=0.0, ring_share=0.0, wait_share=0.01, host_share=0.0)
+    ratios = Ratios({**NOTHING, "wait": 0.01})
     link, one, no_gradients = find_link("nvlink4"), np.array([100.0]), Gradients(1, 0.0)
-    waits = [float(law.added_gpu_ms(one, no_gradients, H200, Team(n, 1, link))[0]) for n in (2, 8, 64, 512)]
+    teams = [(H200, Team(n, 1, link)) for n in (2, 8, 64, 512)]
+    waits = added_gpu_ms(one, Exchange.of_rows(no_gradients, teams), ratios).tolist()
+    assert waits == [float(added_gpu_ms(one, Exchange.of(no_gradients, *team), ratios)[0]) for team in teams]
     assert waits == pytest.approx([1.18, 2.04, 2.88, 3.53], abs=0.01)

@@ -70,8 +70,8 @@ def test_its_card_names_no_source_that_is_not_there(model):
 
 def test_it_covers_what_was_measured(model):
     assert model.ranges.batch_size == (16, 64)
-    assert model.ranges.modes == ("pytorch|fp32|nchw|False|False|eager|momentum",)
-    assert "Tesla T4|pytorch|fp32" in model.ranges.gpu_modes
+    assert model.ranges.modes == (("pytorch", "fp32", "nchw", "False", "False", "eager", "momentum"),)
+    assert ("Tesla T4", "pytorch", "fp32") in model.ranges.gpu_modes
     assert set(model.ranges.gpus) == {"Tesla T4", "Tesla V100-SXM2-16GB", "Tesla K80"}
 
 

@@ -1,96 +1,107 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.models.founding import GpuSpecs
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*times are not above zero:RuntimeWarning")
-
-
-def _founding_law(features: pd.DataFrame) -> np.ndarray:
-    """Seconds that are linear in what the founding slides' approach 1 looks at."""
-    counts = features["layer_table"].map(lambda table: sum(layer.in_channels == 64 for layer in table))
-    return (
-        900.0
-        - 20 * features["gpu_compute_capability"]
-        - 50 * features["gpu_boost_clock_ghz"]
-        - 0.01 * features["gpu_cuda_cores"]
-        - 3 * features["gpu_peak_fp32_tflop_per_s"]
-        + 2 * features["gpu_l2_mib"]
-        + 30 * counts
-        - 0.5 * features["batch_size"]
-    ).to_numpy(dtype=float)
+from predictor.models.base import Case
+from predictor.models.founding import FOUNDING_PROXIES, GpuSpecs, proxy_work
 
 
-def _without(features: pd.DataFrame, gpu: str) -> pd.DataFrame:
-    return features[features["gpu"] != gpu]
+@pytest.fixture(scope="module")
+def fitted(features_with_proxies) -> GpuSpecs:
+    return GpuSpecs().fit(features_with_proxies, features_with_proxies["iteration_time_ms"])
 
 
-def test_a_linear_law_is_recovered_exactly_on_a_gpu_left_out(features):
-    train, asked = _without(features, "Tesla T4"), features[features["gpu"] == "Tesla T4"]
-    predicted = GpuSpecs().fit(train, _founding_law(train)).predict(asked)
-    np.testing.assert_allclose(predicted, _founding_law(asked), rtol=1e-7)
+def _case(cnn="resnet50", gpu="Tesla T4", sizes=(8, 64), mode=None, image_size=None):
+    return Case(
+        cnn, 224, zoo_cnn(cnn, image_size), find_gpu(gpu), mode or Mode(), np.array(sizes, dtype=float)
+    )
 
 
-def test_coefficients_are_named_after_their_columns(features):
-    fitted = GpuSpecs().fit(features, _founding_law(features))
-    assert fitted.coefficients()["gpu_boost_clock_ghz"] == pytest.approx(-50)
-    assert fitted.coefficients()["batch_size"] == pytest.approx(-0.5)
-    assert {"intercept", "proxy_32_64_64", "proxy_32_128_128_k1_s1_g1"} <= set(fitted.coefficients())
+def test_times_are_above_zero_and_rise_with_the_batch_size_whatever_is_asked(fitted):
+    tables = [zoo_cnn("lenet5"), zoo_cnn("vgg16"), zoo_cnn("mobilenet_v2")]
+    devices = [(find_gpu(name), Mode()) for name in ("Tesla K80", "Tesla T4", "L4", "NVIDIA B200")]
+    times = fitted.grid(tables, devices, [1, 8, 64, 4096])
+    assert (times > 0).all()
+    assert (np.diff(times, axis=2) > 0).all()
 
 
-def _both(features, times):
-    """What the plain and the relative variant answer."""
-    return [GpuSpecs(relative).fit(features, times).predict(features) for relative in (False, True)]
+def test_a_law_of_its_form_is_recovered(features):
+    """Time = 1 ms + 0.1 ms a layer + work over the square root of peak and bandwidth."""
+    work = [
+        size * sum(float(each.ratios.sum()) for each in proxy_work(table, ("32_64_64",)).values())
+        for size, table in zip(features["batch_size"], features["layer_table"], strict=True)
+    ]
+    speed = np.sqrt(features["peak_tflop_per_s"] * features["gpu_memory_bandwidth_gb_per_s"])
+    times = 1 + 0.1 * features["layer_table"].map(len) + np.array(work) / speed
+    seen = features["gpu"] != "Tesla T4"
+    predicted = GpuSpecs(("32_64_64",)).fit(features[seen], times[seen]).predict(features[~seen])
+    np.testing.assert_allclose(predicted, times[~seen], rtol=0.02)
 
 
-def test_the_plain_variant_has_the_smallest_squared_error_in_seconds(features):
-    times = features["epoch_time_s"].to_numpy()
-    plain, relative = _both(features, times)
-    assert np.sum((plain - times) ** 2) < np.sum((relative - times) ** 2)
+def test_every_layer_counts_as_one_proxy():
+    table = zoo_cnn("mobilenet_v2")
+    counted = proxy_work(table, FOUNDING_PROXIES)
+    products = [layer for layer in table if layer.type in ("conv2d", "linear")]
+    assert sum(each.n_layers for each in counted.values()) == len(products)
 
 
-def test_the_relative_variant_has_the_smallest_squared_relative_error(features):
-    times = features["epoch_time_s"].to_numpy()
-    plain, relative = _both(features, times)
-    assert np.sum((relative / times - 1) ** 2) < np.sum((plain / times - 1) ** 2)
+def test_a_layer_of_a_proxy_s_shape_does_a_pass_more_since_the_proxy_reads_the_image():
+    counted = proxy_work(zoo_cnn("vgg_cifar"), FOUNDING_PROXIES)
+    assert counted["32_3_64"].ratios.tolist() == [1.0]
+    assert counted["32_64_64"].ratios.tolist() == [pytest.approx(1.5)]
 
 
-def test_shapes_without_a_column_are_refused_and_all_listed(features, stranger):
-    fitted = GpuSpecs().fit(features, features["epoch_time_s"])
-    with pytest.raises(OutOfRangeError, match=r"stranger: .* 32_64_96, 32_96_96"):
-        fitted.predict(stranger)
+def test_a_layer_counts_as_the_proxy_of_its_kernel_before_that_of_its_size():
+    proxies = ("56_64_64", "7_512_2048_k1_s1_g1")
+    counted = proxy_work(zoo_cnn("resnet50"), proxies)
+    pointwise = [layer for layer in zoo_cnn("resnet50") if layer.type == "linear" or layer.kernel_height == 1]
+    assert counted["7_512_2048_k1_s1_g1"].n_layers == len(pointwise)
 
 
-def test_a_missing_specification_is_refused_with_gpu_and_column(features):
-    fitted = GpuSpecs().fit(features, features["epoch_time_s"])
-    asked = features.copy()
-    asked.loc[asked["gpu"] == "Tesla M60", "gpu_l2_mib"] = np.nan
-    with pytest.raises(OutOfRangeError, match="'gpu_l2_mib' has no value for Tesla M60"):
-        fitted.predict(asked)
+def test_the_reasons_name_the_nearest_proxies_and_a_gpu_that_was_not_fitted(fitted):
+    reasons = {each.kind: each.text for each in fitted.scope(_case(gpu="L4"))[0]}
+    assert reasons.keys() == {"gpu", "shape"}
+    assert "14_256_1024_k1_s1_g1 as 8_256_256" in reasons["shape"]
 
 
-def test_another_number_of_samples_is_refused(features):
-    fitted = GpuSpecs().fit(features, features["epoch_time_s"])
-    with pytest.raises(OutOfRangeError, match="samples_per_epoch 50000, asked for 5000"):
-        fitted.predict(features.assign(samples_per_epoch=5000))
+def test_a_batch_size_outside_those_fitted_is_a_reason_there_alone(fitted):
+    below, beyond = fitted.scope(_case(sizes=(64, 4096)))
+    assert [each.kind for each in beyond if each not in below] == ["batch"]
 
 
-def test_training_rows_of_two_precisions_are_refused(features):
-    mixed = features.assign(precision=["fp32", "amp_bf16"] * (len(features) // 2))
-    with pytest.raises(SchemaError, match="one precision, got amp_bf16, fp32"):
-        GpuSpecs().fit(mixed, mixed["epoch_time_s"])
+def test_a_mode_that_was_not_fitted_is_refused_and_the_fitted_ones_are_named(fitted):
+    with pytest.raises(
+        OutOfRangeError, match="not fitted in chainer, fp32, nchw; fitted: pytorch, fp32, nchw"
+    ):
+        fitted.scope(_case(mode=Mode("chainer")))
 
 
-def test_a_cnn_without_layer_table_is_refused_by_name(features):
+def test_a_gpu_without_a_specification_is_refused_by_name(fitted):
+    case = _case()
+    unknown = replace(case, gpu=replace(case.gpu, l2_mib=float("nan")))
+    with pytest.raises(OutOfRangeError, match="no data sheet gives l2_mib of Tesla T4"):
+        fitted.parts(unknown)
+
+
+def test_several_modes_are_fitted_at_once(features):
+    strict = features[features["gpu_compute_capability"] >= 8]
+    both = pd.concat([strict, strict.assign(precision="tf32")])
+    times = both["iteration_time_ms"] * np.where(both["precision"] == "tf32", 0.5, 1.0)
+    fitted = GpuSpecs().fit(both, times)
+    device, table = find_gpu("GeForce RTX 3090"), zoo_cnn("vgg_cifar")
+    slow, fast = fitted.grid([table], [(device, Mode(precision=each)) for each in ("fp32", "tf32")], [64])[
+        0, :, 0
+    ]
+    assert fast < slow
+
+
+def test_a_table_without_layers_is_refused(features):
     unknown = features.assign(layer_table=None)
-    with pytest.raises(SchemaError, match="'layer_table' has no value for deep, narrow, wide"):
-        GpuSpecs().fit(unknown, unknown["epoch_time_s"])
-
-
-def test_a_negative_prediction_warns(features):
-    slow = features[features["gpu"].isin(["Tesla K80", "Tesla M60"])]
-    fitted = GpuSpecs().fit(slow, 100 - 0.5 * slow["batch_size"])
-    with pytest.warns(RuntimeWarning, match="1 of 1 predicted times are not above zero"):
-        fitted.predict(slow.head(1).assign(batch_size=300))
+    with pytest.raises(SchemaError, match="no row has a CNN with known layers"):
+        GpuSpecs().fit(unknown, unknown["iteration_time_ms"])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from predictor.answers.predict import predict
+from predictor.answers.answer import predict
 from predictor.catalogue.devices import find_gpu
 from predictor.models.intervals import fit_variances, interval_factor
 from predictor.models.residuals import PARTS, Locations, gp_posterior, prior_variance

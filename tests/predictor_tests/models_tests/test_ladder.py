@@ -144,8 +144,8 @@ def test_a_library_on_a_base_is_read_as_it_was_written(h200, made_up_gpu, tmp_pa
     own = OperatorLibrary.of_rows(H100, made_up_gpu.operator_rows(RESNET[::4], SIZES))
     own = replace(own, base=CarriedOver(h200, H100))
     written = LayerModels().with_more([LayerModel(h200, SummingLaw()), LayerModel(own, SummingLaw())])
-    written.save(tmp_path / "model.json")
-    found = LayerModels.beside(tmp_path / "model.json").measured(H100).library
+    digests = written.save(tmp_path / "model.json")
+    found = LayerModels.beside(tmp_path / "model.json", digests).measured(H100).library
     np.testing.assert_allclose(found.times(RESNET, BATCH).gpu_ms, own.times(RESNET, BATCH).gpu_ms, rtol=3e-4)
 
 
@@ -190,10 +190,53 @@ def test_autotuned_convolutions_are_corrected_and_everything_else_is_as_without(
     assert ratio[LARGE_ACTIVATION] == pytest.approx(1.0, abs=1e-9)
 
 
-def test_autotune_is_refused_where_no_autotuned_convolution_was_measured():
-    asked = (zoo_cnn("resnet50"), find_gpu("V100-SXM2-16GB"), Mode(autotune=True), [32])
-    with pytest.raises(OutOfRangeError, match=r"no convolution was measured autotuned on Tesla V100"):
-        Model.load().forecast(*asked)
+def test_autotuning_leaves_the_host_time_as_it_is():
+    """Measured on an H200 at 64: 84.0 ms plain, 79.9 autotuned."""
+    asked = (zoo_cnn("densenet201"), find_gpu("H200"))
+    plain, tuned = (
+        Model.load().forecast(*asked, Mode(precision="tf32", autotune=tune), [64]) for tune in (False, True)
+    )
+    assert tuned.host_time_ms == pytest.approx(plain.host_time_ms)
+    assert (tuned.host, tuned.method) == (plain.host, "layer-times")
+    assert tuned.iteration_time_ms[0] == pytest.approx(79.9, rel=0.03)
+    assert tuned.gpu_time_ms[0] < plain.gpu_time_ms[0]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mode", "method"),
+    [
+        ("V100-SXM2-16GB", {}, "auto"),
+        ("H200", {"precision": "tf32", "memory_format": "channels_last"}, "auto"),
+        ("H200", {"precision": "tf32"}, "roofline"),
+        ("H200", {"precision": "tf32", "capture": "compile"}, "roofline"),
+    ],
+)
+def test_where_no_autotuned_convolution_was_measured_the_plain_mode_answers_with_a_reason(gpu, mode, method):
+    plain, tuned = (
+        Model.load().forecast(
+            zoo_cnn("resnet50"), find_gpu(gpu), Mode(**mode, autotune=tune), [32], method=method
+        )
+        for tune in (False, True)
+    )
+    assert tuned.iteration_time_ms == plain.iteration_time_ms
+    assert [each.kind for each in tuned.extrapolates[0]] == [
+        *(each.kind for each in plain.extrapolates[0]),
+        "autotune",
+    ]
+    assert tuned.low_ms < plain.low_ms
+    assert tuned.high_ms > plain.high_ms
+
+
+def test_gpus_with_and_without_autotuned_operators_are_answered_as_if_asked_one_by_one():
+    devices = [
+        (find_gpu(name), Mode(precision=precision, autotune=True))
+        for name, precision in (("T4", "fp32"), ("H200", "tf32"), ("A100-SXM4-40GB", "tf32"))
+    ]
+    together = Model.load().forecasts(zoo_cnn("densenet121"), devices, [16, 64])
+    for device, forecast in zip(devices, together, strict=True):
+        (single,) = Model.load().forecasts(zoo_cnn("densenet121"), [device], [16, 64])
+        assert forecast.iteration_time_ms == pytest.approx(single.iteration_time_ms, rel=1e-12)
+        assert forecast.extrapolates == single.extrapolates
 
 
 def test_a_measured_host_scales_the_host_time_and_leaves_the_gpu_time(h200):

@@ -128,8 +128,8 @@ def test_weights_are_borrowed_from_the_mode_most_alike(layer_model, tmp_path):
         replace(layer_model.library, mode=MODE._replace(precision="amp_bf16")),
         SummingLaw(2.0, trained_on="8 iterations"),
     )
-    LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
-    models = LayerModels.beside(tmp_path / "model.json")
+    digests = LayerModels().with_more([layer_model, other]).save(tmp_path / "model.json")
+    models = LayerModels.beside(tmp_path / "model.json", digests)
     asked = MODE._replace(gpu="Tesla T4", precision="amp_bf16")
     assert models.nearest_law(asked).weight == 2.0
     assert models.nearest_law(MODE) == layer_model.law

@@ -69,7 +69,7 @@ def test_a_file_that_is_no_json_is_refused(tmp_path):
 
 def test_another_format_version_is_refused(written):
     changed(written, lambda m: m.update(format_version=99))
-    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 3"):
+    with pytest.raises(ArtifactError, match="format version 99; this epochcast reads 4"):
         Model.load(written)
 
 

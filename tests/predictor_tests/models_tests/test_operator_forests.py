@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import BackendUnavailableError
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.fit import with_forests
 from predictor.models.layer_times.interpolation import N_FEATURES, Forest, forest_features
@@ -140,6 +141,18 @@ def test_the_arrays_answer_as_scikit_learn_does(monkeypatch, plain):
     rows = features.reshape(-1, N_FEATURES)[::7]
     told = np.ptp(features.reshape(-1, N_FEATURES), axis=0) > 0
     np.testing.assert_allclose(forest.predict(rows), fitted[0].predict(rows[:, told]), atol=1e-9)
+
+
+class OtherTree:
+    nodes = np.zeros(3, dtype=[("left_child", int), ("right_child", int)])
+
+
+@pytest.mark.parametrize("rounds", [None, [], [[object()]], [[OtherTree()]]])
+def test_another_layout_of_scikit_learns_trees_is_refused(rounds):
+    from predictor.models.layer_times.fit import _nodes_of
+
+    with pytest.raises(BackendUnavailableError, match=r"keeps the trees .* otherwise"):
+        _nodes_of(type("Boosted", (), {"_predictors": rounds})())
 
 
 def test_a_type_without_any_neighbour_is_not_asked_of_trees(grown):

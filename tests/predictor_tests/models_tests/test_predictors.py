@@ -31,9 +31,6 @@ from predictor.models.roofline.rows import rows_of
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
-# Plain least squares may answer below zero, and says so; the tests of gpu-specs look at that.
-pytestmark = pytest.mark.filterwarnings("ignore:.*times are not above zero:RuntimeWarning")
-
 DATA_FREE_CHECKS = (
     "check_estimator_cloneable",
     "check_estimator_repr",
@@ -56,7 +53,7 @@ def _new(name):
 
 
 def _times(name, features):
-    return features[new_predictor(name).answer]
+    return features["iteration_time_ms"]
 
 
 @pytest.fixture(scope="module", params=LOADABLE)
@@ -78,8 +75,9 @@ def features_with_operators(features, made_up_gpu):
 
 @pytest.fixture(scope="module")
 def features(name, features, request):
-    """What the predictor needs: `layer-times` is nothing without operators."""
-    return request.getfixturevalue("features_with_operators") if name == "layer-times" else features
+    """What the predictor needs: `layer-times` is nothing without operators, `proxy-times` without proxies."""
+    needed = {"layer-times": "features_with_operators", "proxy-times": "features_with_proxies"}
+    return request.getfixturevalue(needed[name]) if name in needed else features
 
 
 @pytest.fixture(scope="module")

@@ -1,105 +1,119 @@
-from pathlib import Path
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.modes import Mode
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
-from predictor.measurements.features import feature_table
+from predictor.models.base import Case
 from predictor.models.founding import ProxyTimes
 
-SLIDES = Path(__file__).parent / "tables" / "slides_approach_2.csv"
+
+def _on(features, *gpus):
+    return features[features["gpu"].isin(gpus)]
 
 
-@pytest.fixture
-def slides() -> pd.DataFrame:
-    """Feature table of the founding slides' target, its eight proxies' epoch times beside it."""
-    rows = pd.read_csv(SLIDES).assign(gpu="Tesla K80", image_size=32, samples_per_epoch=50_000)
-    rows["kind"] = np.where(rows["cnn"] == "target", "target", "proxy")
-    table = feature_table(rows, lambda *_: None)
-    return table[table["kind"] == "target"]
+def _proxies(features):
+    return features[features["kind"] == "proxy"]
 
 
-def _on(features: pd.DataFrame, gpu: str) -> pd.DataFrame:
-    return features[features["gpu"] == gpu]
+def _cnns(features):
+    return features[features["kind"] == "target"]
 
 
-def _law(features: pd.DataFrame) -> pd.Series:
-    proxies = features["proxy_epoch_time_s_32_3_64"], features["proxy_epoch_time_s_32_64_64"]
-    return 5 + 0.1 * features["batch_size"] + 2 * proxies[0] + 3 * proxies[1]
+def _fit(rows, factor=1.0):
+    return ProxyTimes().fit(rows, factor * rows["iteration_time_ms"])
 
 
-def test_a_law_learned_on_gpu_1_holds_on_gpu_2_where_only_proxies_were_measured(features):
-    gpu_1, gpu_2 = _on(features, "Tesla K80"), _on(features, "NVIDIA H200").drop(columns="epoch_time_s")
-    fitted = ProxyTimes().fit(gpu_1, _law(gpu_1))
-    np.testing.assert_allclose(fitted.predict(gpu_2), _law(gpu_2), rtol=1e-6)
+@pytest.fixture(scope="module")
+def first_gpu(features_with_proxies):
+    """The CNNs of the first GPU, and the proxies of two."""
+    both = _proxies(_on(features_with_proxies, "Tesla K80", "NVIDIA H200"))
+    return pd.concat([both, _cnns(_on(features_with_proxies, "Tesla K80"))])
 
 
-def test_each_cnn_has_a_law_of_its_own(features):
-    gpu_1 = _on(features, "Tesla K80")
-    factor = gpu_1["cnn"].map({"narrow": 1.0, "wide": 2.0, "deep": 5.0})
-    coefficients = ProxyTimes().fit(gpu_1, factor * _law(gpu_1)).coefficients()
-    assert coefficients["wide@32:batch_size"] == pytest.approx(0.2)
-    assert coefficients["deep@32:batch_size"] == pytest.approx(0.5)
+def test_gpu_2_twice_as_slow_on_its_proxies_is_twice_as_slow(first_gpu):
+    proxies, cnns = _proxies(first_gpu), _cnns(first_gpu)
+    slow = _on(proxies, "Tesla K80").assign(gpu="Tesla M60")
+    rows = pd.concat([_on(proxies, "Tesla K80"), slow, cnns])
+    times = rows["iteration_time_ms"] * np.where(rows["gpu"] == "Tesla M60", 2.0, 1.0)
+    fitted = ProxyTimes().fit(rows, times)
+    for cnn in (
+        "resnet50",
+        "deep",
+    ):  # without and with coefficients of its own, but for the term of the batch size
+        here, there = (
+            Case(cnn, 224, zoo_cnn("resnet50"), find_gpu(gpu), Mode(), np.array([64.0]))
+            for gpu in ("Tesla K80", "Tesla M60")
+        )
+        assert fitted.parts(there)["proxies"] == pytest.approx(2 * fitted.parts(here)["proxies"])
 
 
-def test_the_relative_variant_has_the_smallest_squared_relative_error(features):
-    times = features["epoch_time_s"].to_numpy()
-    predictors = (ProxyTimes(("32_3_64",)), ProxyTimes(("32_3_64",), relative=True))
-    plain, relative = (each.fit(features, times).predict(features) for each in predictors)
-    assert np.sum((relative / times - 1) ** 2) < np.sum((plain / times - 1) ** 2)
-    assert np.sum((plain - times) ** 2) < np.sum((relative - times) ** 2)
+def test_each_cnn_has_coefficients_of_its_own(first_gpu):
+    factor = first_gpu["cnn"].map({"wide": 2.0}).fillna(1.0)
+    cnns = _cnns(first_gpu)
+    predicted = _fit(first_gpu, factor).predict(cnns) / cnns["iteration_time_ms"]
+    by_cnn = predicted.groupby(cnns["cnn"]).mean()
+    assert by_cnn["wide"] == pytest.approx(2.0, rel=0.1)
+    assert by_cnn["narrow"] == pytest.approx(1.0, rel=0.1)
 
 
-def test_a_cnn_that_was_not_in_the_training_rows_is_refused(features, stranger):
-    fitted = ProxyTimes().fit(features, features["epoch_time_s"])
-    with pytest.raises(OutOfRangeError, match="no law for stranger at image size 32; it has deep at 32"):
-        fitted.predict(stranger)
+def test_a_cnn_that_was_not_in_the_training_rows_is_answered_with_a_reason(first_gpu):
+    fitted = _fit(first_gpu)
+    case = Case(
+        "resnet50", 224, zoo_cnn("resnet50"), find_gpu("NVIDIA H200"), Mode(), np.array([64.0, 100.0])
+    )
+    times = np.sum(list(fitted.parts(case).values()), axis=0)
+    assert 0 < times[0] < times[1]
+    assert [each.kind for each in fitted.scope(case)[0]] == ["cnn", "gpu", "shape"]
 
 
-def test_a_proxy_not_measured_on_the_gpu_at_that_batch_size_is_named(features):
-    fitted = ProxyTimes().fit(features, features["epoch_time_s"])
-    asked = _on(features, "Tesla T4").assign(proxy_epoch_time_s_32_3_64=np.nan).head(1)
-    with pytest.raises(
-        OutOfRangeError, match="'proxy_epoch_time_s_32_3_64' has no value for Tesla T4 at batch"
-    ):
-        fitted.predict(asked)
+def test_a_gpu_without_proxies_is_refused_and_those_with_proxies_are_named(first_gpu):
+    case = Case("deep", 32, first_gpu["layer_table"].iloc[-1], find_gpu("Tesla T4"), Mode(), np.array([8.0]))
+    with pytest.raises(OutOfRangeError, match=r"measured on Tesla T4 .*they were on NVIDIA H200, Tesla K80"):
+        _fit(first_gpu).scope(case)
 
 
-def test_fewer_rows_than_coefficients_are_refused(features):
-    few = _on(features, "Tesla K80").query("batch_size < 64")
-    with pytest.raises(
-        SchemaError, match=r"has 3 rows, its law 4 coefficients \(intercept, batch size, 2 proxies"
-    ):
-        ProxyTimes().fit(few, few["epoch_time_s"])
+def test_beyond_the_largest_proxy_times_are_proportional_to_the_work(first_gpu):
+    case = Case("vgg16", 224, zoo_cnn("vgg16"), find_gpu("NVIDIA H200"), Mode(), np.array([512.0, 1024.0]))
+    one, two = _fit(first_gpu).parts(case)["proxies"]
+    assert two / one == pytest.approx(2.0, rel=0.01)
 
 
 def test_a_table_without_proxies_is_refused(features):
-    bare = features.drop(columns=[c for c in features if c.startswith("proxy_epoch_time_s_")])
-    with pytest.raises(SchemaError, match="found no proxy's epoch times"):
-        ProxyTimes().fit(bare, bare["epoch_time_s"])
+    with pytest.raises(SchemaError, match="no proxy's time"):
+        _fit(features)
 
 
-def test_the_slides_figures_are_in_the_fixture():
-    known = pd.read_csv(SLIDES).query("origin == 'slides'").set_index(["cnn", "batch_size"])["epoch_time_s"]
-    assert known.to_dict() == {
-        ("target", 14): 372.0,
-        ("target", 16): 375.0,
-        ("2_256_256", 14): 6.30,
-        ("2_256_256", 16): 11.95,
-    }
+def test_proxies_without_cnns_are_refused(first_gpu):
+    with pytest.raises(SchemaError, match="no CNN of known layers was measured beside the proxies"):
+        _fit(_proxies(first_gpu))
 
 
-def test_the_fixture_has_the_slides_eight_proxies(slides):
-    assert sorted(c for c in slides if c.startswith("proxy_epoch_time_s_")) == [
-        f"proxy_epoch_time_s_{h}_{c_in}_{c_out}"
-        for h in (2, 4)
-        for c_in in (256, 512)
-        for c_out in (256, 512)
-    ]
+def test_what_users_measure_is_added_and_the_rest_stays(first_gpu, features_with_proxies):
+    fitted = _fit(first_gpu)
+    more = fitted.with_measurements(_on(features_with_proxies, "Tesla T4"))
+    case = Case("resnet50", 224, zoo_cnn("resnet50"), find_gpu("Tesla T4"), Mode(), np.array([64.0]))
+    assert more.parts(case)["proxies"] > 0
+    assert more.general_ == fitted.general_
+    with pytest.raises(OutOfRangeError):
+        fitted.parts(case)
 
 
-def test_a_proxy_that_jumps_alone_hardly_moves_the_target(slides):
-    fitted = ProxyTimes().fit(slides, slides["epoch_time_s"])
-    at_14, at_16 = fitted.predict(slides[slides["batch_size"].isin([14, 16])])
-    assert at_16 / at_14 == pytest.approx(375 / 372, abs=0.02)
+def test_gpu_and_host_times_of_proxies_are_told_apart_where_they_were_measured(first_gpu):
+    proxy = first_gpu["kind"] == "proxy"
+    told = first_gpu.assign(
+        gpu_time_ms=first_gpu["iteration_time_ms"].where(proxy), host_time_ms=np.where(proxy, 3.0, np.nan)
+    )
+    case = Case("resnet50", 224, zoo_cnn("resnet50"), find_gpu("NVIDIA H200"), Mode(), np.array([1.0]))
+    assert _fit(told).parts(case)["host"][0] > 0
+    assert _fit(first_gpu).parts(case)["host"][0] == 0
+
+
+def test_json_holds_the_proxies_and_every_law(first_gpu):
+    fitted = _fit(first_gpu)
+    read = ProxyTimes.from_json(json.loads(json.dumps(fitted.to_json())))
+    assert read.coefficients() == fitted.coefficients()

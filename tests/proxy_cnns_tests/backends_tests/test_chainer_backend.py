@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -21,14 +22,14 @@ from predictor.errors import (
 )
 from predictor.operators.operators import Operator
 from proxy_cnns.backends import load_backend
+from proxy_cnns.backends.base import Program
 from proxy_cnns.backends.chainer.backend import ChainerBackend
 from proxy_cnns.backends.chainer.device import CupyDevice, refusing
 from proxy_cnns.backends.chainer.modes import check_mode, configured
 from proxy_cnns.backends.chainer.operators import operator_program
 from proxy_cnns.backends.chainer.prepared import ChainerPrepared
-from proxy_cnns.backends.chainer.training import Program
 from proxy_cnns.configuration import Builder, Configuration, Subject
-from proxy_cnns.operator_shapes import same_shape
+from proxy_cnns.designs import same_shape
 
 FP32 = Mode(framework="chainer")
 
@@ -246,7 +247,7 @@ class PretendedGpu:
 
 def _prepared(gpu: PretendedGpu, copies: int = 1) -> ChainerPrepared:
     program = Program((lambda: None,), copies)
-    return ChainerPrepared(program, FP32, gpu, None, "it", True, None)  # type: ignore[arg-type]
+    return ChainerPrepared(program, gpu, "it", partial(configured, FP32), True)  # type: ignore[arg-type]
 
 
 def test_gpu_time_is_that_of_an_iteration_queued_behind_a_wait(chainer: ModuleType) -> None:

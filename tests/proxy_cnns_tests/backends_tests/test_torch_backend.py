@@ -21,7 +21,7 @@ from proxy_cnns.backends.protocol import Launches
 from proxy_cnns.backends.torch.device import refusing
 from proxy_cnns.backends.torch.modes import check_mode
 from proxy_cnns.configuration import Builder, Configuration, Subject
-from proxy_cnns.operator_shapes import conv
+from proxy_cnns.designs import conv
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import minimum_image_size, zoo_cnn
 from predictor.errors import SchemaError
 from predictor.operators.operators import Operator
-from proxy_cnns.backends.common import copies_of
+from proxy_cnns.backends.operators import copies_of
 from proxy_cnns.backends.torch import operators as torch_operators
 from proxy_cnns.backends.torch.operators import operator_program
-from proxy_cnns.operator_shapes import adaptive_pool, conv, linear, optimizer, same_shape
+from proxy_cnns.designs import adaptive_pool, conv, linear, optimizer, same_shape
 
 _CPU_MODES = [
     Mode(),

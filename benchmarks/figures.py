@@ -1,0 +1,219 @@
+"""The judged figures, each with its goal and its committed value, and what this checkout reaches: `make figures`.
+
+Every figure is an error on groups that no fit saw, refitted from nothing; `figures.csv` says of each what is judged.
+All of them take hours of one core: what was judged is kept in build/figures as soon as it is there, and is used again
+while code and data are the same. `--figure NAME` (repeatable; a name or how it begins) asks for some, `--by cnn` shows
+what a figure is made of, `--readme` asks for those that the README quotes. Where data are missing it says which, and
+exits with 1.
+"""
+
+import argparse
+import csv
+import hashlib
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from judges import JUDGES, Asked
+from machine import machine
+
+from predictor.errors import DataError, EpochcastError, nearest
+from predictor.files import data_root
+
+ROOT = Path(__file__).resolve().parents[1]
+FIGURES = Path(__file__).with_name("figures.csv")
+NOISE = 0.005
+"""Figures of two days differ by half a percent (docs/evaluation.md); more than that is worse."""
+
+_FILTERS = ("predictor", "gpu", "precision", "memory_format")
+
+Figure = dict[str, str]
+"""A row of figures.csv."""
+
+
+class Value(NamedTuple):
+    """A judged figure: mean absolute relative error, its bias, the share inside the 90 % interval, rows, worst CNN."""
+
+    error: float
+    bias: float
+    inside: float
+    n: int
+    worst: str
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        figures = chosen_figures(options.figure, readme=options.readme)
+    except EpochcastError as error:
+        print(f"figures: {error}", file=sys.stderr)
+        return 1
+    print(f"figures | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n\n{_HEAD}", flush=True)
+    state, missing = state_of(options.published), 0
+    for group in _groups(figures):
+        judged = kept(group, options.kept_in, state)
+        if judged is None and not options.kept:
+            started = time.perf_counter()
+            try:
+                judged = JUDGES[group[0]["judge"]](_asked(group, options.published, options.jobs))
+            except EpochcastError as error:
+                missing += len(group)
+                print(
+                    f"{', '.join(figure['name'] for figure in group)}: not judged: {error}", file=sys.stderr
+                )
+                continue
+            keep(judged, group, options.kept_in, state, time.perf_counter() - started)
+        for figure in group:
+            value = None if judged is None else value_of(figure, judged)
+            print(line(figure, value), flush=True)
+            if judged is not None and options.by:
+                print(parts(figure, judged, options.by), flush=True)
+    return int(missing > 0)
+
+
+def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) -> list[Figure]:
+    """Rows of figures.csv whose name is, or begins with, one of these; all by default. A DataError if none does."""
+    with FIGURES.open(newline="", encoding="utf-8") as file:
+        figures = [row for row in csv.DictReader(file) if row["readme"] or not readme]
+    for name in names or ():
+        if not any(figure["name"].startswith(name) for figure in figures):
+            known = [figure["name"] for figure in figures]
+            raise DataError(
+                f"no figure is called {name!r}. Nearest: {nearest(name, known)}; all: {', '.join(known)}."
+            )
+    return [figure for figure in figures if not names or figure["name"].startswith(tuple(names))]
+
+
+def value_of(figure: Figure, judged: pd.DataFrame) -> Value:
+    """The figure of judged rows; a DataError if none of them is of its GPU, mode and predictor."""
+    rows = _rows_of(figure, judged)
+    error = rows["predicted"] / rows["measured"] - 1
+    parts = rows["part"] if "part" in rows else pd.Series(0, index=rows.index)
+    means = pd.DataFrame({"error": error.abs(), "bias": error}).groupby(parts).mean().mean()
+    inside = rows["measured"].between(rows["low"], rows["high"]).mean() if "low" in rows else np.nan
+    by_cnn = error.abs().groupby(rows["cnn"]).mean()
+    worst = f"{by_cnn.idxmax()} {by_cnn.max():.0%}"
+    return Value(float(means["error"]), float(means["bias"]), float(inside), len(rows), worst)
+
+
+def _rows_of(figure: Figure, judged: pd.DataFrame) -> pd.DataFrame:
+    rows = judged.reset_index(drop=True)
+    for column in _FILTERS:
+        if figure[column]:
+            rows = rows[rows[column] == figure[column]]
+    if rows.empty:
+        raise DataError(f"{figure['name']}: nothing was judged of {[figure[name] for name in _FILTERS]}.")
+    return rows
+
+
+def parts(figure: Figure, judged: pd.DataFrame, by: Sequence[str]) -> str:
+    """Error, bias, share inside and number of a figure's rows by these columns."""
+    rows = _rows_of(figure, judged)
+    error = 100 * (rows["predicted"] / rows["measured"] - 1)
+    inside = 100 * rows["measured"].between(rows["low"], rows["high"]) if "low" in rows else np.nan
+    grouped = rows.assign(error=error.abs(), bias=error, inside=inside).groupby(list(by))
+    table = grouped[["error", "bias", "inside"]].mean().assign(n=grouped.size())
+    return f"{table.round(1).to_string()}\n"
+
+
+_HEAD = f"{'':92} {'goal':>6} {'committed':>10} {'now':>6} {'bias':>7} {'inside':>7} {'n':>6}  worst CNN"
+
+
+def line(figure: Figure, value: Value | None) -> str:
+    """A figure with its goal, the committed value, the value now, and whether it has become worse."""
+    goal = f"{float(figure['goal']):.1%}" if figure["goal"] else ""
+    committed = f"{float(figure['committed']):.1%}" if figure["committed"] else ""
+    text = f"{figure['question']:92} {goal:>6} {committed:>10}"
+    if value is None:
+        return f"{text} {'-':>6}"
+    inside = "" if np.isnan(value.inside) else f"{value.inside:.0%}"
+    text += f" {value.error:6.1%} {value.bias:+7.1%} {inside:>7} {value.n:6}  {value.worst}"
+    worse = figure["committed"] and value.error > float(figure["committed"]) + NOISE
+    return text + "  WORSE THAN COMMITTED" * bool(worse)
+
+
+def _groups(figures: list[Figure]) -> list[list[Figure]]:
+    """Figures that one call of a judge answers."""
+    groups: dict[tuple[str, str], list[Figure]] = {}
+    for figure in figures:
+        groups.setdefault((figure["judge"], figure["scenario"]), []).append(figure)
+    return list(groups.values())
+
+
+def _asked(group: list[Figure], published: Path | None, jobs: int) -> Asked:
+    predictors, precisions = (
+        tuple(sorted({figure[name] for figure in group if figure[name]}))
+        for name in ("predictor", "precision")
+    )
+    return Asked(group[0]["scenario"], predictors, precisions, published, jobs)
+
+
+def state_of(published: Path | None) -> str:
+    """Digest of all that a figure depends on: the core's code, the catalogue, our tables and the published ones."""
+    code = [*(ROOT / "predictor").rglob("*.py"), *Path(__file__).parent.glob("*.py")]
+    data = [*data_root().glob("*.csv"), *(data_root() / "models").rglob("*.json*")]
+    tables = [
+        *(data_root() / "measurements").glob("*.csv.gz"),
+        *(published.glob("*.csv*") if published else ()),
+    ]
+    digest = hashlib.sha256()
+    for path in sorted([*code, *data, *tables]):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _path(group: list[Figure], folder: Path, state: str) -> Path:
+    names = f"{group[0]['judge']} {group[0]['scenario']} {[figure['name'] for figure in group]}"
+    return folder / f"{hashlib.sha256((names + state).encode()).hexdigest()[:16]}.csv.gz"
+
+
+def kept(group: list[Figure], folder: Path, state: str) -> pd.DataFrame | None:
+    """What was judged of these figures in this state; None if nothing was."""
+    path = _path(group, folder, state)
+    return pd.read_csv(path) if path.is_file() else None
+
+
+def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, seconds: float) -> None:
+    """Write judged rows, to be used again in this state."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = [
+        "gpu",
+        "precision",
+        "memory_format",
+        "cnn",
+        "predictor",
+        "part",
+        "measured",
+        "predicted",
+        "low",
+        "high",
+    ]
+    judged[[name for name in columns if name in judged]].to_csv(_path(group, folder, state), index=False)
+    print(f"{', '.join(figure['name'] for figure in group)}: {seconds:.0f} s", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--published", type=Path, help="folder of published measurements ($EPOCHCAST_PUBLISHED_DATA)"
+    )
+    parser.add_argument(
+        "--figure", action="append", help="repeatable; a name of figures.csv, or how it begins"
+    )
+    parser.add_argument("--readme", action="store_true", help="those that the README quotes")
+    parser.add_argument("--by", action="append", help="repeatable; such as cnn, gpu or precision")
+    parser.add_argument("--kept", action="store_true", help="judge nothing, show what was")
+    parser.add_argument(
+        "--kept-in", type=Path, default=ROOT / "build" / "figures", help="folder (build/figures)"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Refits the ratios of models/ratios.json on the project's own tables, beside the shipped ones: a step of `make model`.
+
+Run it as `python benchmarks/fit_ratios.py [--out FILE]`. `--traces`: the folder ``trace`` of github.com/ml-energy/zeus
+(Apache-2.0), from which the power of GPUs follows of which the limit alone is known; without it that spread stays.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from judges import fit_epochs
+
+from predictor.files import data_file, replace_file
+from predictor.models.power_fit import own_readings, published_readings, shipped_ratios
+from predictor.models.ratios import FILE, Ratios, read_ratios
+from predictor.models.ratios_fit import (
+    CHAINER,
+    COMPILE,
+    DATA_PARALLEL,
+    chainer_pairs,
+    compiled_pairs,
+    own_tables,
+    team_pairs,
+)
+from predictor.models.served import Model
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, help="file to write; without it, nothing is written")
+    parser.add_argument("--traces", type=Path, help="folder with summary_power_v100.csv and its like")
+    options = parser.parse_args(arguments)
+    shipped, entries = read_ratios(data_file(FILE)), fitted(options.traces)
+    for name, ratios in entries.items():
+        for number, value in {
+            **ratios.numbers,
+            "spread": ratios.spread,
+            "host_spread": ratios.host_spread,
+        }.items():
+            before = {
+                **shipped[name].numbers,
+                "spread": shipped[name].spread,
+                "host_spread": shipped[name].host_spread,
+            }
+            print(f"{name:14} {number:16} shipped {before[number]:8.4g}   fitted {value:8.4g}")
+    if options.out:
+        text = json.dumps({name: ratios.to_json() for name, ratios in entries.items()}, indent=1)
+        replace_file(options.out, text + "\n")
+    return 0
+
+
+def fitted(traces: Path | None = None) -> dict[str, Ratios]:
+    """Every entry of the file, fitted on the measurements of this checkout."""
+    model = Model.load()
+    loader, start = fit_epochs()
+    published = published_readings(traces) if traces else ()
+    return {
+        "compile": COMPILE.shipped(compiled_pairs(own_tables("compiled"), model)),
+        "chainer": CHAINER.shipped(chainer_pairs(model)),
+        "data_parallel": DATA_PARALLEL.shipped(team_pairs(own_tables("ddp"))),
+        "loader": loader,
+        "start": start,
+        "power": shipped_ratios(own_readings(), published),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

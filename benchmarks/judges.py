@@ -1,0 +1,535 @@
+"""What the judged figures compare: measurements, and what was predicted of them by fits that did not see them.
+
+A judge takes a scenario and gives a table with a row for each measurement: `measured` and `predicted`, `low` and `high`
+where there is an interval, and `gpu`, `precision`, `memory_format`, `cnn`, `predictor` as far as it tells them apart.
+Rows of one `part` are averaged before the mean over parts is taken. A new judge is one function and one entry of
+`JUDGES`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import real_epochs
+from real_epochs import CASES, Task, table_of
+
+from predictor.catalogue.data_sets import find_training_set
+from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.loading_rates import find_loader
+from predictor.catalogue.modes import Mode
+from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError
+from predictor.evaluation.run import evaluate
+from predictor.evaluation.scenarios import SCENARIOS
+from predictor.evaluation.served import held_out_tables, judge_served
+from predictor.evaluation.splits import LIBRARIES
+from predictor.files import data_root, published_data_root
+from predictor.measurements.features import feature_table
+from predictor.measurements.published import published_features
+from predictor.measurements.table import read_measurements
+from predictor.models.epoch_start import grouped_shapes, shapes
+from predictor.models.fit import default_features, fit_layer_models
+from predictor.models.forecast import Anchor
+from predictor.models.layer_times.estimator import LayerTimes, modes_of
+from predictor.models.layer_times.files import LayerModels
+from predictor.models.layer_times.law import layer_sums
+from predictor.models.layer_times.library import OperatorLibrary
+from predictor.models.layer_times.transfer import CarriedOver
+from predictor.models.power_fit import fit_ratios, own_readings, predicted_w
+from predictor.models.ratios import Ratios, ratios_of
+from predictor.models.ratios_fit import (
+    CHAINER,
+    COMPILE,
+    DATA_PARALLEL,
+    chainer_pairs,
+    compiled_pairs,
+    own_tables,
+    team_pairs,
+)
+from predictor.models.roofline.model import Roofline
+from predictor.models.roofline.rows import rows_of, whole_iterations
+from predictor.models.roofline.terms import join_host
+from predictor.models.served import Model
+from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
+
+__all__ = ["JUDGES", "Asked", "fit_epochs", "own_features"]
+
+MODE = ["precision", "memory_format"]
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a judge is asked: its scenario, the predictors and precisions that figures name, and where data lie.
+
+    `published` is the folder of published measurements; None where it is not known.
+    """
+
+    scenario: str
+    predictors: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    published: Path | None = None
+    jobs: int = 1
+
+    @property
+    def published_folder(self) -> Path:
+        """The folder of published measurements; a DataError that says how to get them if it is not known."""
+        return published_data_root(self.published)
+
+
+def of_published(asked: Asked) -> pd.DataFrame:
+    """A scenario of `epochcast evaluate` on the published data that it is defined on."""
+    return _scenario(asked, published_features(asked.published_folder))
+
+
+def of_own_tables(asked: Asked) -> pd.DataFrame:
+    """A scenario of `epochcast evaluate` on our own tables."""
+    gpus = tuple(dict.fromkeys(("h200", *SCENARIOS[asked.scenario].sources)))
+    return _scenario(asked, own_features(gpus, asked.precisions))
+
+
+def _scenario(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
+    result = evaluate(features, [asked.scenario], asked.predictors or None, n_jobs=asked.jobs)
+    formats = features["memory_format"].to_numpy()[result.predictions["row"].to_numpy()]
+    return result.predictions.assign(memory_format=formats)
+
+
+def own_features(gpus: Sequence[str] = ("h200",), precisions: Sequence[str] = ()) -> pd.DataFrame:
+    """Feature table of the PyTorch rows of our operator and target tables of these GPUs, with each operator's library.
+
+    `h200_pytorch_targets` was measured before there was an instrument, its gradients added to kept ones: two launches
+    per parameter tensor and 16 bytes per parameter more than operators add up to, 0.2 to 1.1 ms. It is left out.
+    """
+    root = data_root() / "measurements"
+    kinds = ("operators", "targets")
+    paths = [path for gpu in gpus for kind in kinds for path in sorted(root.glob(f"{gpu}*_{kind}.csv.gz"))]
+    if not any("operators" in path.name for path in paths):
+        raise DataError(f"{root} has no {gpus[0]}*_operators.csv.gz. Measure them with `epochcast profile`.")
+    frame = pd.concat([_with_library(path) for path in paths], ignore_index=True)
+    frame = frame[(frame["framework"] == "pytorch") & (frame["source"] == "epochcast")]
+    if precisions:
+        frame = frame[frame["precision"].isin(precisions)]
+    single = set(frame.loc[frame["kind"] == "operator", "cnn"])  # no CNNs: looking for them takes seconds
+
+    def layers_of(cnn: str, image_size: int) -> LayerTable | None:
+        return None if cnn in single else zoo_cnn(cnn, image_size)
+
+    source = frame["gpu"].map(lambda name: find_gpu(name).name.split()[1].lower())
+    return feature_table(frame.assign(source=source).reset_index(drop=True), layers_of)
+
+
+def _with_library(path: Path) -> pd.DataFrame:
+    """One table; its name says which preset measured it, and notes shall: the same operator may be in several."""
+    frame = read_measurements(path)
+    library = next((name for name in LIBRARIES if f"_{name}_" in path.name), "zoo")
+    single = frame["kind"] == "operator"
+    return frame.assign(notes=frame["notes"].astype(object).where(~single, f"library={library}"))
+
+
+def of_chips(asked: Asked) -> pd.DataFrame:
+    """Each chip of the default left out with all that was measured on it; a machine counts once."""
+    features = default_features(asked.published_folder)
+    chips = np.array([find_gpu(name).chip for name in features["gpu"]])
+    whole = features.index.isin(whole_iterations(features).index)
+    tables = []
+    for chip in sorted(set(chips[whole])):
+        train, test = features[chips != chip], features[(chips == chip) & whole]
+        predicted = Roofline(calibrate=False).fit(train, train["iteration_time_ms"]).predict(test)
+        tables.append(
+            test[["gpu", *MODE, "cnn"]].assign(
+                measured=test["iteration_time_ms"], predicted=predicted, part=rows_of(test).machines
+            )
+        )
+    return pd.concat(tables)
+
+
+def of_held_out(_: Asked) -> pd.DataFrame:
+    """The shipped model, by the path of answers, on CNNs of ours that no fit has read."""
+    return _renamed(judge_served(held_out_tables(data_root() / "measurements"), Model.load()))
+
+
+def of_three_minutes(asked: Asked) -> pd.DataFrame:
+    """The same CNNs, batch 8 to 192, where only three minutes of `quick` are known of their GPU.
+
+    The scenario says whether the chip is ``known`` by the shipped operators of its other cards, or ``unknown``.
+    """
+    folder, shipped, tables = data_root() / "measurements", Model.load(), []
+    for path in sorted(folder.glob("*_quick_sample_operators.csv.gz")):
+        measured = read_measurements(path)
+        gpu = str(measured["gpu"].iloc[0])
+        known = _of_other_gpus(shipped.layers, gpu) if asked.scenario == "known" else LayerModels()
+        model = replace(shipped, layers=known.with_more(fit_layer_models(measured, known)))
+        own = [
+            table for table in held_out_tables(folder) if str(read_measurements(table)["gpu"].iloc[0]) == gpu
+        ]
+        judged = judge_served(own, model)
+        tables.append(_renamed(judged[judged["batch_size"].between(8, 192)]))
+    return pd.concat(tables)
+
+
+def _of_other_gpus(layers: LayerModels, gpu: str) -> LayerModels:
+    """The shipped operators of all GPUs but one, without those that rest on measurements of it."""
+    models = layers.in_files()
+    return LayerModels(
+        given={model.library.mode: model for model in models if gpu not in _measured_on(model.library)}
+    )
+
+
+def _measured_on(library: OperatorLibrary | CarriedOver) -> set[str]:
+    """GPUs on which a library and those that it rests on were measured."""
+    base = library.source if isinstance(library, CarriedOver) else library.base
+    return {library.mode.gpu} | (_measured_on(base) if base is not None else set())
+
+
+def _renamed(judged: pd.DataFrame) -> pd.DataFrame:
+    return judged.rename(columns={f"{name}_ms": name for name in ("measured", "predicted", "low", "high")})
+
+
+_MIDDLE = 64
+
+
+def of_runs(asked: Asked) -> pd.DataFrame:
+    """What runs of one's own are worth, by the path that answers questions; the scenario is one of `_runs`.
+
+    The law is fitted without the CNN that is asked about, and the hosts are unknown, as for a user.
+    """
+    features = published_features(asked.published_folder)
+    target = (features["source"] == "profet") & (features["kind"].fillna("target") == "target")
+    tables = []
+    for cnn in sorted(features.loc[target, "cnn"].unique()):
+        train = features[(target | (features["kind"] == "operator")) & (features["cnn"] != cnn)]
+        law = Roofline().fit(train, train["iteration_time_ms"]).law_
+        model = replace(Model.load(), roofline=law, layers=LayerModels())
+        for _, of_size in features[target & (features["cnn"] == cnn)].groupby("image_size"):
+            for gpu, rows in of_size.groupby("gpu"):
+                tables += [
+                    _with_runs(model, rows, runs)
+                    for name, runs in _runs(of_size, str(gpu))
+                    if name == asked.scenario
+                ]
+    return pd.concat(tables)
+
+
+def _runs(rows: pd.DataFrame, gpu: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each way in which one or two runs of the CNN are known, with these runs."""
+    here, elsewhere = rows[rows["gpu"] == gpu], rows[rows["gpu"] != gpu]
+    smallest, largest = here["batch_size"].min(), here["batch_size"].max()
+    yield "none", here.iloc[:0]
+    yield "one here", here[here["batch_size"] == _MIDDLE]
+    yield "two here", here[here["batch_size"].isin([smallest, largest])]
+    middle = elsewhere[elsewhere["batch_size"] == _MIDDLE]
+    for _, one in middle.groupby("gpu"):
+        yield "one elsewhere", one
+    yield "three elsewhere", middle
+
+
+def _with_runs(model: Model, rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    test = rows[~rows.index.isin(runs.index)]
+    if test.empty:
+        return test
+    gpu, table = find_gpu(test["gpu"].iloc[0]), test["layer_table"].iloc[0]
+    anchors = [
+        Anchor(
+            str(run["gpu"]), int(run["batch_size"]), float(run["iteration_time_ms"]), table.image_size, "fp32"
+        )
+        for run in runs.to_dict("records")
+    ]
+    method = "anchored" if anchors else "roofline"
+    answer = model.forecast(table, gpu, Mode("tensorflow"), test["batch_size"].to_numpy(), anchors, method)
+    return test[["gpu", *MODE, "cnn"]].assign(
+        measured=test["iteration_time_ms"],
+        predicted=answer.iteration_time_ms,
+        low=answer.low_ms,
+        high=answer.high_ms,
+    )
+
+
+_LARGEST_EAGER_BATCH = 32
+
+
+def of_eager(asked: Asked) -> pd.DataFrame:
+    """Small eager iterations of CNNs whose operators were measured; whole iterations and hosts by other CNNs."""
+    features = own_features(("h200",), asked.precisions)
+    small = (features["kind"] == "target") & (features["batch_size"] <= _LARGEST_EAGER_BATCH)
+    small &= features["host_time_ms"].notna() & features["layer_table"].notna()
+    tables = []
+    for words, rows in features[small].groupby(MODE, sort=False):
+        of_mode = (features[MODE] == list(words)).all(axis=1)
+        for cnn in sorted(set(rows["cnn"])):
+            known = features[of_mode & (features["cnn"] != cnn)]
+            tables.append(_eager_answers(known, rows[rows["cnn"] == cnn]))
+    return pd.concat(tables)
+
+
+def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    times = known["iteration_time_ms"].to_numpy()
+    fitted = LayerTimes(calibrate=False).fit(known.drop(columns="iteration_time_ms_iqr"), times)
+    predicted = []
+    for row, mode in zip(rows.to_dict("records"), modes_of(rows), strict=True):
+        layers = fitted.models_.given[mode]
+        sums = layer_sums(layers.library, row["layer_table"], np.array([float(row["batch_size"])]))
+        predicted.append(float(join_host(layers.law.gpu_ms(sums), np.array([layers.law.host_ms(sums)]))[0]))
+    return rows[["gpu", *MODE, "cnn"]].assign(measured=rows["iteration_time_ms"], predicted=predicted)
+
+
+def of_compile(asked: Asked) -> pd.DataFrame:
+    """GPU time of compiled iterations; the scenario is what is left out: ``cnn`` or ``gpu``."""
+    pairs = compiled_pairs(own_tables("compiled"), Model.load())
+    groups = {"cnn": lambda pair: pair.cnn, "gpu": lambda pair: pair.gpu.name}
+    group = groups[asked.scenario]
+    without = COMPILE.held_out(pairs, group)
+    answers = [pair.forecast(without[group(pair)]) for pair in pairs]
+    return pd.DataFrame(
+        {
+            "gpu": pair.gpu.name,
+            "precision": pair.mode.precision,
+            "memory_format": pair.mode.memory_format,
+            "cnn": pair.cnn,
+            "measured": pair.gpu_ms,
+            "predicted": float(answer.gpu_time_ms[0]),
+            "low": float(answer.gpu_low_ms[0]),
+            "high": float(answer.gpu_high_ms[0]),
+        }
+        for pair, answer in zip(pairs, answers, strict=True)
+    )
+
+
+def of_chainer(_: Asked) -> pd.DataFrame:
+    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each CNN and all proxies left out."""
+    pairs = chainer_pairs(Model.load())
+    without = CHAINER.held_out(pairs)
+    return pd.DataFrame(
+        {
+            "gpu": "NVIDIA H200",
+            "precision": pair.precision,
+            "cnn": pair.group,
+            "measured": pair.gpu_ms,
+            "predicted": pair.predicted_ms(without[pair.group]),
+            "low": pair.predicted_ms(without[pair.group]) * math.exp(-without[pair.group].spread),
+            "high": pair.predicted_ms(without[pair.group]) * math.exp(without[pair.group].spread),
+        }
+        for pair in pairs
+    )
+
+
+def of_several_gpus(asked: Asked) -> pd.DataFrame:
+    """Iterations of several GPUs from that of one as measured, CNNs left out, where the GPU is the bottleneck.
+
+    The scenario is ``iteration``, or ``added``: what several GPUs add to it.
+    """
+    pairs, rows = team_pairs(own_tables("ddp")), []
+    without = DATA_PARALLEL.held_out(pairs)
+    for pair in (pair for pair in pairs if pair.gpu_bound):
+        one_ms = pair.one_ms if asked.scenario == "added" else 0.0
+        time_ms = pair.predicted_ms(without[pair.cnn])
+        within = without[pair.cnn].spread * (time_ms - pair.one_ms)
+        rows.append(
+            {
+                "gpu": pair.gpu.name,
+                "precision": pair.precision,
+                "memory_format": pair.memory_format,
+                "cnn": pair.cnn,
+                "measured": abs(pair.team_ms - one_ms),
+                "predicted": time_ms - one_ms,
+                "low": time_ms - one_ms - within,
+                "high": time_ms - one_ms + within,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def of_energy(asked: Asked) -> pd.DataFrame:
+    """Energy of iterations, time and power predicted; the scenario is what is left out: ``cnn`` or ``gpu``."""
+    readings = own_readings()
+    groups = {"cnn": lambda reading: reading.cnn, "gpu": lambda reading: reading.gpu.name}
+    group = groups[asked.scenario]
+    without = {
+        name: fit_ratios([reading for reading in readings if group(reading) != name])
+        for name in set(map(group, readings))
+    }
+    return pd.DataFrame(
+        {
+            "gpu": reading.gpu.name,
+            "precision": reading.mode.precision,
+            "memory_format": reading.mode.memory_format,
+            "cnn": reading.cnn,
+            "measured": reading.power_w * reading.iteration_ms,
+            "predicted": predicted_w(without[group(reading)], reading, served=True) * reading.predicted_ms[0],
+        }
+        for reading in readings
+    )
+
+
+_LEAST_GIB = 0.5
+# Written by an earlier program: its peaks hold what CNNs before left behind (datasets/README.md).
+_UNCLEAN = "h200_pytorch_targets.csv.gz"
+
+
+def of_memory(_: Asked) -> pd.DataFrame:
+    """Peak memory above half a GiB that PyTorch's allocator reached on our H200, without the CUDA context."""
+    folder = data_root() / "measurements"
+    paths = [path for path in sorted(folder.glob("h200_pytorch_*targets.csv.gz")) if path.name != _UNCLEAN]
+    frame = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
+    frame = frame[frame["peak_memory_mib"] > 1024 * _LEAST_GIB]
+    frame = frame.drop_duplicates(["cnn", "image_size", "batch_size", *MODE])
+    predicted = [
+        peak_memory_gib(
+            zoo_cnn(row.cnn, int(row.image_size)),
+            int(row.batch_size),
+            Mode(precision=row.precision, memory_format=row.memory_format),
+        )
+        - CONTEXT_GIB
+        for row in frame.itertuples()
+    ]
+    return frame[["gpu", *MODE, "cnn"]].assign(measured=frame["peak_memory_mib"] / 1024, predicted=predicted)
+
+
+_EPOCHS = {"": ("real_epochs_forecast.csv", ("real_epochs_h200.csv", "real_epochs_h100.csv")),
+           "second": ("real_epochs_forecast_2.csv", ("real_epochs_h100_2.csv",))}  # fmt: skip
+"""Forecasts that were committed first, and the epochs trained after."""
+
+_NEW_CNNS = ("mobilenet_v2", "resnet18_cifar", "own_plain")  # of the second set
+
+
+def of_epochs(asked: Asked) -> pd.DataFrame:
+    """Whole epochs that were forecast before they ran.
+
+    The scenario is ``first`` or ``later`` with what is kept of them: ``resnet50`` on one GPU, ``all``, or those ``new``
+    in the second set.
+    """
+    which, _, kept = asked.scenario.partition(" ")
+    forecast, measured = _EPOCHS["second" if kept == "new" else ""]
+    forecasts: dict[tuple[str, str], dict[str, str]] = {}
+    for row in real_epochs._read(HERE / forecast):
+        forecasts.setdefault((row["case"], row["gpu"]), row)
+    rows = []
+    for row in (row for name in measured for row in real_epochs._read(HERE / name) if not row["error"]):
+        judged = real_epochs.Judged.of(row, forecasts[row["case"], row["gpu"]])
+        case = judged.case
+        if kept == "resnet50" and (case.cnn != "resnet50" or case.n_gpus > 1):
+            continue
+        if kept == "new" and case.cnn not in _NEW_CNNS:
+            continue
+        ends, seconds = judged._pair(which == "later")
+        rows.append(
+            {
+                "gpu": row["gpu"],
+                "precision": case.mode.precision,
+                "memory_format": case.mode.memory_format,
+                "cnn": case.cnn,
+                "measured": seconds,
+                "predicted": ends.time_s,
+                "low": ends.low_s,
+                "high": ends.high_s,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def of_starts(asked: Asked) -> pd.DataFrame:
+    """The same epochs by a host beside a loader and a start that were refitted without the CNN.
+
+    The scenario is the ``first`` epoch or a ``later`` one.
+    """
+    epochs = _pytorch_epochs()
+    tables = []
+    for cnn, rows in epochs.groupby("cnn"):
+        loader, start = fit_epochs(epochs[epochs["cnn"] != cnn])
+        loading_ms = 1000 * rows["one_worker_s"] / rows["workers"]
+        host_ms = loader["host"] * rows["host_time_ms"]
+        time_ms = np.maximum(np.maximum(rows["training_time_ms"], host_ms), loading_ms)
+        predicted, measured = time_ms * rows["iterations"] / 1000, rows["later_s"]
+        if asked.scenario == "first":
+            calls_s = start["shape_s"] * rows["shapes"] + 2 * start["grouped_shape_s"] * rows["grouped"]
+            predicted, measured = predicted + rows["one_worker_s"] + calls_s, rows["epoch_s"]
+        tables.append(rows[["gpu", "cnn"]].assign(measured=measured, predicted=predicted))
+    return pd.concat(tables)
+
+
+def fit_epochs(epochs: pd.DataFrame | None = None) -> tuple[Ratios, Ratios]:
+    """Entries ``loader`` and ``start`` of the ratios, fitted on whole epochs of PyTorch; spreads as shipped.
+
+    Notes
+    -----
+    Geometric means of what was measured over what is counted: the host's factor over epochs that the host decided;
+    seconds over shapes; seconds over grouped shapes: the median.
+    """
+    rows = _pytorch_epochs() if epochs is None else epochs
+    loading_ms = 1000 * rows["one_worker_s"] / rows["workers"]
+    of_host = (
+        (rows["host_time_ms"] > 0.8 * rows["gpu_time_ms"])
+        & (1000 * rows["waited_s"] / rows["iterations"] < 1)
+        & (loading_ms < 0.7 * rows["middle_ms"])
+        & (rows["n_gpus"] == 1)
+    )
+    decided, plain, grouped = rows[of_host], rows[rows["grouped"] == 0], rows[rows["grouped"] > 0]
+    shape_s = _geometric_mean(plain["calls_s"] / plain["shapes"])
+    once = (grouped["calls_s"] - shape_s * grouped["shapes"]) / grouped["grouped"]
+    again = grouped["end_s"] / grouped["grouped"]
+    grouped_s = float(np.median([*once, *again])) if len(grouped) else 0.0
+    host = round(_geometric_mean(decided["middle_ms"] / decided["alone_ms"]), 1)
+    seconds = {"shape_s": round(shape_s, 2), "grouped_shape_s": round(grouped_s, 2)}
+    return replace(ratios_of("loader"), numbers={"host": host}), replace(ratios_of("start"), numbers=seconds)
+
+
+def _pytorch_epochs() -> pd.DataFrame:
+    """Measured epochs of PyTorch beside what their forecasts say of training alone."""
+    forecast, measured = _EPOCHS[""]
+    forecasts = pd.read_csv(HERE / forecast).drop_duplicates(["case", "gpu"])
+    names = ["case", "gpu", "training_time_ms", "host_time_ms", "gpu_time_ms"]
+    rows = pd.concat([pd.read_csv(HERE / name) for name in measured])
+    rows = rows[rows["error"].isna()].merge(forecasts[names], on=["case", "gpu"])
+    cases = {case.name: case for case in CASES if case.framework == "pytorch"}
+    rows = rows[rows["case"].isin(list(cases))].reset_index(drop=True)
+    of_rows = [cases[name] for name in rows["case"]]
+    tables = {cnn: table_of(cnn) for cnn in {case.cnn for case in of_rows}}
+    middle_s = rows["middle_ms"] / 1000
+    iterations_s = rows["iterations"] * middle_s
+    return rows.assign(
+        cnn=[case.cnn for case in of_rows],
+        n_gpus=[case.n_gpus for case in of_rows],
+        workers=[case.task.workers for case in of_rows],
+        one_worker_s=[case.local_batch_size * _image_s(case.task) for case in of_rows],
+        shapes=[len(shapes(tables[case.cnn])) for case in of_rows],
+        grouped=[
+            len(grouped_shapes(tables[case.cnn])) * (case.mode.memory_format == "channels_last")
+            for case in of_rows
+        ],
+        later_s=rows["second_epoch_s"].fillna(iterations_s),
+        calls_s=rows["first_iteration_s"] - rows["first_wait_s"] - middle_s,
+        end_s=rows["epoch_s"] - (rows["first_iteration_s"] - middle_s) - iterations_s,
+    )
+
+
+def _image_s(task: Task) -> float:
+    """Seconds of one image on a busy vCPU."""
+    data_set = find_training_set(task.data_set)
+    loader = find_loader("torchvision", data_set.stored)
+    return loader.sample_us(data_set, task.image_size) / loader.vcpu_share / 1e6
+
+
+def _geometric_mean(values: Any) -> float:
+    return float(np.exp(np.log(values).mean()))
+
+
+JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
+    "published": of_published,
+    "own": of_own_tables,
+    "chips": of_chips,
+    "held-out": of_held_out,
+    "three-minutes": of_three_minutes,
+    "runs": of_runs,
+    "eager": of_eager,
+    "compile": of_compile,
+    "chainer": of_chainer,
+    "several-gpus": of_several_gpus,
+    "energy": of_energy,
+    "memory": of_memory,
+    "epochs": of_epochs,
+    "starts": of_starts,
+}

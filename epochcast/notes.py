@@ -1,0 +1,395 @@
+"""What is said below a table of answers: what its marks mean, and notes by how much they matter."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from epochcast.tables import duration, print_notes, span
+from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
+
+if TYPE_CHECKING:
+    from predictor.answers.question import Plan, Question
+    from predictor.models.forecast import Kind
+
+__all__ = [
+    "amp_waits",
+    "beware",
+    "comparison_notes",
+    "gpu_name",
+    "legend",
+    "marks",
+    "most_important",
+    "prediction_notes",
+    "price_dates",
+    "print_notes_below",
+    "start_matters",
+]
+
+Record = Mapping[str, Any]
+Records = Sequence[Record]
+
+_MOST_NOTES = 3
+_NOTEWORTHY_LOADING = 1.05
+"""Times that loading would take as long as training, from which on it is said."""
+_NOTEWORTHY_START = 0.02
+"""Share of a training from which on its start is said."""
+_BEWARE: "dict[Kind, str]" = {
+    "anchor": "Beware: the anchor is {}.",
+    "classes": "Beware, classes: {}.",
+    "cnn": "Beware: {}.",
+    "frozen": "Beware: {}.",
+    "edges": "Beware: {}.",
+    "noise": "Beware, noise: {}.",
+    "method": "{}.",
+}
+
+
+def print_notes_below(
+    records: Records, framework: str, also: Iterable[str], notes: Iterable[Note], verbose: bool
+) -> None:
+    """Print what the times of a table include and its marks mean, then the three notes that matter most; or all.
+
+    Parameters
+    ----------
+    also : iterable of str
+        What the first line says besides.
+    """
+    words = [framework, *dict.fromkeys(row["precision"] for row in records), records[0]["memory_format"]]
+    counted = [row["loading_time_ms"] is not None for row in records]
+    loading = "with" if any(counted) else "without"
+    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
+    scope = f"Training {loading} image loading{where} ({', '.join(words)}), 90 % intervals"
+    more = "" if verbose else " More: --verbose"
+    print_notes([f"{'; '.join([scope, *also, *_meanings(records, verbose)])}.{more}"])
+    texts = most_important(notes, verbose)
+    if texts:
+        print()
+    print_notes(texts)
+
+
+def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
+    """The texts of the three notes that matter most; of all if `verbose`."""
+    ordered = sorted(notes, key=lambda note: note.priority)
+    if verbose:
+        return [note.text for note in ordered]
+    return [note.text for note in ordered if note.priority < Priority.VERBOSE][:_MOST_NOTES]
+
+
+def marks(record: Record, letters: Mapping[Reason, str] | None = None) -> str:
+    """What marks a row: `~` or the letters of its reasons, `H` limited by the host, `L` by image loading."""
+    guessed = (
+        ["~"] * bool(_guesses(record)) if letters is None else [letters[r] for r in record["extrapolates"]]
+    )
+    return ",".join([*guessed, *(["L"] if _waits(record) else []), *(["H"] if _host_bound(record) else [])])
+
+
+def legend(reasons: Iterable[Reason]) -> tuple[dict[Reason, str], list[Note]]:
+    """A letter for each distinct reason, and the notes that explain them."""
+    letters = {reason: _letter(i) for i, reason in enumerate(dict.fromkeys(reasons))}
+    return letters, [Note(Priority.VERBOSE, f"({letter}) {reason}") for reason, letter in letters.items()]
+
+
+def beware(reasons: Iterable[Reason]) -> list[Note]:
+    """Reasons in full that say what may be wrong: with the CNN's layers, an anchor, measurements, a method."""
+    texts = [
+        _BEWARE[reason.kind].format(reason.text)
+        for reason in dict.fromkeys(reasons)
+        if reason.kind in _BEWARE
+    ]
+    return notes_of(Priority.BEWARE, *texts)
+
+
+def prediction_notes(records: Records, question: "Question") -> list[Note]:
+    """Notes on predictions."""
+    known = any(row["start_s"] is not None for row in records)
+    return [
+        *beware(reason for row in records for reason in row["extrapolates"]),
+        *notes_of(
+            Priority.LIMIT,
+            _too_large(records),
+            _host(records),
+            _loading(records, question),
+            _loading_left_out(records, question),
+        ),
+        *notes_of(Priority.REMEDY, _remedy(records)),
+        *notes_of(
+            Priority.DETAIL if known or _start_is_missed(records, question) else Priority.VERBOSE,
+            _start(records, question, "once in a training"),
+        ),
+        *notes_of(Priority.DETAIL, _default_precision(records, question), _rented_with_more(records)),
+        *notes_of(Priority.VERBOSE, _cost(records), _energy(records), _methods(records)),
+    ]
+
+
+def comparison_notes(records: Records, plan: "Plan", question: "Question") -> list[Note]:
+    """Notes on a comparison beside its verdict's, which say what limits the best row and would narrow its interval."""
+    matters = any(map(start_matters, records)) or _start_is_missed(records, question)
+    return [
+        *beware(reason for row in records for reason in row["extrapolates"]),
+        *notes_of(Priority.LIMIT, _relative(plan), _host(records)),
+        *notes_of(
+            Priority.DETAIL if matters else Priority.VERBOSE,
+            _start(records, question, "which each time holds once"),
+        ),
+        *notes_of(Priority.DETAIL, _idle(records)),
+        *notes_of(
+            Priority.VERBOSE,
+            _loading(records, question),
+            _loading_rate(records, question),
+            "Cost: the whole instance x time.",
+            "Bold: on the Pareto front, where no other row is both as fast and as cheap.",
+            _energy(records),
+            _methods(records),
+        ),
+    ]
+
+
+def price_dates(records: Records) -> str:
+    """When prices were retrieved: ``prices of 2026-06-11 to 2026-07-20``."""
+    days = sorted({row["priced_on"] for row in records if row["priced_on"]})
+    if not days:
+        return "prices without a date"
+    return f"prices of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
+
+
+def gpu_name(name: str) -> str:
+    """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
+    return name.removeprefix("NVIDIA ")
+
+
+def amp_waits(record: Record) -> bool:
+    """Whether loading limits a row's fastest common mode, but not the mode asked for."""
+    return record["fast_bottleneck"] in _OF_LOADING and not _waits(record)
+
+
+def start_matters(record: Record) -> bool:
+    """Whether the epochs of a comparison's row do not add up to the time of its training."""
+    return bool((record["start_s"] or 0.0) > _NOTEWORTHY_START * record["epochs"] * record["epoch_time_s"])
+
+
+_OF_LOADING = ("loading", "reading")
+
+
+def _waits(record: Record) -> bool:
+    return record["bottleneck"] in _OF_LOADING
+
+
+def _host_bound(record: Record) -> bool:
+    return bool(record["bottleneck"] == "host")
+
+
+def _guesses(record: Record) -> list[Reason]:
+    """Reasons why a row extrapolates; the error of a method that was named is none."""
+    return [reason for reason in record["extrapolates"] if reason.kind != "method"]
+
+
+def _meanings(records: Records, verbose: bool) -> list[str]:
+    """What the marks of rows mean, but for the letters of `legend`."""
+    kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in _guesses(row))
+    loading = any(_waits(row) or ("fast_bottleneck" in row and amp_waits(row)) for row in records)
+    return [
+        *([f"~: extrapolates ({', '.join(kinds)})"] if kinds and not verbose else []),
+        *(["L: limited by image loading"] if loading else []),
+        *(["H: limited by the host"] if any(map(_host_bound, records)) else []),
+    ]
+
+
+def _remedy(records: Records) -> str:
+    """What would narrow most of the intervals."""
+    remedies = Counter(filter(None, (remedy_of(row["extrapolates"]) for row in records)))
+    return f"To narrow the interval: {remedies.most_common(1)[0][0]}." if remedies else ""
+
+
+def _too_large(records: Records) -> str:
+    """What fits on GPUs that do not hold a batch size."""
+    most = {row["gpu"]: row["largest_batch_size"] for row in records if not row["fits_in_memory"]}
+    held = [
+        f"{gpu_name(gpu)} batch {n:,}" if n else f"{gpu_name(gpu)} not one image" for gpu, n in most.items()
+    ]
+    return f"!: at most fits on {', '.join(held)}." if held else ""
+
+
+def _host(records: Records) -> str:
+    bound = [row for row in records if _host_bound(row)]
+    if not bound:
+        return ""
+    from predictor.models.input_pipeline import host_beside_workers
+
+    beside = any(row["iteration_time_ms"] != row["training_time_ms"] for row in bound)
+    workers = f", {host_beside_workers():g} times as long beside workers as without" if beside else ""
+    graph = "" if bound[0]["framework"] == "chainer" else " or --capture graph"  # Chainer captures none
+    return (
+        f"H: the host takes longer to enqueue the kernels than the GPU to run them{workers}. A larger batch{graph} "
+        "helps; a faster GPU does not."
+    )
+
+
+def _loading(records: Records, question: "Question") -> str:
+    bound = [row for row in records if _waits(row)]
+    if not bound:
+        return ""
+    if question.workers == 0:
+        return (
+            "L: with 0 workers the GPUs wait while the training process loads each mini-batch. --workers helps most, a "
+            "faster loader too; a faster GPU does not."
+        )
+    if all(row["bottleneck"] == "reading" for row in bound):
+        return "L: the source gives images slower than the GPUs train on them: copy them nearer."
+    return (
+        "L: images are decoded slower than the GPUs train on them. More vCPUs and workers, or a faster loader "
+        "(--loader dali) help; a faster GPU does not. Measure yours: epochcast profile input."
+    )
+
+
+def _loading_rate(records: Records, question: "Question") -> str:
+    """By which rate loading is counted where nobody asked for it."""
+    from predictor.answers.loading import loading_asked
+
+    counted = [row for row in records if row["loading_time_ms"] is not None and row["vcpus"]]
+    if loading_asked(question) or not counted:
+        return ""
+    row = counted[0]
+    images = row["local_batch_size"] * row["gpus_used"] / row["nodes"]
+    rate = 1000.0 * images / row["loading_time_ms"] / row["vcpus"]
+    return f"A vCPU decodes about {rate:,.0f} JPEGs a second, within a factor of 2; --loader none leaves loading out."
+
+
+def _loading_left_out(records: Records, question: "Question") -> str:
+    """That loading, which is not counted, would be slower than training on the vCPUs of an offer."""
+    from predictor.answers.loading import loading_left_out
+    from predictor.catalogue.offers import cheapest_offers
+
+    offers = cheapest_offers(question.prices(), question.spot, question.gpus_per_node)
+    slow: dict[str, float] = {}
+    for row in records:
+        offer = offers.get(row["gpu"])
+        if offer is None or row["offer"] != f"{offer.provider} {offer.instance}" or not row["fits_in_memory"]:
+            continue  # a service may have other offers
+        times = loading_left_out(
+            question, row["image_size"], offer, row["local_batch_size"], row["training_time_ms"]
+        )
+        if times > _NOTEWORTHY_LOADING:
+            slow[row["gpu"]] = max(slow.get(row["gpu"], 0.0), times)
+    if not slow:
+        return ""
+    one_gpu = len({row["gpu"] for row in records}) == 1
+    whose = "the offer's vCPUs" if one_gpu else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
+    most = "up to " if len(records) > 1 else ""
+    return (
+        f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers to "
+        "count it, or --loader torchvision to count it by these vCPUs."
+    )
+
+
+def _start_is_missed(records: Records, question: "Question") -> bool:
+    """Whether an unknown start is worth a word: of compiled trainings, and where loading is counted."""
+    if any(row["start_s"] is not None for row in records):
+        return False
+    return question.capture == "compile" or any(row["loading_time_ms"] for row in records)
+
+
+def _start(records: Records, question: "Question", where: str) -> str:
+    """What a training pays once: seconds, the least and the most of the rows, with their interval, or why not known."""
+    known = [row for row in records if row["start_s"] is not None]
+    if not known:
+        epochs = any(row["epoch_time_s"] for row in records)
+        return f"The start of the first epoch is not counted: {_no_start(question)}." if epochs else ""
+    least, most = (duration(pick(row["start_s"] for row in known)) for pick in (min, max))
+    low, high = min(row["start_low_s"] for row in known), max(row["start_high_s"] for row in known)
+    waits = "" if question.workers == 0 else "the GPU waits for the first mini-batch, and "
+    return (
+        f"The first epoch takes {least if least == most else f'{least} to {most}'} longer ({span(low, high, low)}), "
+        f"{where}: {waits}PyTorch chooses a kernel for each layer, or compiles it (grouped convolutions in "
+        "channels-last or fp16)."
+    )
+
+
+def _no_start(question: "Question") -> str:
+    """Why no start is known."""
+    if question.framework != "pytorch":
+        return f"not measured with --framework {question.framework}"
+    if question.capture == "compile":
+        from predictor.answers.scope import compiling_in_words
+
+        return f"not measured with --capture compile; compiling takes {compiling_in_words(question)}"
+    if question.capture != "eager":
+        return f"not measured with --capture {question.capture}"
+    if question.autotune:
+        return "not measured with --autotune"
+    return "it is known only where loading is counted (--workers)"
+
+
+def _default_precision(records: Records, question: "Question") -> str:
+    """What the default precision is, where it is not that of every GPU."""
+    if question.precision is not None or all(row["precision"] != "tf32" for row in records):
+        return ""
+    return (
+        "tf32 is PyTorch's default for convolutions on Ampere and newer GPUs; --precision amp_bf16 --memory-format "
+        "channels_last is usually faster there."
+    )
+
+
+def _rented_with_more(records: Records) -> str:
+    counts = {
+        gpu_name(row["gpu"]): row["offer_gpu_count"]
+        for row in records
+        if (row["offer_gpu_count"] or 1) * row["nodes"] > row["gpus_used"]
+    }
+    used = records[0]["gpus_used"] // records[0]["nodes"]
+    more = "several GPUs" if used == 1 else f"more than {used} GPUs"
+    several = ", ".join(f"{gpu} ({count:g})" for gpu, count in counts.items())
+    return f"Rented only with {more}, all of which are paid for: {several}." if counts else ""
+
+
+def _idle(records: Records) -> str:
+    idle = any((row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1 for row in records)
+    return "An offer of several GPUs is paid for as a whole; those that do not work are idle." if idle else ""
+
+
+def _relative(plan: "Plan") -> str:
+    if not plan.relative_to:
+        return ""
+    return f"x speed, x cost: compared with {plan.relative_to}; 2 is twice as fast, or twice as expensive."
+
+
+def _cost(records: Records) -> str:
+    """What the cost of predictions pays for."""
+    if all(row["cost_usd"] is None for row in records):
+        return ""
+    used, nodes = records[0]["gpus_used"], records[0]["nodes"]
+    rented = "the whole instance" if nodes == 1 else f"{nodes} whole instances"
+    gpus = "that GPU (one GPU used)" if used == 1 else f"{used // nodes} of that GPU"
+    return f"Cost: {rented} of the cheapest offer with {gpus}; `epochcast compare` says which to rent."
+
+
+def _energy(records: Records) -> str:
+    """What the energy of an epoch rests on; nothing without epochs."""
+    if all(row["watt_hours"] is None for row in records):
+        return ""
+    from predictor.models.ratios import ratios_of
+
+    power = ratios_of("power")
+    factor = math.exp(math.hypot(power.spread, power.elsewhere))
+    words = {
+        "measured": "from power measured on {}",
+        "estimated": f"estimated from the power limit of {{}}, within a factor of {factor:.1f}",
+        "unknown": "unknown for {}",
+    }
+    gpus: dict[str, dict[str, None]] = {}
+    for row in records:
+        gpus.setdefault(row["energy_basis"].kind, {})[gpu_name(row["gpu"])] = None
+    parts = [
+        words[kind].format(", ".join(names) if len(names) < 4 else f"{len(names)} GPUs")
+        for kind, names in gpus.items()
+    ]
+    text = "Energy is that of the GPUs only, without host, cooling and the start of the first epoch"
+    return f"{'; '.join([text, *parts])}."
+
+
+def _methods(records: Records) -> str:
+    return f"Method: {', '.join(sorted({row['method'] for row in records}))}; intervals cover 90 %."
+
+
+def _letter(i: int) -> str:
+    return chr(ord("a") + i) if i < 26 else f"{chr(ord('a') + i // 26 - 1)}{chr(ord('a') + i % 26)}"

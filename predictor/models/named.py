@@ -1,0 +1,306 @@
+"""Predictors that a question may name beside the default's own: fitted together, kept as JSON beside a model's file.
+
+A model `NAME.json` has them in `NAME_methods.json.gz`, read when a question first names one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache, partial
+from hashlib import sha256
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.modes import Mode, mode_words
+from predictor.cnns.layer_table import LayerTable
+from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, UnknownCnnError
+from predictor.files import content_of, is_written_through, replace_file
+from predictor.models.base import INSTEAD, Case, WholePredictor
+from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ERRORS_IN", "MethodError", "Methods", "errors_of", "fit_methods", "rows_of_measurements"]
+
+FORMAT_VERSION = 2
+
+ERRORS_IN = {
+    "problem-scaling": "an unseen batch size",
+    "unseen-gpu-specs": "an unseen GPU",
+    "problem-and-hardware-scaling": "both",
+    "proxies-batch-size": "an unseen batch size",
+    "proxies-gpu": "an unseen GPU",
+    "proxies-both": "both",
+}
+"""Scenarios of an evaluation whose errors an answer names, in words; of two of the same words the first."""
+
+_DEFAULT_WITH_RUNS, _DEFAULT, _BESIDE_PROXIES = "anchored", "roofline", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class MethodError:
+    """Mean absolute percentage error (a fraction) of a method and of the default in a scenario of an evaluation."""
+
+    scenario: str
+    n: int
+    mape: float
+    p90: float
+    default_mape: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Methods:
+    """Fitted predictors by their registered name, and their errors in evaluations."""
+
+    fitted: Mapping[str, WholePredictor] = field(default_factory=dict)
+    errors: Mapping[str, tuple[MethodError, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def beside(cls, model_file: Path, digest: str | None) -> Callable[[], Methods]:
+        """Those of a model file, by the SHA-256 that `save` gave: its content, unpacked when called; none without one.
+
+        Raises
+        ------
+        ArtifactError
+            If their file is missing or of another model; when called, if it is damaged or of another version.
+        """
+        path = _path_of(model_file)
+        return cls if digest is None else partial(_unpacked, content_of(path, model_file, digest), str(path))
+
+    def save(self, model_file: Path) -> str:
+        """Write the file beside a model file; its SHA-256. SchemaError if the model file is no file."""
+        if is_written_through(model_file):
+            raise SchemaError(
+                f"the model has fitted methods, which lie beside its file, and {model_file} is no file. "
+                "Write it to one such as model.json."
+            )
+        written = {
+            "format_version": FORMAT_VERSION,
+            "errors": {name: [asdict(each) for each in errors] for name, errors in self.errors.items()},
+            "fitted": {name: predictor.to_json() for name, predictor in self.fitted.items()},
+        }
+        text = json.dumps(written, separators=(",", ":"), allow_nan=False)
+        content = gzip.compress(text.encode(), mtime=0)
+        replace_file(_path_of(model_file), content)
+        return sha256(content).hexdigest()
+
+    def with_measurements(self, frame: pd.DataFrame) -> Methods:
+        """With what the predictors learn of a user's measurement table."""
+        rows = rows_of_measurements(frame)
+        return replace(
+            self, fitted={name: each.with_measurements(rows) for name, each in self.fitted.items()}
+        )
+
+    def forecasts(
+        self,
+        name: str,
+        table: LayerTable,
+        devices: Sequence[tuple[Gpu, Mode]],
+        batch_sizes: NDArray[np.float64],
+        anchors: Sequence[Anchor],
+    ) -> list[IterationForecast]:
+        """Time of one training iteration of a CNN on each GPU at each batch size, by the predictor of this name.
+
+        Raises
+        ------
+        OutOfRangeError
+            Where the predictor refuses a mode, GPU, CNN or batch size. The message says why, and what to do.
+        """
+        predictor = self.fitted.get(name)
+        if predictor is None and PREDICTORS[name].needs_runs:
+            predictor = estimator_class(name)(**PREDICTORS[name].parameters)
+        if predictor is None:
+            mode = devices[0][1]
+            raise OutOfRangeError(
+                f"{name} was not fitted in {mode.framework}, {mode.precision}, "
+                f"{mode.memory_format}; fitted: in no mode of "
+                "this model. Leave the method out, or fit a model on measurements that it needs."
+            )
+        found = []
+        for gpu, mode in devices:
+            if mode.capture != "eager":
+                raise OutOfRangeError(
+                    f"{name} was fitted on eager iterations, asked for capture {mode.capture}. {INSTEAD}."
+                )
+            runs = [each for each in anchors if each.precision in (None, mode.precision)]
+            for each in runs:
+                if each.image_size not in (None, table.image_size):
+                    raise OutOfRangeError(
+                        f"the anchor's image size {each.image_size} is not the question's {table.image_size}. "
+                        "Give a measurement at that image size."
+                    )
+            case = Case(table.cnn, table.image_size, table, gpu, mode, batch_sizes, runs)
+            found.append(predictor.forecast(name, case, (self._error(name),)))
+        return found
+
+    def _error(self, name: str) -> Reason:
+        """The predictor's error in an evaluation, beside the default's."""
+        errors = {each.scenario: each for each in self.errors.get(name, ())}
+        shown: dict[str, MethodError] = {}
+        for scenario, words in ERRORS_IN.items():
+            if scenario in errors:
+                shown.setdefault(words, errors[scenario])
+        if not shown:
+            return Reason("method", f"the error of {name} was not evaluated for this model", 1.0)
+        texts = (
+            f"{words} by {_percent(each.mape)} (the default by {_percent(each.default_mape)})"
+            for words, each in shown.items()
+        )
+        return Reason("method", f"{name} misses {', '.join(texts)} on average", 1.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:,.{1 if share < 0.1 else 0}f} %"
+
+
+def _path_of(model_file: Path) -> Path:
+    return model_file.with_name(f"{model_file.stem}_methods.json.gz")
+
+
+@lru_cache(maxsize=8)
+def _unpacked(content: bytes, path: str) -> Methods:
+    try:
+        found = json.loads(gzip.decompress(content))
+        if found["format_version"] != FORMAT_VERSION:
+            raise ArtifactError(
+                f"{path} has format version {found['format_version']!r}; this epochcast reads {FORMAT_VERSION}. "
+                "Refit it with `epochcast fit`."
+            )
+        return Methods(
+            {name: estimator_class(name).from_json(each) for name, each in found["fitted"].items()},
+            {name: tuple(MethodError(**each) for each in errors) for name, errors in found["errors"].items()},
+        )
+    except (OSError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ArtifactError(
+            f"{path} holds damaged methods ({error!r}). Refit it with `epochcast fit`."
+        ) from error
+
+
+def fit_methods(features: pd.DataFrame, measurements: pd.DataFrame | None = None) -> Methods:
+    """Fit every predictor that a model's file holds; those without enough rows are left out.
+
+    Parameters
+    ----------
+    features : DataFrame
+        Feature table of whole CNNs, as the default's law of specifications takes it.
+    measurements : DataFrame, optional
+        A measurement table with proxies and whole CNNs, for the predictors that use proxies.
+    """
+    import pandas as pd
+
+    rows = _iterations(features)
+    more = rows
+    if measurements is not None:
+        more = pd.concat([rows, rows_of_measurements(measurements)], ignore_index=True)
+        more = more[~more.duplicated([*_SAME, "iteration_time_ms"])].reset_index(drop=True)
+    fitted: dict[str, WholePredictor] = {}
+    for name in WHOLE_METHODS:
+        if PREDICTORS[name].needs_runs:
+            continue
+        predictor: WholePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
+        predictor.set_params(**predictor.served_parameters)
+        shown = more if predictor.uses_proxies else rows
+        times = shown["iteration_time_ms"].to_numpy(dtype=float)
+        try:
+            predictor.fit(shown, times).calibrate(shown, times)
+        except SchemaError:  # too few rows of what it needs
+            continue
+        if predictor.half_widths_:
+            fitted[name] = predictor
+    return Methods(fitted)
+
+
+_SAME = (
+    "gpu",
+    "cnn",
+    "image_size",
+    "batch_size",
+    "framework",
+    "precision",
+    "memory_format",
+    "autotune",
+    "kind",
+)
+_MODE = ("framework", "precision", "memory_format", "autotune")
+
+
+def rows_of_measurements(measurements: pd.DataFrame) -> pd.DataFrame:
+    """Feature table of the whole iterations on one device, eager, of CNNs and proxies in a measurement table."""
+    from predictor.cnns.proxies import proxy_table
+    from predictor.cnns.zoo import zoo_cnn
+    from predictor.measurements.features import feature_table
+    from predictor.measurements.schema import is_compiled
+
+    proxies = set(measurements.loc[measurements["kind"] == "proxy", "cnn"])
+
+    def layers_of(cnn: str, image_size: int) -> LayerTable | None:
+        try:
+            return proxy_table(cnn) if cnn in proxies else zoo_cnn(cnn, image_size)
+        except UnknownCnnError:
+            return None
+
+    kind = measurements["kind"].fillna("target")
+    chosen = measurements[kind.isin(("proxy", "target")) & ~is_compiled(measurements)]
+    if chosen.empty:
+        return chosen
+    return _iterations(feature_table(chosen.reset_index(drop=True), layers_of), with_cpus=True)
+
+
+def _iterations(features: pd.DataFrame, with_cpus: bool = False) -> pd.DataFrame:
+    """Training iterations on one device whose layers are known, in modes that a question can ask for."""
+    from predictor.measurements.schema import is_set
+
+    usual = Mode()
+    kind = features["kind"].fillna("target") if "kind" in features else "target"
+    rows = features.assign(kind=kind)
+    words = mode_words(rows, ("pass", "n_gpus"))
+    chosen = rows[
+        rows["kind"].isin(("target", "proxy") if with_cpus else ("target",))
+        & rows["layer_table"].notna()
+        & words["pass"].isin(("training", "unknown"))
+        & words["n_gpus"].isin(("1", "unknown"))
+        & ~is_set(rows, "xla")
+        & (with_cpus | ~rows["gpu"].map(is_cpu))
+    ]
+    known = mode_words(chosen, _MODE)
+    mode = {key: known[key].where(known[key] != "unknown", str(getattr(usual, key))) for key in _MODE}
+    unknown = dict.fromkeys(("optimizer", "capture"))  # iterations are told apart by neither
+    return chosen.assign(**mode, **unknown, xla=False).reset_index(drop=True)
+
+
+def errors_of(summaries: Sequence[pd.DataFrame | str | PathLike[str]], methods: Methods) -> Methods:
+    """The methods with their errors and the default's, from the `summary.csv` of evaluations."""
+    import pandas as pd
+
+    tables = [each if isinstance(each, pd.DataFrame) else pd.read_csv(each) for each in summaries]
+    answered = pd.concat(tables).query("n > 0")
+    judged = answered.drop_duplicates(["scenario", "predictor"], keep="last").to_dict("records")
+    mape = {(str(row["scenario"]), str(row["predictor"])): float(row["mape"]) for row in judged}
+    found: dict[str, list[MethodError]] = {}
+    for row in judged:
+        scenario, name = str(row["scenario"]), str(row["predictor"])
+        default = next((each for each in _defaults_of(name) if (scenario, each) in mape), None)
+        if name in WHOLE_METHODS and default is not None:
+            error = MethodError(
+                scenario, int(row["n"]), mape[scenario, name], float(row["p90"]), mape[scenario, default]
+            )
+            found.setdefault(name, []).append(error)
+    return replace(methods, errors={name: tuple(errors) for name, errors in found.items()})
+
+
+def _defaults_of(name: str) -> tuple[str, ...]:
+    """Predictors that answer a question without a method from as much as this one knows, the best one first."""
+    if name not in WHOLE_METHODS:
+        return ()
+    of_runs = estimator_class(name).uses_anchors or PREDICTORS[name].needs_runs
+    return (_BESIDE_PROXIES, *([_DEFAULT_WITH_RUNS] * of_runs), _DEFAULT)

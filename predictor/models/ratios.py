@@ -1,0 +1,255 @@
+"""Iterations that are known by their ratios to measured ones: a ratio for each class of operators and one for the host.
+
+Whatever changes how an iteration runs (a compiler, another framework, more GPUs, a loader beside it) is one entry of
+``models/ratios.json``: its numbers, how far they may err, and where they were measured. `predictor.models.ratios_fit`
+fits them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from predictor.errors import ArtifactError
+from predictor.files import data_file
+from predictor.models.forecast import IterationForecast, Reason, widening
+from predictor.models.roofline.terms import join_host
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from predictor.catalogue.devices import Gpu
+    from predictor.catalogue.modes import Mode
+    from predictor.cnns.layer_table import LayerTable
+
+    Array = NDArray[np.float64]
+    Split = tuple[dict[str, Array], dict[str, dict[str, Array]]]
+
+__all__ = ["FILE", "Change", "Ratios", "Way", "ratios_of", "read_ratios", "scale_by_ratios"]
+
+FILE = "models/ratios.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """What was fitted of one way to run an iteration, how far it may err, and where it was measured.
+
+    Parameters
+    ----------
+    numbers : mapping of str to float
+        Ratios, and coefficients of what is added, by the names that the way's own module explains.
+    spread, host_spread : float
+        Half widths of the 90 % interval that they add to ln of GPU and host time.
+    elsewhere : float
+        Half width that GPUs other than `gpus` add to `spread`, in quadrature.
+    gpus, precisions : tuple of str
+        Where it was measured; empty: not distinguished.
+    batch_sizes : tuple of int
+        Smallest and largest batch size that it was measured at; empty: not distinguished.
+    """
+
+    numbers: Mapping[str, float]
+    spread: float = 0.0
+    host_spread: float = 0.0
+    elsewhere: float = 0.0
+    gpus: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()
+
+    def __getitem__(self, name: str) -> float:
+        return self.numbers[name]
+
+    def measured_on(self, gpu: Gpu) -> bool:
+        """Whether a GPU is one of those measured."""
+        return gpu.name in self.gpus
+
+    def spread_on(self, gpu: Gpu) -> float:
+        """Half width of the 90 % interval of ln of a ratio on a GPU."""
+        return self.spread if self.measured_on(gpu) else math.hypot(self.spread, self.elsewhere)
+
+    @classmethod
+    def from_json(cls, name: str, entry: Any) -> Ratios:
+        """Read one entry of the file.
+
+        Raises
+        ------
+        ArtifactError
+            If it has other fields, or a number that is not finite.
+        """
+        known = {field.name for field in fields(cls)}
+        if not isinstance(entry, dict) or "numbers" not in entry or set(entry) - known:
+            raise ArtifactError(
+                f"{FILE}: the entry {name!r} must have numbers, and may have {sorted(known)}."
+            )
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+        }
+        ratios = cls(**values)
+        widths = (ratios.spread, ratios.host_spread, ratios.elsewhere)
+        if not all(math.isfinite(value) and value >= 0 for value in (*ratios.numbers.values(), *widths)):
+            raise ArtifactError(f"{FILE}: a number of the entry {name!r} is not finite, or below zero.")
+        return ratios
+
+    def to_json(self) -> dict[str, Any]:
+        """As the file has it: without empty fields."""
+        return {key: value for key, value in asdict(self).items() if value not in (0.0, ())}
+
+
+def read_ratios(path: Path) -> dict[str, Ratios]:
+    """Read all entries of a file by name; errors as of `Ratios.from_json`."""
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"cannot read the ratios in {path}: {error}. Reinstall epochcast.") from error
+    return {name: Ratios.from_json(name, entry) for name, entry in entries.items()}
+
+
+@lru_cache(maxsize=64)
+def ratios_of(name: str) -> Ratios:
+    """The shipped entry of this name.
+
+    Raises
+    ------
+    ArtifactError
+        If the file lacks it.
+    """
+    try:
+        return read_ratios(data_file(FILE))[name]
+    except KeyError:
+        raise ArtifactError(f"{FILE} has no entry {name!r}. Reinstall epochcast.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one way changes in an iteration of one CNN on one GPU.
+
+    Parameters
+    ----------
+    gpu : float
+        GPU time over the known one, of all classes but those of `classes`.
+    classes : mapping of str to float
+        The same by class of operators or kernels.
+    host : float
+        Host time over the known one.
+    spread, host_spread : float
+        Half widths of the 90 % interval that the ratios add to ln of GPU and host time.
+    reasons : tuple of tuple of Reason
+        What was not measured of this way, at each batch size; they widen these two.
+    """
+
+    gpu: float
+    classes: Mapping[str, float]
+    host: float
+    spread: float
+    host_spread: float
+    reasons: tuple[tuple[Reason, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to run an iteration that is known by its ratios to another one.
+
+    Parameters
+    ----------
+    known_mode : callable
+        (table, gpu, mode) -> the mode to start from.
+    own_mode : callable
+        mode -> the known one that is most like it, for the host.
+    change : callable
+        (table, gpu, mode, batch sizes, ratios) -> what changes.
+    entry : str
+        Its name in ``ratios.json``.
+    """
+
+    entry: str
+    known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
+    own_mode: Callable[[Mode], Mode]
+    change: Callable[[LayerTable, Gpu, Mode, Array, Ratios], Change]
+
+    def forecast(
+        self,
+        known: IterationForecast,
+        table: LayerTable,
+        gpu: Gpu,
+        mode: Mode,
+        batch_sizes: Array,
+        host_share: float = 1.0,
+        ratios: Ratios | None = None,
+    ) -> IterationForecast:
+        """Forecast of an iteration in `mode` from that in `known_mode`.
+
+        Parameters
+        ----------
+        known : IterationForecast
+            With GPU time apart from host time; corrected by runs of the CNN in this way if there are any.
+        table : LayerTable
+        gpu : Gpu
+        mode : Mode
+        batch_sizes : ndarray of shape (n_batches,)
+        host_share : float
+            Known host time in `own_mode` over that of `known`.
+        ratios : Ratios, optional
+            The shipped ones by default.
+        """
+        change = self.change(table, gpu, mode, batch_sizes, ratios or ratios_of(self.entry))
+        return scale_by_ratios(known, replace(change, host=change.host * host_share))
+
+
+def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForecast:
+    """Forecast of an iteration from that of the same iteration run in a known way.
+
+    Its interval is that of the known one with what the ratios may err; runs of the CNN hold that error already.
+    """
+    classes = {name: ratio for name, ratio in change.classes.items() if name in known.class_ms}
+    apart = {name: known.class_ms[name] for name in classes}
+    total = sum(apart.values(), np.zeros_like(known.gpu_time_ms))
+    busy = change.gpu * (known.gpu_time_ms - total) + sum(
+        (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)
+    )
+    host = change.host * known.host_time_ms
+    time_ms = join_host(busy, host)
+    wider = np.array(widening(change.reasons))
+    if "anchored" in known.method:
+        gpu_low, gpu_high = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
+        low, high = _half_widths(known.low_ms, known.iteration_time_ms, known.high_ms)
+    else:
+        own = _half_widths(known.gpu_low_ms, known.gpu_time_ms, known.gpu_high_ms)
+        gpu_low, gpu_high = (np.hypot(width, wider * change.spread) for width in own)
+        factor = np.exp(np.hypot(known.host_spread, wider * change.host_spread))
+        low, high = (
+            np.hypot((busy / time_ms) ** 3 * width, np.log(join_host(busy, end) / time_ms))
+            for width, end in ((gpu_low, host / factor), (gpu_high, host * factor))
+        )
+
+    def scaled(class_ms: dict[str, Array]) -> dict[str, Array]:
+        return {name: ms * change.classes.get(name, change.gpu) for name, ms in class_ms.items()}
+
+    def split() -> Split:
+        return scaled(known.class_ms), {rung: scaled(ms) for rung, ms in known.rung_ms.items()}
+
+    return replace(
+        known,
+        iteration_time_ms=time_ms,
+        gpu_time_ms=busy,
+        host_time_ms=host,
+        low_ms=time_ms * np.exp(-low),
+        high_ms=time_ms * np.exp(high),
+        gpu_low_ms=busy * np.exp(-gpu_low),
+        gpu_high_ms=busy * np.exp(gpu_high),
+        split=split,
+        extrapolates=tuple(
+            (*some, *more) for some, more in zip(known.extrapolates, change.reasons, strict=True)
+        ),
+    )
+
+
+def _half_widths(low_ms: Array, middle_ms: Array, high_ms: Array) -> tuple[Array, Array]:
+    """How far ln time may lie below and above."""
+    return np.log(middle_ms / low_ms), np.log(high_ms / middle_ms)

@@ -1,0 +1,238 @@
+"""The numbers of a layer or operator that a framework's constructor takes, each checked when it is read.
+
+What a framework makes of them is a table in its backend, from type to constructor. No framework is imported here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import TypeVar
+
+from predictor.cnns.layer_table import Layer
+from predictor.errors import SchemaError, nearest
+from predictor.operators.operators import Operator, has_bias
+from proxy_cnns.configuration import MEASURE_WHOLE
+
+__all__ = ["DROPPED", "Numbers", "Volume", "made"]
+
+DROPPED = {"dropout": 0.5, "stochastic_depth": 0.1}
+"""Probability with which each drops. A layer table does not hold it, and no kernel's time depends on it."""
+
+_SIDES = ("height", "width")
+_VOLUME = ("in", "kernel", "stride", "out")
+
+_T = TypeVar("_T")
+Pair = tuple[int, int]
+
+
+def made(layer: Layer | Operator, makers: "Mapping[str, Callable[[Numbers], _T]]", framework: str) -> _T:
+    """What a framework makes of a layer with a single input.
+
+    Raises
+    ------
+    SchemaError
+        If the framework has no maker of its type, it lacks a number, or its output is not of the size it says.
+    """
+    if layer.type not in makers:
+        raise SchemaError(
+            f"layer {layer.name!r} is of type {layer.type!r}, which {framework} cannot run from a layer table alone. "
+            f"{MEASURE_WHOLE}"
+        )
+    if layer.type == "multiply" and not layer.parameters:
+        raise SchemaError(f"layer {layer.name!r} multiplies a single input, but has no parameters.")
+    numbers = Numbers(layer)
+    if layer.type == "conv2d":
+        for part, free, stride in zip(_SIDES, numbers.free, numbers.window[1], strict=True):
+            numbers.check_size(part, free // stride + 1)
+    return makers[layer.type](numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A convolution over (depth, height, width)."""
+
+    size: tuple[int, int, int]
+    kernel: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    padding: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The numbers of a layer; those of two sides are (height, width). SchemaError where one is missing or wrong."""
+
+    layer: Layer | Operator
+
+    def __getattr__(self, name: str) -> int:
+        """A column of the layer, which must be known and at least 1."""
+        return self.number(name)
+
+    def number(self, name: str, least: int = 1) -> int:
+        """Value of a column that must be known and at least `least`; SchemaError names the layer."""
+        value = getattr(self.layer, name)
+        if value is None or value < least:
+            raise SchemaError(
+                f"layer {self.layer.name!r} of type {self.layer.type!r} has {name} {value!r}: to run it, every size "
+                f"must be known and at least {least}. Complete the layer table."
+            )
+        return int(value)
+
+    def pair(self, name: str, least: int = 1) -> Pair:
+        """Values of ``{name}_height`` and ``{name}_width``."""
+        return self.number(f"{name}_height", least), self.number(f"{name}_width", least)
+
+    @property
+    def channels(self) -> Pair:
+        """Input and output channels."""
+        return self.in_channels, self.out_channels
+
+    @property
+    def in_size(self) -> Pair:
+        """Size of the input."""
+        return self.pair("in")
+
+    @property
+    def out_size(self) -> Pair:
+        """Size of the output."""
+        return self.pair("out")
+
+    @property
+    def window(self) -> tuple[Pair, Pair, Pair]:
+        """Kernel, stride and padding."""
+        return self.pair("kernel"), self.pair("stride"), self._padding
+
+    @property
+    def dilation(self) -> int:
+        """Dilation."""
+        return self.layer.dilation or 1
+
+    @property
+    def groups(self) -> int:
+        """Groups of a convolution."""
+        return self.layer.groups or 1
+
+    @property
+    def norm_groups(self) -> int:
+        """Groups of a group norm: 32 as in the paper (arXiv:1803.08494), or the most that divide the channels."""
+        return self.layer.groups or gcd(self.in_channels, 32)
+
+    @property
+    def bias(self) -> bool:
+        """Whether it has a bias."""
+        return has_bias(self.layer)
+
+    @property
+    def _padding(self) -> Pair:
+        return self.layer.padding_height or 0, self.layer.padding_width or 0
+
+    @property
+    def free(self) -> list[int]:
+        """How far the window can move on each side."""
+        kernel, _, padding = self.window
+        sides = zip(self.in_size, kernel, padding, strict=True)
+        return [size + 2 * p - self.dilation * (k - 1) - 1 for size, k, p in sides]
+
+    def check_size(self, part: str, size: int) -> None:
+        """Refuse a layer whose window gives another `part` (height, width) than its table states; SchemaError."""
+        stated = getattr(self.layer, f"out_{part}")
+        if size != stated:
+            raise SchemaError(
+                f"layer {self.layer.name!r}: its kernel, stride and padding give {part} {size}, but out_{part} is "
+                f"{stated}. Correct the layer table."
+            )
+
+    def activation(self, kinds: Mapping[str, _T]) -> _T:
+        """The activation of its kind; SchemaError with the known kinds."""
+        kind = self.layer.kind
+        if kind is None or kind not in kinds:
+            raise SchemaError(
+                f"layer {self.layer.name!r} is an activation of kind {kind!r}. "
+                f"Nearest: {nearest(str(kind), kinds)}; known: {', '.join(kinds)}."
+            )
+        return kinds[kind]
+
+    @property
+    def output_padding(self) -> Pair:
+        """Rows and columns of a transposed convolution's output that its window does not say."""
+        extra = []
+        for part, size, out, kernel, stride, padding in zip(
+            _SIDES, self.in_size, self.out_size, *self.window, strict=True
+        ):
+            given = (size - 1) * stride - 2 * padding + self.dilation * (kernel - 1) + 1
+            extra.append(out - given)
+            if not 0 <= extra[-1] < max(stride, self.dilation):
+                self.check_size(part, given)
+        return extra[0], extra[1]
+
+    @property
+    def added(self) -> list[Pair]:
+        """Rows above and below, and columns left and right, that a pad adds."""
+        more = [out - size for size, out in zip(self.in_size, self.out_size, strict=True)]
+        return [(each // 2, each - each // 2) for each in more]
+
+    @property
+    def reduced_axes(self) -> tuple[int, ...]:
+        """Dimensions of (batch, channels, height, width) that a ``mean`` reduces to 1: those whose size changes."""
+        parts = enumerate(("channels", *_SIDES), 1)
+        sizes = [(axis, self.number(f"in_{part}"), self.number(f"out_{part}")) for axis, part in parts]
+        reduced = tuple(axis for axis, size, out in sizes if size != out)
+        if not reduced or any(out != 1 for axis, _, out in sizes if axis in reduced):
+            raise SchemaError(
+                f"layer {self.layer.name!r} is a mean that reduces no whole dimension of its input: it cannot be run "
+                f"from a layer table alone. {MEASURE_WHOLE}"
+            )
+        return reduced
+
+    @property
+    def volume(self) -> Volume:
+        """Sizes of a ``conv3d``, whose row holds depth x height as height; images and windows are taken as square.
+
+        Raises
+        ------
+        SchemaError
+            If they are not square, or no padding gives the output that the row says.
+        """
+        pairs = [self.pair(name) for name in _VOLUME]
+        (depth, kernel, stride, out), rest = zip(*(divmod(high, wide) for high, wide in pairs), strict=True)
+        side, window_side, step, out_side = (width for _, width in pairs)
+        padding = self.layer.padding_width or 0
+        depth_padding = max(0, -(-((out - 1) * stride + kernel - depth) // 2))
+        fits = stride and (depth + 2 * depth_padding - kernel) // stride + 1 == out
+        if any(rest) or not fits or (side + 2 * padding - window_side) // step + 1 != out_side:
+            raise SchemaError(
+                f"layer {self.layer.name!r} is a conv3d over images or windows that are not square: its depth is "
+                f"unknown. {MEASURE_WHOLE}"
+            )
+        sizes = ((depth, side), (kernel, window_side), (stride, step), (depth_padding, padding))
+        return Volume(*((first, other, other) for first, other in sizes))
+
+    @property
+    def pool_rounds_up(self) -> bool | None:
+        """Whether a pool's output size is rounded up; None where no window gives it: an adaptive pool.
+
+        Raises
+        ------
+        SchemaError
+            If it is neither.
+        """
+        kernel, stride = self.pair("kernel"), self.pair("stride", 0)
+        if 0 not in stride:
+            for up in (False, True):
+                if self._pooled_size(up) == self.out_size:
+                    return up
+        sizes = list(zip(self.in_size, self.out_size, strict=True))
+        adaptive = tuple(-(-size // out) for size, out in sizes), tuple(size // out for size, out in sizes)
+        if (kernel, stride) != adaptive or self._padding != (0, 0):
+            for part, size in zip(_SIDES, self._pooled_size(up=False), strict=True):
+                self.check_size(part, size)
+        return None
+
+    def _pooled_size(self, up: bool) -> tuple[int, ...]:
+        """Output size of a pool; rounded up, its last window begins inside the input or left padding."""
+        sizes = []
+        for size, free, stride, padding in zip(
+            self.in_size, self.free, self.pair("stride"), self._padding, strict=True
+        ):
+            out = (free + (stride - 1) * up) // stride + 1
+            sizes.append(out - 1 if up and (out - 1) * stride >= size + padding else out)
+        return tuple(sizes)

@@ -1,0 +1,518 @@
+"""A job: the share of a run that one process measures on one device, series by series, until the time is over.
+
+It opens the device, checks that it is free, and skips what is on disk already. A configuration that does not fit, or
+takes too long, ends its series: larger batch sizes of it are not tried. A slow GPU gets short iterations first, so that
+an early end leaves many of them; the order for a CPU counts what they cost already (`proxy_cnns.cpu_order`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
+from math import exp, inf, log, sqrt
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+from predictor.catalogue.devices import find_gpu, precisions_of
+from predictor.catalogue.modes import Mode
+from predictor.errors import (
+    DataError,
+    DeviceOutOfMemoryError,
+    EpochcastError,
+    NoisyMeasurementError,
+    ProfilingError,
+    SchemaError,
+)
+from predictor.measurements.table import canonical_gpu_name
+from proxy_cnns.backends import Backend, Prepared, load_backend
+from proxy_cnns.configuration import Configuration
+from proxy_cnns.device import (
+    DeviceState,
+    Monitor,
+    disturbances,
+    driver_version,
+    host_name,
+    open_monitor,
+    refuse_busy,
+)
+from proxy_cnns.estimates import SHORT_MS, estimated_ms, estimated_seconds
+from proxy_cnns.host import reference_times
+from proxy_cnns.modes import CPU_PRECISIONS
+from proxy_cnns.profiler import LIMITS, Clock, Limits, Measured, measure
+from proxy_cnns.rows_file import (
+    Key,
+    Run,
+    RunFile,
+    configuration_key,
+    measurement_row,
+    read_run,
+    repeats_of,
+    rows_path,
+    series_of,
+)
+
+__all__ = [
+    "Job",
+    "Progress",
+    "Report",
+    "Request",
+    "measure_all",
+    "measure_job",
+    "modes_of",
+    "pending",
+    "refined",
+    "remaining",
+]
+
+_IDENTITY = (
+    "gpu",
+    "host",
+    "framework",
+    "framework_version",
+    "cuda",
+    "cudnn",
+    "driver",
+    "convolutions",
+    "batch_norm_and_pooling",
+    "workspace_mib",
+)
+_COLUMNS = ("framework_version", "cudnn", "workspace_mib")
+_PATIENCE_S = 3.0  # utilisation is a mean over up to a second, in which our own last run may still count
+
+
+_READ_EACH_S = 1.0
+_SLOW = 5.0  # x the time of an H200: from here on, short iterations are measured first
+_REPEATS = 10  # iterations of one configuration that hardly repeats
+_LATEST = 51  # measurements from which the device's speed is known
+_MOST_FAILURES = 10  # unforeseen failures in a row: then the device has failed, not one configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is, after each configuration; `seconds_left` is at most the budget's rest.
+
+    `limited`: the budget ends the run before everything is measured.
+    """
+
+    done: int
+    total: int
+    seconds_left: float
+    now: str
+    limited: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run: configurations, devices, and the table to write. Times in s and ms."""
+
+    name: str
+    configurations: tuple[Configuration, ...]
+    framework: str
+    devices: tuple[str, ...]
+    out: Path
+    budget_s: float | None = None
+    allow_noise: bool = False
+    refine: bool = False
+    longest_ms: float = 1000.0
+    limits: Mapping[str, Limits] = field(default_factory=lambda: LIMITS)
+    backend: str | None = None
+    """Module and class of a backend that is not in `BACKENDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The share of a request that one process measures on one device: every `of`-th series.
+
+    `label` is the device's name in messages: a process that sees a single GPU calls it ``cuda:0``, whatever its number.
+    `deadline` is the clock's reading at which it stops, None for never.
+    """
+
+    request: Request
+    device: str
+    label: str
+    deadline: float | None = None
+    number: int = 0
+    of: int = 1
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """Those of whole series, so that one process sees the end of each of its series."""
+        numbers: dict[Key, int] = {}
+        wanted = self.request.configurations
+        if self.of == 1:
+            return wanted
+        series = [series_of(configuration_key(configuration)) for configuration in wanted]
+        for key in series:
+            numbers.setdefault(key, len(numbers))
+        own = [numbers[key] % self.of == self.number for key in series]
+        return tuple(configuration for configuration, is_own in zip(wanted, own, strict=True) if is_own)
+
+
+Report = Callable[[Progress], None]
+
+
+def measure_job(job: Job, report: Report) -> dict[str, Any]:
+    """Measure a job into a rows file of its own, and return the environment it was measured in."""
+    request = job.request
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # one numbering for framework and driver
+    monitor = open_monitor(job.device)
+    opened = time.perf_counter()
+    monitor.start()
+    reading_ms = 1000 * (time.perf_counter() - opened) / 2  # it reads twice
+    if not request.allow_noise:
+        _wait_until_free(monitor, job.device, job.label)
+    backend = _backend(request, job.device)
+    environment = {"framework": backend.framework, "host": host_name(), **backend.environment()}
+    if job.device != "cpu":
+        environment.setdefault("driver", driver_version())
+    environment["device_reading_ms"] = round(reading_ms, 3)
+    environment["gpu"] = canonical_gpu_name(str(environment["gpu"]))
+    _refuse_precisions(request, str(environment["gpu"]))
+    run = read_run(request.out, _identity(request, environment))
+    if pending(job.configurations, run, refine=request.refine):
+        _measure_into(job, backend, monitor, run, environment, report)
+    return environment
+
+
+def _measure_into(
+    job: Job, backend: Backend, monitor: Monitor, run: Run, environment: Mapping[str, Any], report: Report
+) -> None:
+    request = job.request
+    about = {
+        **{name: environment[name] for name in ("framework", "gpu", "host")},
+        "device_kind": "cpu" if job.device == "cpu" else "gpu",
+        **{name: environment[name] for name in _COLUMNS if environment.get(name) is not None},
+    }
+    host_ms, timed = _reference(job, backend)
+    every_row = any(configuration.subject.kind != "operator" for configuration in job.configurations)
+    path = rows_path(request.out, job.number if job.of > 1 else None)
+    file = RunFile(path, _identity(request, environment), sync_each=every_row)
+    try:
+        for entry in timed:
+            file.append(entry)
+            run.take(entry, [])
+        measure_all(job, backend, monitor, run, file, report, about=about, host_ms=host_ms)
+    except KeyboardInterrupt:
+        if (
+            job.of > 1 or not run.rows
+        ):  # one process: what is measured becomes a table, as after the time limit
+            raise
+    finally:
+        file.close()
+
+
+def _reference(job: Job, backend: Backend) -> tuple[dict[Mode, float], list[dict[str, Any]]]:
+    """Enqueue time of the reference CNN by mode, and the entries that keep it; of a mode that fails, the reason."""
+    host_ms: dict[Mode, float] = {}
+    entries: list[dict[str, Any]] = []
+    for mode in [] if job.device == "cpu" else dict.fromkeys(each.mode for each in job.configurations):
+        try:
+            (timed,) = reference_times(backend, [mode], time.perf_counter)
+        except EpochcastError as error:
+            words = {"precision": mode.precision, "memory_format": mode.memory_format}
+            entries.append({"host": words | {"failed": str(error)[:300]}})
+        else:
+            host_ms[mode] = timed.host_time_ms
+            entries.append({"host": asdict(timed), "on": job.label})
+    return host_ms, entries
+
+
+def _identity(request: Request, environment: Mapping[str, Any]) -> dict[str, Any]:
+    of_cpu = ("torch_threads",) if str(environment["gpu"]).startswith("cpu:") else ()
+    known = {name: environment[name] for name in _IDENTITY + of_cpu if environment.get(name) is not None}
+    return {"preset": request.name, "modes": modes_of(request), **known}
+
+
+def modes_of(request: Request) -> list[str]:
+    """The modes of a request in words, as they identify its run."""
+    modes = {configuration.mode for configuration in request.configurations}
+    return sorted(
+        f"{mode.precision} {mode.memory_format} {mode.capture}" + " autotune" * mode.autotune
+        for mode in modes
+    )
+
+
+def _refuse_precisions(request: Request, gpu: str) -> None:
+    """Refuse a precision that the device lacks, before anything is measured under a wrong name."""
+    able = CPU_PRECISIONS if gpu.startswith("cpu:") else precisions_of(find_gpu(gpu))
+    wanted = sorted({configuration.mode.precision for configuration in request.configurations} - set(able))
+    if wanted:
+        raise SchemaError(f"{gpu} has no {wanted[0]}. It has: {', '.join(able)}; pass --precision.")
+
+
+def _wait_until_free(monitor: Monitor, device: str, label: str) -> None:
+    """Refuse a busy device, but wait first: its utilisation still counts a run that has just ended."""
+    start = time.perf_counter()
+    while True:
+        time.sleep(0.2)
+        state = monitor.read()
+        try:
+            return refuse_busy(state, device, label)
+        except ProfilingError:
+            if time.perf_counter() - start > _PATIENCE_S:
+                raise
+
+
+def _backend(request: Request, device: str) -> Backend:
+    if request.backend is None:
+        return load_backend(request.framework, device)
+    module, _, name = request.backend.partition(":")
+    return cast("Backend", getattr(import_module(module), name)(device))
+
+
+def remaining(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
+    """Configurations that are not measured, did not fail, and are not beyond the end of their series."""
+    keys = ((configuration, configuration_key(configuration)) for configuration in configurations)
+    done = run.rows.keys() | run.failed.keys()
+    return [configuration for configuration, key in keys if key not in done and run.ends(key) is None]
+
+
+def pending(
+    configurations: Sequence[Configuration], run: Run, *, refine: bool = False
+) -> list[Configuration]:
+    """Configurations left to measure: those of the grid, then, if `refine`, batch sizes between them."""
+    return remaining(configurations, run) or (remaining(refined(configurations, run), run) if refine else [])
+
+
+def measure_all(
+    job: Job,
+    backend: Backend,
+    monitor: Monitor,
+    run: Run,
+    file: RunFile,
+    report: Report = lambda _: None,
+    clock: Clock = time.perf_counter,
+    *,
+    about: Mapping[str, Any],
+    host_ms: Mapping[Mode, float],
+) -> bool:
+    """Measure what `run` does not have yet, writing each row to `file` and to `run`.
+
+    `about` are columns that all rows share, `host_ms` the time to enqueue an iteration of the reference CNN, by mode.
+
+    Returns
+    -------
+    bool
+        Whether everything is measured; False if the budget ended before.
+
+    Raises
+    ------
+    NoisyMeasurementError
+        If something disturbed the device and noise is not allowed; the rows since the last clean reading are
+        taken back.
+    ProfilingError
+        If the disk is full, or one configuration after the other fails.
+    """
+    session = _Session(job, backend, monitor, run, file, report, clock, about, host_ms)
+    session.check_device("before")
+    done = True
+    while done and (some := pending(job.configurations, run, refine=job.request.refine)):
+        done = session.measure(some)
+    session.check_device("after")
+    return done
+
+
+@dataclass(slots=True)
+class _Session:
+    """The state of a job while it runs."""
+
+    job: Job
+    backend: Backend
+    monitor: Monitor
+    run: Run
+    file: RunFile
+    report: Report
+    clock: Clock
+    about: Mapping[str, Any]
+    host_ms: Mapping[Mode, float]
+    _clean: DeviceState | None = None
+    _read_at: float = 0.0
+    _failures: list[tuple[Configuration, Exception]] = field(default_factory=list)
+    _recent: list[Any] = field(default_factory=list)
+    _launches: dict[str, float] = field(default_factory=dict)
+    _slowness: list[float] = field(
+        default_factory=list
+    )  # measured times x those estimated for an H200 or a CPU
+
+    def measure(self, configurations: Sequence[Configuration]) -> bool:
+        """Measure these in order, on a slow GPU the short ones first; False if the deadline came first."""
+        weights = [estimated_seconds(configuration) for configuration in configurations]
+        start, planned, done, n = self.clock(), sum(weights), 0.0, 0
+        waiting = list(zip(configurations, weights, strict=True))
+        for limit_ms in (inf,) if self.job.device == "cpu" else (*SHORT_MS, inf):
+            later = []
+            for configuration, weight in waiting:
+                left_s = inf if self.job.deadline is None else self.job.deadline - self.clock()
+                if left_s <= 0:
+                    return False
+                expected_ms = self._expected_ms(configuration)
+                if expected_ms > min(limit_ms, 1000 * left_s / _REPEATS):
+                    later.append((configuration, weight))
+                    continue
+                if self.run.ends(configuration_key(configuration)) is None:
+                    self._measure_one(configuration)
+                    self.monitor.settle()
+                done, n = done + weight, n + 1
+                left, limited = self._left(start, done, planned)
+                self.report(Progress(n, len(configurations), left, _words(configuration), limited))
+                if self.clock() - self._read_at >= _READ_EACH_S:
+                    self.check_device()
+            waiting = later
+        self._note_failures()
+        return not waiting
+
+    def _expected_ms(self, configuration: Configuration) -> float:
+        """Expected iteration on a slow device, 0 on others."""
+        on_cpu, slowness = self.job.device == "cpu", median(self._slowness[-_LATEST:] or [1.0])
+        return slowness * self._estimated_ms(configuration) if on_cpu or slowness > _SLOW else 0.0
+
+    def _estimated_ms(self, configuration: Configuration) -> float:
+        more = {"on_cpu": True} if self.job.device == "cpu" else {}
+        return estimated_ms(configuration.subject, configuration.batch_size, configuration.mode, **more)
+
+    def check_device(self, when: str = "during") -> None:
+        """Read the device, and note it; a disturbance concerns every row since the last clean reading."""
+        state = self.monitor.read()
+        self._read_at = self.clock()
+        reasons = [] if self._clean is None else disturbances(self._clean, state)
+        n, kept = len(self._recent), self.job.request.allow_noise
+        more = {"disturbed": reasons, "kept": kept} if reasons else {}
+        launches = self.backend.launches()  # runs that differ in what kernels without work cost are not alike
+        named = {"host_kernel_us": launches.host_us, "graph_kernel_us": launches.graph_us}
+        self._launches = {name: float(f"{us:.4g}") for name, us in named.items() if us is not None}
+        self._write({"device": state.row(), "when": when, "on": self.job.label, **self._launches, **more})
+        if reasons and not kept:
+            raise NoisyMeasurementError(
+                f"{self.job.label} was disturbed: {'; '.join(reasons)}. The last {n} measurements are not kept. "
+                "Repeat the command when nothing else runs there, or pass --allow-noise to keep them with a note."
+            )
+        self._clean = state
+
+    def _measure_one(self, configuration: Configuration) -> None:
+        try:
+            measured = self._measured(configuration)
+        except DeviceOutOfMemoryError as error:
+            self._end(configuration, f"out of memory: {error}")
+        except DataError as error:  # the framework cannot build it
+            self._note_failure(configuration, error)
+        except (EpochcastError, RuntimeError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+            self._fail(configuration, error)
+        else:
+            self._note_failures()
+            took_ms = self.job.request.longest_ms if measured is None else median(measured.times_ms)
+            self._slowness.append(took_ms / self._estimated_ms(configuration))
+            if measured is None:
+                self._end(configuration, f"an iteration takes longer than {self.job.request.longest_ms:g} ms")
+            else:
+                self._keep(configuration, measured)
+
+    def _measured(self, configuration: Configuration) -> Measured | None:
+        request = self.job.request
+        limits = replace(request.limits[configuration.subject.kind], longest_ms=request.longest_ms)
+        prepared: Prepared = self.backend.prepare(configuration)
+        try:
+            on_gpu, captured = self.job.device != "cpu", configuration.mode.capture == "graph"
+            return measure(prepared, self.clock, limits, on_gpu=on_gpu, captured=captured)
+        finally:
+            prepared.close()
+
+    def _keep(self, configuration: Configuration, measured: Measured) -> None:
+        host_ms = self.host_ms.get(configuration.mode)
+        about = {**self.about, **self._launches, "host_cnn_ms": host_ms}
+        row = measurement_row(configuration, measured, about)
+        self._write({"row": row, "repeats": repeats_of(measured, configuration.subject.kind)})
+
+    def _end(self, configuration: Configuration, reason: str) -> None:
+        series, size = series_of(configuration_key(configuration)), configuration.batch_size
+        self._write({"ended": {"series": series, "batch_size": size, "reason": reason[:300]}})
+
+    def _fail(self, configuration: Configuration, error: Exception) -> None:
+        """Go on after an unforeseen failure; after many in a row, with no success between, stop."""
+        self._failures.append((configuration, error))
+        if len(self._failures) >= _MOST_FAILURES:
+            raise ProfilingError(
+                f"{_MOST_FAILURES} configurations failed one after the other, the last, {_words(configuration)}, with "
+                f"{type(error).__name__}: {error}. Earlier measurements are kept; repeat the command to go on."
+            ) from error
+
+    def _note_failures(self) -> None:
+        """Note earlier failures as those of their configurations, since another configuration has worked."""
+        for configuration, error in self._failures:
+            self._note_failure(configuration, error)
+        self._failures.clear()
+
+    def _note_failure(self, configuration: Configuration, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        self._write({"failed": configuration_key(configuration), "reason": reason})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self.file.append(entry)
+        self.run.take(entry, self._recent)
+
+    def _left(self, start: float, done: float, planned: float) -> tuple[float, bool]:
+        """Seconds until the run ends, and whether the deadline ends it."""
+        now = self.clock()
+        left = (now - start) * (planned - done) / done if done else planned
+        allowed = inf if self.job.deadline is None else self.job.deadline - now
+        return max(0.0, min(left, allowed)), allowed < left
+
+
+def _words(configuration: Configuration) -> str:
+    mode = configuration.mode
+    return (
+        f"{configuration.subject.name} batch {configuration.batch_size} {mode.precision} {mode.memory_format}"
+    )
+
+
+_DISAGREEMENT = 0.03
+_CLOSEST = 1.1
+"""Batch sizes nearer than this ratio are not divided further."""
+
+Point = tuple[int, float]
+"""Batch size and time in ms."""
+
+
+def refined(configurations: Iterable[Configuration], run: Run) -> list[Configuration]:
+    """Batch sizes to add to the series of whole CNNs.
+
+    Where a measured time differs by more than 3 % from the line between its neighbours, logarithm of time over
+    logarithm of batch size, the batch sizes halfway to both of them are added.
+    """
+    first: dict[Key, Configuration] = {}
+    for configuration in configurations:
+        if configuration.subject.kind != "operator":
+            first.setdefault(series_of(configuration_key(configuration)), configuration)
+    points: dict[Key, list[Point]] = {series: [] for series in first}
+    for key, row in run.rows.items():
+        if series_of(key) in points:
+            time = float(row.get("gpu_time_ms") or row["iteration_time_ms"])
+            points[series_of(key)].append((int(key[-1]), time))
+    return [
+        Configuration(configuration.subject, configuration.mode, batch_size)
+        for series, configuration in first.items()
+        for batch_size in _between(sorted(points[series]))
+    ]
+
+
+def _between(points: list[Point]) -> list[int]:
+    """Batch sizes to add, ascending."""
+    found: set[int] = set()
+    for before, here, after in zip(points, points[1:], points[2:], strict=False):
+        if abs(here[1] / _on_line(before, after, here[0]) - 1) > _DISAGREEMENT:
+            found |= set(_halfway(before[0], here[0])) | set(_halfway(here[0], after[0]))
+    return sorted(found)
+
+
+def _on_line(one: Point, other: Point, batch_size: int) -> float:
+    share = log(batch_size / one[0]) / log(other[0] / one[0])
+    return exp((1 - share) * log(one[1]) + share * log(other[1]))
+
+
+def _halfway(low: int, high: int) -> Iterator[int]:
+    middle = round(sqrt(low * high))
+    if low < middle < high and high / low > _CLOSEST:
+        yield middle

@@ -1,0 +1,51 @@
+"""What a client has already comes as 304, gzip only to those that take it, and no address of its own choosing."""
+
+import pytest
+
+PATHS = ["/v1/gpus", "/web/main.js", "/openapi.json"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ("{etag}", 304),
+        ('"other", {etag}', 304),
+        ("{strong}", 304),
+        ("*", 304),
+        ('"other"', 200),
+        ('"x{inside}x"', 200),
+        ('W/"x', 200),
+    ],
+)
+def test_an_answer_is_left_out_only_where_the_client_names_its_etag(client, path, sent, status):
+    etag = client.get(path).headers["etag"]
+    strong = etag.removeprefix("W/")
+    known = sent.format(etag=etag, strong=strong, inside=strong.strip('"'))
+    answer = client.get(path, headers={"If-None-Match": known})
+    assert (answer.status_code, answer.headers["vary"]) == (status, "Accept-Encoding")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("accepted", "packing"),
+    [
+        ("gzip", "gzip"),
+        ("br, GZIP;q=0.5", "gzip"),
+        ("*", "gzip"),
+        ("gzip;q=0", None),
+        ("gzip; q=0.000, *", None),
+        ("gzipped", None),
+        ("", None),
+    ],
+)
+def test_gzip_comes_only_to_clients_that_take_it(client, path, accepted, packing):
+    answer = client.get(path, headers={"Accept-Encoding": accepted})
+    assert (answer.status_code, answer.headers.get("content-encoding")) == (200, packing)
+
+
+def test_a_path_with_a_slash_too_many_leads_to_no_host_that_the_client_sent(client):
+    answer = client.get("/v1/gpus/", headers={"Host": "elsewhere.example"}, follow_redirects=False)
+    assert answer.status_code == 404
+    assert "'/v1/gpus'" in answer.json()["detail"]
+    assert "elsewhere" not in str(answer.headers) + answer.text

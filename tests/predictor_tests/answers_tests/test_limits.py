@@ -1,0 +1,77 @@
+"""Budget and deadline: whether they hold, how likely, and by how much they are missed."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from predictor.answers.question import Plan
+from predictor.answers.ranking import chance_within, limits_in_words, misses_by
+from predictor.errors import SchemaError
+
+POSITIVE = st.floats(0.01, 1e6)
+
+
+@given(POSITIVE, st.floats(1.01, 5.0), st.floats(1.01, 5.0))
+def test_half_of_the_probability_lies_below_the_estimate_and_five_percent_beyond_each_end(value, down, up):
+    ends = value / down, value * up
+    chances = [chance_within(limit, value, *ends) for limit in (ends[0], value, ends[1])]
+    assert chances == pytest.approx([0.05, 0.5, 0.95], abs=1e-6)
+
+
+@given(POSITIVE, POSITIVE, POSITIVE)
+def test_a_larger_limit_is_never_less_likely_to_hold(value, one, other):
+    small, large = (chance_within(limit, value, value / 2, value * 3) for limit in sorted((one, other)))
+    assert 0.0 <= small <= large <= 1.0
+
+
+def test_a_certain_value_holds_or_does_not():
+    assert [chance_within(limit, 10.0, 10.0, 10.0) for limit in (9.0, 11.0)] == [0.0, 1.0]
+
+
+def test_no_limit_is_left_after_the_set_up():
+    assert chance_within(-1.0, 10.0, 9.0, 11.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "cost", "share"),
+    [
+        ({}, 10.0, None),
+        ({"budget_usd": 20.0}, 10.0, -0.5),
+        ({"budget_usd": 5.0}, 10.0, 1.0),
+        ({"deadline_h": 2.0}, None, 0.5),
+        ({"budget_usd": 5.0, "deadline_h": 30.0}, 10.0, 1.0),
+        ({"budget_usd": 5.0}, None, math.inf),
+    ],
+)
+def test_the_limit_that_is_missed_most_counts(plan, cost, share):
+    assert misses_by(Plan(**plan), 3.0, cost) == share
+
+
+@pytest.mark.parametrize(
+    ("given_as", "hours"),
+    [
+        (36, 36.0),
+        ("36", 36.0),
+        ("36h", 36.0),
+        ("90min", 1.5),
+        ("90 minutes", 1.5),
+        ("2d", 48.0),
+        ("1.5 days", 36.0),
+    ],
+)
+def test_a_deadline_has_a_unit(given_as, hours):
+    assert Plan(deadline_h=given_as).deadline_h == hours
+
+
+@pytest.mark.parametrize("given_as", ["soon", "2 weeks", "-3h", "0h", "h"])
+def test_a_deadline_that_is_none_is_refused(given_as):
+    with pytest.raises(SchemaError, match="deadline_h"):
+        Plan(deadline_h=given_as)
+
+
+def test_limits_are_said_in_words():
+    assert limits_in_words(Plan(budget_usd=60.0, deadline_h="2d")) == "US$ 60 and 48 h"
+    assert limits_in_words(Plan(deadline_h="90s")) == "90.0 s"
+    assert limits_in_words(Plan()) == ""

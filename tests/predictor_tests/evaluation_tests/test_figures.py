@@ -1,0 +1,167 @@
+"""The judged figures: what is shown and kept of them, and that each judge judges; the figures themselves take hours."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import DataError
+from predictor.evaluation.scenarios import SCENARIOS
+from predictor.measurements.features import feature_table
+from predictor.operators.operators import operators_of
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def figures():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("figures")
+
+
+@pytest.fixture(scope="module")
+def judges(figures):
+    return sys.modules["judges"]
+
+
+def test_every_figure_names_a_judge_and_figures_have_names_of_their_own(figures):
+    rows = figures.chosen_figures()
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["judge"] in figures.JUDGES, row
+        assert row["judge"] not in ("published", "own") or row["scenario"] in SCENARIOS, row
+        assert all(0 < float(row[name]) < 1 for name in ("goal", "committed") if row[name]), row
+
+
+def test_a_figure_is_chosen_by_how_its_name_begins(figures):
+    assert [row["name"] for row in figures.chosen_figures(["own-layers", "chips"])] == [
+        "own-layers-tf32",
+        "own-layers-bf16",
+        "own-layers-channels-last",
+        "chips",
+    ]
+
+
+def test_an_unknown_figure_is_refused_with_the_nearest(figures):
+    with pytest.raises(DataError, match="Nearest: 'chips'"):
+        figures.chosen_figures(["chip-s"])
+
+
+JUDGED = pd.DataFrame(
+    {
+        "gpu": ["T4", "T4", "T4", "K80"],
+        "precision": "fp32",
+        "memory_format": "nchw",
+        "cnn": ["a", "a", "b", "b"],
+        "part": ["x", "x", "y", "y"],
+        "measured": 10.0,
+        "predicted": [11.0, 11.0, 13.0, 10.0],
+        "low": 9.0,
+        "high": [12.0, 12.0, 12.0, 9.5],
+    }
+)
+ANY = dict.fromkeys(
+    ("name", "question", "goal", "committed", "predictor", "gpu", "precision", "memory_format"), ""
+)
+
+
+def test_a_figure_is_the_mean_over_parts_of_the_rows_of_its_gpu_and_mode(figures):
+    every = figures.value_of(ANY, JUDGED)
+    assert (every.error, every.bias, every.inside, every.n) == pytest.approx((0.125, 0.125, 0.75, 4))
+    assert every.worst == "b 15%"
+    assert figures.value_of(ANY | {"gpu": "T4"}, JUDGED).error == pytest.approx(0.2)
+    assert "gpu" in figures.parts(ANY, JUDGED, ["gpu"])
+    with pytest.raises(DataError, match="nothing was judged"):
+        figures.value_of(ANY | {"gpu": "V100"}, JUDGED)
+
+
+def test_a_figure_that_became_worse_is_marked(figures):
+    value = figures.value_of(ANY, JUDGED)
+    worse, same = (figures.line(ANY | {"committed": committed}, value) for committed in ("0.119", "0.121"))
+    assert worse.endswith("WORSE THAN COMMITTED")
+    assert "WORSE" not in same
+    assert figures.line(ANY, None).endswith("-")
+
+
+def test_what_was_judged_in_other_code_or_data_is_not_used_again(figures, tmp_path):
+    group = figures.chosen_figures(["chips"])
+    figures.keep(JUDGED, group, tmp_path, "a state", 1.0)
+    pd.testing.assert_frame_equal(figures.kept(group, tmp_path, "a state"), JUDGED, check_like=True)
+    assert figures.kept(group, tmp_path, "another") is None
+
+
+def test_the_state_changes_with_the_published_tables(figures, tmp_path):
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    before = figures.state_of(tmp_path)
+    (tmp_path / "table.csv").write_text("a\n2\n")
+    assert figures.state_of(tmp_path) != before
+
+
+def test_without_published_measurements_it_says_which_figures_lack_them_and_fails():
+    environment = {k: v for k, v in os.environ.items() if k != "EPOCHCAST_PUBLISHED_DATA"}
+    command = [sys.executable, str(BENCHMARKS / "figures.py"), "--figure", "chips"]
+    environment["PYTHONPATH"] = str(BENCHMARKS.parent)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("chips: not judged: ")
+    assert "epochcast data fetch" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("judge", "scenario", "limit"),
+    [
+        ("compile", "cnn", 0.06),
+        ("several-gpus", "iteration", 0.02),
+        ("energy", "cnn", 0.10),
+        ("memory", "", 0.05),
+        ("epochs", "later resnet50", 0.05),
+        ("starts", "later", 0.15),
+    ],
+)
+def test_our_own_tables_are_judged(figures, judges, judge, scenario, limit):
+    judged = figures.JUDGES[judge](judges.Asked(scenario))
+    assert figures.value_of(ANY, judged).error < limit
+
+
+CNNS = ("resnet18", "squeezenet1_1", "vgg11_bn", "mobilenet_v2")
+
+
+def test_an_unseen_cnns_eager_iteration_is_near_where_operators_take_the_host_alike(
+    judges, made_up_gpu, monkeypatch
+):
+    operators = dict.fromkeys(o for cnn in CNNS for o in operators_of(zoo_cnn(cnn)))
+    rows = made_up_gpu.operator_rows(operators, (8, 64)) + made_up_gpu.target_rows(CNNS, (8, 64))
+    features = feature_table(pd.DataFrame(rows).assign(iteration_time_ms_iqr=np.nan))
+    monkeypatch.setattr(judges, "own_features", lambda *_: features)
+    judged = judges.of_eager(judges.Asked(""))
+    assert set(judged["cnn"]) == set(CNNS)
+    assert (judged["predicted"] / judged["measured"] - 1).abs().max() < 0.05
+
+
+def test_refitted_models_are_compared_number_by_number(tmp_path):
+    model = {"card": {"fitted_on": "today", "n": 3}, "terms": [1.0, 2.0], "name": "law"}
+    for name, terms in (("before", [1.0, 2.0]), ("near", [1.0, 2.0 + 1e-9]), ("far", [1.0, 2.1])):
+        (tmp_path / name).mkdir()
+        text = json.dumps(model | {"terms": terms, "card": {"fitted_on": name, "n": 3}})
+        (tmp_path / name / "default.json").write_text(text)
+
+    def run(name):
+        command = [
+            sys.executable,
+            str(BENCHMARKS / "refit_differences.py"),
+            str(tmp_path / "before"),
+            str(tmp_path / name),
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert run("before").stdout.startswith("default.json")
+    assert (run("before").returncode, run("near").returncode, run("far").returncode) == (0, 0, 1)
+    assert ".terms[1]: 4.8e-02" in run("far").stdout

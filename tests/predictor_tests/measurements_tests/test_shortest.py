@@ -1,0 +1,136 @@
+"""Times that no GPU can reach are refused wherever they enter; every measured one passes."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import epochcast
+from predictor.catalogue.devices import find_gpu
+from predictor.cnns.zoo import zoo_cnn
+from predictor.errors import OutOfRangeError
+from predictor.files import data_root
+from predictor.measurements.features import feature_table
+from predictor.measurements.published import DATA_SETS, published_features
+from predictor.measurements.shortest import (
+    LEAST_SHARE,
+    check_not_too_short,
+    check_rows_not_too_short,
+    shares_of_bound,
+)
+from predictor.measurements.table import check_measurements
+from predictor.models.fit import fit_default, fit_measurements, methods_of
+
+ROW = {
+    "gpu": "T4",
+    "cnn": "resnet50",
+    "image_size": 224,
+    "batch_size": 64,
+    "precision": "fp32",
+    "iteration_time_ms": 566.0,
+}
+T4 = find_gpu("T4")
+
+
+def rows(**change):
+    return check_measurements(pd.DataFrame([ROW, {**ROW, **change}]), "rows")
+
+
+def test_a_third_of_the_arithmetic_is_the_limit():
+    bound_ms = 64 / shares_of_bound(rows(iteration_time_ms=64.0))[1]
+    asked = ("it", zoo_cnn("resnet50"), T4, "fp32", 64)
+    check_not_too_short(bound_ms * LEAST_SHARE * 1.001, *asked)
+    with pytest.raises(OutOfRangeError, match=r"it of .* ms is impossible: resnet50 at batch 64"):
+        check_not_too_short(bound_ms * LEAST_SHARE * 0.999, *asked)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"iteration_time_ms": 0.566},
+        {"gpu_time_ms": 0.566},
+        {"pass": "forward", "iteration_time_ms": 0.2},
+        {"n_gpus": 4, "iteration_time_ms": 0.2},
+        {"kind": "target", "capture": "compile", "iteration_time_ms": 0.566},
+    ],
+)
+def test_a_row_off_by_a_thousand_is_refused_by_its_number(change):
+    with pytest.raises(OutOfRangeError, match=r"mine, line 3: the time of .* impossible"):
+        check_rows_not_too_short(rows(**change), "mine", "line", [2, 3])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pass": "forward", "iteration_time_ms": 70.0},
+        {"n_gpus": 8, "iteration_time_ms": 30.0},
+        {"gpu": "cpu:some model", "iteration_time_ms": 0.5},
+        {"cnn": "one of my own", "iteration_time_ms": 0.5},
+        {"kind": "operator", "cnn": "relu_64x56x56", "iteration_time_ms": 0.001},
+        {"batch_size": 1, "iteration_time_ms": 9.0},
+    ],
+)
+def test_what_can_be_or_is_not_known_passes(change):
+    check_rows_not_too_short(rows(**change), "mine")
+
+
+@pytest.mark.parametrize("face", [fit_measurements, methods_of, lambda frame: fit_default(uploaded=frame)])
+def test_fits_refuse_it(face):
+    with pytest.raises(OutOfRangeError, match=r"row 1: the time of 0\.566 ms is impossible"):
+        face(rows(iteration_time_ms=0.566))
+
+
+@pytest.mark.parametrize("ask", [epochcast.predict, epochcast.compare, epochcast.explain])
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"anchors": [{"gpu": "T4", "batch_size": 64, "iteration_time_ms": 0.6}]},
+        {"anchors": [{"gpu": "T4", "batch_size": 64, "throughput_samples_per_s": 1e5}]},
+        {"measurements": pd.DataFrame([{**ROW, "iteration_time_ms": 0.6}])},
+    ],
+)
+def test_answers_refuse_it(ask, known):
+    with pytest.raises(OutOfRangeError, match="impossible"):
+        ask("resnet50", "T4", 64, **known, **({"samples": 10_000} if ask is epochcast.compare else {}))
+
+
+def test_a_run_of_a_cnn_of_ones_own_is_refused_where_it_is_asked_for():
+    table = zoo_cnn("resnet50")
+    mine = type(table)("mine", table.image_size, table.layers)
+    own = pd.DataFrame([{**ROW, "cnn": "mine", "iteration_time_ms": 0.6}])
+    with pytest.raises(OutOfRangeError, match="impossible: mine at batch 64"):
+        epochcast.predict(mine, "T4", 64, measurements=own)
+
+
+def too_short(frame):
+    shares = shares_of_bound(frame)
+    return frame[shares < LEAST_SHARE][["gpu", "cnn", "batch_size", "precision", "iteration_time_ms"]]
+
+
+def test_no_shipped_row_is_refused():
+    checked = 0
+    for path in sorted((data_root() / "measurements").glob("*.csv.gz")):
+        table = pd.read_csv(path, low_memory=False)
+        table = table[~table["kind"].isin(["operator", "all_reduce"])]
+        if table.empty:
+            continue
+        frame = check_measurements(table, path.name)
+        assert too_short(frame).empty, path.name
+        checked += int(np.isfinite(shares_of_bound(frame)).sum())
+    assert checked > 2000
+
+
+@pytest.mark.skipif(
+    "EPOCHCAST_PUBLISHED_DATA" not in os.environ, reason="the published measurements are not here"
+)
+def test_no_published_row_is_refused():
+    for name in DATA_SETS:
+        features = published_features(None, [name])
+        assert too_short(features).empty, name
+
+
+def test_a_feature_table_is_judged_by_its_own_layers():
+    frame = rows(cnn="known elsewhere", iteration_time_ms=0.5)
+    features = feature_table(frame, lambda _, image_size: zoo_cnn("resnet50", image_size))
+    assert list(shares_of_bound(features) < LEAST_SHARE) == [False, True]

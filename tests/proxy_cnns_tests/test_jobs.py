@@ -1,0 +1,208 @@
+"""Order, budget, ends of series, failures and disturbances of a job."""
+
+import pytest
+from fake_backend import Clock, FakeBackend, time_ms
+from small_subjects import TARGETS, configurations_of
+
+from predictor.errors import NoisyMeasurementError, ProfilingError
+from proxy_cnns.device import DeviceState
+from proxy_cnns.jobs import Job, Request, measure_all, remaining
+from proxy_cnns.rows_file import Run, RunFile, configuration_key, read_run
+
+ABOUT = {"gpu": "NVIDIA H200", "framework": "pytorch"}
+CLEAN = DeviceState(throttle_reasons=("gpu_idle",))
+HOT = DeviceState(throttle_reasons=("hw_thermal_slowdown",))
+SHARED = DeviceState(other_processes=("4711 python (1024 MiB)",))
+
+
+@pytest.fixture
+def work(tmp_path, readings):
+    """Measure with these orders; returns the run, the backend and the file's path."""
+
+    def run(configurations, states=(), clock=None, report=lambda _: None, orders=None, deadline=None, **more):
+        clock = clock or Clock()
+        backend = FakeBackend("cuda:0", clock, orders or {})
+        path = tmp_path / "run.csv.rows.jsonl"
+        file, found = RunFile(path, {}), Run()
+        request = Request("fake", tuple(configurations), "pytorch", ("cuda:0",), tmp_path / "run.csv", **more)
+        job, columns = Job(request, "cuda:0", "cuda:3", deadline), {"about": ABOUT, "host_ms": {}}
+        try:
+            run.finished = measure_all(
+                job, backend, readings(*states), found, file, report=report, clock=clock, **columns
+            )
+        finally:
+            file.close()
+            run.on_disk = read_run(tmp_path / "run.csv", {})
+            run.backend = backend
+        return found
+
+    return run
+
+
+def test_every_configuration_is_measured_in_its_order(work, targets):
+    run = work(targets)
+    assert list(run.rows) == [configuration_key(configuration) for configuration in targets]
+    assert work.finished
+
+
+@pytest.fixture
+def known_times(monkeypatch):
+    """Estimates that are right but for the slowness of a device."""
+    monkeypatch.setattr(
+        "proxy_cnns.jobs.estimated_ms", lambda _subject, batch_size, _mode: 1.0 + 0.1 * batch_size
+    )
+
+
+def test_a_slow_device_is_asked_for_short_iterations_first(work, known_times):
+    descending = configurations_of(TARGETS[:1], (90, 64, 16, 4))
+    run = work(descending, orders={"slowness": 40.0}, longest_ms=1e9)
+    # 400 ms, before the speed is known; then 56 and 104 ms, which are at most 300, and 296.
+    assert [int(key[-1]) for key in run.rows] == [90, 64, 16, 4]
+    run = work(descending, orders={"slowness": 20.0}, longest_ms=1e9)
+    assert [int(key[-1]) for key in run.rows] == [90, 4, 64, 16]
+
+
+def test_what_would_not_end_in_time_is_left_for_a_shorter_one(work, known_times):
+    run = work(
+        configurations_of(TARGETS[:1], (4, 90, 16)),
+        orders={"slowness": 100.0},
+        longest_ms=1e9,
+        deadline=9.0,
+    )
+    assert 90 not in {int(key[-1]) for key in run.rows}
+    assert not work.finished
+
+
+def test_rows_on_disk_are_those_in_memory(work, targets):
+    assert work(targets).rows == work.on_disk.rows
+
+
+def test_a_row_has_gpu_host_and_wall_time(work, targets):
+    row = work(targets).rows[configuration_key(targets[0])]
+    assert row["gpu_time_ms"] == pytest.approx(time_ms(targets[0]))
+    assert row["host_time_ms"] == pytest.approx(0.2)
+    assert row["peak_memory_mib"] == 104
+
+
+def test_everything_is_closed(work, targets):
+    work(targets, orders={"memory_for": 64})
+    assert all(prepared.closed for prepared in work.backend.prepared)
+
+
+def test_out_of_memory_ends_the_series_alone(work, targets):
+    run = work(targets, orders={"memory_for": 64})
+    assert {int(key[-1]) for key in run.rows} == {4, 16}
+    assert {end["batch_size"] for end in run.ended.values()} == {64}
+    assert work.finished
+
+
+def test_larger_batches_than_one_that_did_not_fit_are_not_tried(work):
+    descending = configurations_of(TARGETS[:1], (64, 256, 1024, 16))
+    work(descending, orders={"memory_for": 64})
+    assert [each.configuration.batch_size for each in work.backend.prepared] == [64, 16]
+
+
+def test_too_long_an_iteration_ends_the_series(work, targets):
+    run = work(targets, longest_ms=5)
+    assert {int(key[-1]) for key in run.rows} == {4, 16}
+    assert all("longer than 5 ms" in end["reason"] for end in run.ended.values())
+
+
+def test_the_budget_ends_the_run_between_configurations(work, targets):
+    run = work(targets, deadline=1.0)
+    assert 0 < len(run.rows) < len(targets)
+    assert not work.finished
+
+
+def test_what_cannot_be_built_is_noted_and_not_tried_again(work, targets):
+    run = work(targets, orders={"cannot": ["second"]})
+    assert {key[1] for key in run.rows} == {"first"}
+    assert remaining(targets, run) == []
+    assert all(reason == "SchemaError: second cannot be built" for reason in run.failed.values())
+
+
+def test_when_nothing_works_any_more_the_run_stops(work, targets):
+    many = configurations_of(TARGETS, range(1, 30))
+    with pytest.raises(ProfilingError, match="10 configurations failed one after the other"):
+        work(many, orders={"broken": True})
+    assert work.on_disk.failed == {}
+
+
+def test_what_broke_alone_is_noted(work, targets):
+    run = work(targets, orders={"breaks_at": [16]})
+    assert {key[-1] for key in run.failed} == {"16"}
+    assert {int(key[-1]) for key in run.rows} == {4, 64, 256}
+
+
+def test_many_that_cannot_be_built_do_not_stop_the_rest(work):
+    run = work(configurations_of(TARGETS, range(1, 30)), orders={"cannot": ["first"]})
+    assert len(run.rows) == len(run.failed) == 29
+
+
+def test_a_refinement_adds_batch_sizes_around_the_jump(work, targets):
+    run = work(targets, refine=True)
+    sizes = sorted(int(key[-1]) for key in run.rows if key[1] == "first")
+    added = set(sizes) - {4, 16, 64, 256}
+    assert added
+    assert any(64 < size <= 100 for size in added)
+    assert any(100 <= size < 130 for size in added)
+
+
+def test_a_refined_run_is_finished(work, targets):
+    run = work(targets, refine=True)
+    from proxy_cnns.jobs import pending
+
+    assert pending(targets, run, refine=True) == []
+
+
+def test_a_slowed_down_gpu_is_refused_and_its_rows_taken_back(work, targets):
+    with pytest.raises(
+        NoisyMeasurementError, match=r"cuda:3 was.*hw_thermal_slowdown.*not kept.*--allow-noise"
+    ):
+        work(targets, [CLEAN, HOT])
+    assert work.on_disk.rows == {}
+
+
+def test_rows_before_the_last_clean_reading_are_kept(work, targets):
+    with pytest.raises(NoisyMeasurementError, match="process 4711 python"):
+        work(targets, [CLEAN, CLEAN, SHARED])
+    assert 0 < len(work.on_disk.rows) < len(targets)
+
+
+def test_allowed_noise_is_noted_in_the_rows_it_concerns(work, targets):
+    run = work(targets, [CLEAN, CLEAN, SHARED], allow_noise=True)
+    notes = [row.get("notes", "") for row in run.rows.values()]
+    assert notes[0] == ""
+    assert "disturbed: process 4711 python (1024 MiB) is on the GPU" in notes
+    assert [row.get("notes", "") for row in work.on_disk.rows.values()] == notes
+    assert [bool(row.get("disturbed")) for row in run.rows.values()] == [
+        "disturbed" in note for note in notes
+    ]
+
+
+def test_the_device_is_read_every_second_at_most(work, targets):
+    clock = Clock()
+    work(targets, clock=clock)
+    readings = [event for event in work.on_disk.events if "device" in event]
+    assert 3 <= len(readings) <= clock.now + 2
+
+
+def test_progress_counts_and_its_time_left_falls(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=1e9)
+    assert [each.done for each in seen] == list(range(1, len(targets) + 1))
+    assert seen[-1].seconds_left == 0
+    assert not any(each.limited for each in seen)
+
+
+def test_time_left_is_never_more_than_the_budgets(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=3.0)
+    assert all(0 <= each.seconds_left <= 3 for each in seen)
+
+
+def test_progress_says_that_the_time_limit_ends_the_run(work, targets):
+    seen = []
+    work(targets, report=seen.append, deadline=1.0)
+    assert seen[0].limited
+    assert len(seen) < len(targets)
