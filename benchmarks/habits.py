@@ -76,7 +76,7 @@ def outcome_of(habit: Habit, from_step: bool = False) -> Outcome:
     except Exception as error:  # noqa: BLE001 - what is looked for
         return Outcome("traceback", None, f"{type(error).__name__}: {error}")
     if table is None:
-        share, reasons = work_of_recorded(seen) / real, "; ".join(seen.warnings)
+        share, reasons = work_of_recorded(seen) / real, "; ".join(map(str, seen.warnings))
     else:
         share = work_of_table(table, habit.batch_size) / real
         reasons = "; ".join(map(str, of_table(table)))

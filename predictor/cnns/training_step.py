@@ -3,6 +3,10 @@
 The step runs on fake tensors. Every operator is intercepted at dispatch, forward and backward as they run. An operator
 of the backward pass is matched with that of the forward pass by the sequence number of its autograd node, so that
 frozen, recomputed and repeated parts need not be said: what does not run is not counted.
+
+Not done: answers from a `RecordedStep` (times of passes apart, memory, gradients' sums, kernels of the loss, of updates
+beside the optimizer's and of gradients' gradients), a second run that tells which dimensions grow with the mini-batch,
+steps whose tensors lie on a GPU, `torch.compile` and `DistributedDataParallel` inside the step.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from predictor.cnns.layer_table import Layer, LayerTable
+from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
 from predictor.cnns.recorder import Recorder, recurrent_refusal, tensors_of
 from predictor.errors import EpochcastError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
@@ -88,7 +92,7 @@ class RecordedStep:
     rows: list[RecordedLayer]
     optimizers: list[OptimizerStep]
     values_read: int
-    warnings: tuple[str, ...]
+    warnings: tuple[TableWarning, ...]
     unmatched: Counter[str] = field(default_factory=Counter)
     updates: Counter[str] = field(default_factory=Counter)
     gradient_sums: int = 0
@@ -266,7 +270,7 @@ def _mode(torch: Any) -> Any:
         def _is_recomputed(self) -> bool:
             """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""
             files = (file for file in _files_running() if file in (checkpoint_file, engine_file))
-            return next(files, None) == checkpoint_file
+            return bool(next(files, None) == checkpoint_file)
 
         def _run(self, func: Any, operator: str, args: Any, kwargs: Any) -> Any:
             """Run on fake twins of real tensors, which are never written: the results are theirs, or the originals."""
@@ -403,9 +407,9 @@ def _kept_state() -> Iterator[list[OptimizerStep]]:
             optimizer.state.update(state)
 
 
-def _saves_for_backward(event: _Event, following: _Event | None) -> bool:
+def _saves_for_backward(event: _Event, following: _Event) -> bool:
     """Whether a copy is what autograd keeps of a tensor that the next operator overwrites: a part of that operator."""
-    if event.operator != "clone" or following is None or following.node is not None:
+    if event.operator != "clone" or following.node is not None:
         return False
     return following.result is event.arguments["self"]
 
@@ -428,9 +432,9 @@ class _Reader:
     def read(self, optimizers: list[OptimizerStep], values_read: int) -> RecordedStep:
         for event, following in zip(self.events, [*self.events[1:], None], strict=True):
             self._declare(event)
-            if _saves_for_backward(event, following):
-                self._forward(replace(following, made=event.made and event.made - 1))  # type: ignore[type-var]
-                following.operator = ""  # type: ignore[union-attr]
+            if following is not None and _saves_for_backward(event, following):
+                self._forward(replace(following, made=event.made and event.made - 1))
+                following.operator = ""
             elif event.node is None and event.operator:
                 self._forward(event)
             elif event.operator:
@@ -518,9 +522,10 @@ class _Reader:
         operator = event.operator
         if operator in _VIEWS_ALIASES:
             owned = self.recorder._owners.get(id(tensors_of(event.arguments.values())[0]))
-            for tensor in tensors_of(event.result) if owned else ():
-                self.recorder._keep(tensor)
-                self.recorder._owners[id(tensor)] = dict(owned)
+            for tensor in tensors_of(event.result):
+                if owned:
+                    self.recorder._keep(tensor)
+                    self.recorder._owners[id(tensor)] = dict(owned)
         row = self.by_node.get(event.node if event.node is not None else -1)
         if (
             event.made is not None and row is not None
