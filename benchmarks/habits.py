@@ -1,8 +1,9 @@
 """How the reader of PyTorch modules takes forty habits of training (`habit_steps.py`): answered, refused, or neither.
 
-Run it as `python benchmarks/habits.py [NAME ...]`, with `--csv FILE` for a table: habit, outcome, share, text. A share
-is the multiply-adds that the reader counts over those that PyTorch counts while the step runs. An answer is wrong if
-the share lies beyond 0.95 to 1.05 and the answer does not say that the CNN is uncertain.
+Run it as `python benchmarks/habits.py [NAME ...]`, with `--csv FILE` for a table: habit, outcome, share, text; with
+`--record` the steps are read instead of their modules. A share is the multiply-adds that the reader counts over those
+that PyTorch counts while the step runs. An answer is wrong if the share lies beyond 0.95 to 1.05 and the answer does
+not say that the CNN is uncertain.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from habit_steps import HABITS, Habit
 from machine import machine
+from training_step import RecordedStep, record
 
 from predictor.cnns.layer_table import IMAGE, LayerTable
 from predictor.cnns.resolve import resolve_cnn
@@ -37,13 +39,14 @@ class Outcome(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="habits (all)")
+    parser.add_argument("--record", action="store_true", help="read the steps, not the modules")
     parser.add_argument("--csv", type=Path, help="file to write")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in HABITS]
     if unknown:
         parser.error(f"unknown habits {', '.join(unknown)}; known: {', '.join(HABITS)}")
     warnings.simplefilter("ignore")
-    outcomes = {name: outcome_of(HABITS[name]()) for name in options.names or HABITS}
+    outcomes = {name: outcome_of(HABITS[name](), options.record) for name in options.names or HABITS}
     print(f"habits | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     for name, each in outcomes.items():
         share = "" if each.share is None else f"{each.share:.2f}"
@@ -58,20 +61,25 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def outcome_of(habit: Habit) -> Outcome:
-    """What becomes of a habit whose module is given to the reader."""
+def outcome_of(habit: Habit, from_step: bool = False) -> Outcome:
+    """What becomes of a habit whose module, or step, is given to the reader."""
     import torch
 
     torch.manual_seed(0)
     real = work_of_step(habit)
+    torch.manual_seed(0)
     try:
-        table = resolve_cnn(habit.module, habit.image_size)
+        table = None if from_step else resolve_cnn(habit.module, habit.image_size)
+        seen = record(habit.step) if from_step else None
     except EpochcastError as error:
         return Outcome("refused", None, str(error))
     except Exception as error:  # noqa: BLE001 - what is looked for
         return Outcome("traceback", None, f"{type(error).__name__}: {error}")
-    share = work_of_table(table, habit.batch_size) / real
-    reasons = "; ".join(map(str, of_table(table)))
+    if table is None:
+        share, reasons = work_of_recorded(seen) / real, "; ".join(map(str, seen.warnings))
+    else:
+        share = work_of_table(table, habit.batch_size) / real
+        reasons = "; ".join(map(str, of_table(table)))
     right = abs(share - 1) <= MOST_OFF
     return Outcome("answered" if right else "uncertain" if reasons else "wrong", share, reasons)
 
@@ -102,6 +110,12 @@ def work_of_table(table: LayerTable, batch_size: int) -> float:
     """FLOPs of products and convolutions of a training iteration: forward and two gradients, none of the image."""
     passes = ((2 if layer.inputs == (IMAGE,) else 3) * multiply_adds(layer) for layer in table)
     return 2.0 * batch_size * sum(passes)
+
+
+def work_of_recorded(seen: RecordedStep) -> float:
+    """FLOPs of products and convolutions of a recorded step: every pass as often as it ran."""
+    passes = ((row.forwards + row.input_gradients + row.weight_gradients, row.layer) for row in seen.rows)
+    return 2.0 * seen.batch_size * sum(times * multiply_adds(layer) for times, layer in passes)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""A training step is recorded without running: every pass that runs, and no other; what it touches stays as it was."""
+
+import importlib
+import itertools
+from pathlib import Path
+
+import pytest
+
+from predictor.cnns.torch_module import from_torch
+from predictor.errors import SchemaError
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+REFUSED = {"detector_of_lists_with_targets", "text_lines_read_by_an_lstm", "early_exit_that_depends_on_data"}
+COUNTED_OTHERWISE = {
+    "gan_with_gradient_penalty",  # PyTorch's formula takes the filters' second gradients for larger than they are
+    "layers_left_out_at_random",  # other layers each time
+}
+
+
+def record(step):
+    """Record a step by the prototype, which is a program beside the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        return importlib.import_module("training_step").record(step)
+
+
+@pytest.fixture
+def habits(torch, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    import habits
+
+    return habits
+
+
+def blocks(torch, n=3):
+    nn, widths = torch.nn, [3, *[8] * n]
+    return nn.Sequential(
+        *(
+            nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True))
+            for a, b in itertools.pairwise(widths)
+        )
+    )
+
+
+@pytest.fixture
+def network(torch):
+    nn = torch.nn
+    return nn.Sequential(blocks(torch), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+
+
+def step_of(torch, module, forward=None, optimizer=None):
+    images, labels = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
+    optimizer = optimizer or torch.optim.SGD([p for p in module.parameters() if p.requires_grad], 0.1, 0.9)
+
+    def step():
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy((forward or module)(images), labels).backward()
+        optimizer.step()
+
+    return step
+
+
+def passes(seen, type_):
+    return [
+        (row.forwards, row.input_gradients, row.weight_gradients)
+        for row in seen.rows
+        if row.layer.type == type_
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_work_of_a_habit_is_that_of_its_step(habits):
+    found = {
+        name: habits.outcome_of(make(), from_step=True)
+        for name, make in habits.HABITS.items()
+        if name not in COUNTED_OTHERWISE
+    }
+    assert {name for name, each in found.items() if each.outcome == "refused"} == REFUSED
+    off = {name: each.share for name, each in found.items() if each.share and abs(each.share - 1) > 0.001}
+    assert (off, [name for name, each in found.items() if each.outcome == "traceback"]) == ({}, [])
+
+
+def test_a_step_of_a_module_has_the_modules_layers(torch, network):
+    seen = record(step_of(torch, network))
+    shapes = [
+        (row.layer.type, row.layer.in_channels, row.layer.out_height, row.layer.parameters)
+        for row in seen.rows
+        if row.forwards
+    ]
+    expected = from_torch(network, 16)
+    assert shapes == [(row.type, row.in_channels, row.out_height, row.parameters) for row in expected]
+    assert (seen.batch_size, seen.optimizers[0].parameters) == (4, expected.parameters)
+
+
+def test_frozen_layers_compute_no_gradients(torch, network):
+    network[0].requires_grad_(False)
+    seen = record(step_of(torch, network))
+    assert passes(seen, "conv2d") == [(1, 0, 0)] * 3
+    assert passes(seen, "linear") == [(1, 0, 1)]
+
+
+def test_the_first_of_frozen_layers_behind_a_trained_one_passes_gradients_on(torch, network):
+    network[0][1].requires_grad_(False)
+    assert passes(record(step_of(torch, network)), "conv2d") == [(1, 0, 1), (1, 1, 0), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+def test_checkpointed_layers_run_forward_twice(torch, network, use_reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    def forward(images):
+        maps = network[0][0](images)
+        for block in network[0][1:]:
+            maps = checkpoint(block, maps, use_reentrant=use_reentrant)
+        return network[1:](maps)
+
+    seen = record(step_of(torch, network, forward))
+    forwards, of_input, of_weight = map(sum, zip(*passes(seen, "conv2d"), strict=True))
+    assert (forwards, of_input, of_weight) == (5, 2, 3)
+    assert sum(row.recomputed for row in seen.rows if row.layer.type == "conv2d") == 2
+
+
+def test_parameters_buffers_and_the_optimizers_state_stay_as_they_were(torch, network):
+    optimizer = torch.optim.AdamW(network.parameters(), weight_decay=0.5)
+    step = step_of(torch, network, optimizer=optimizer)
+    step()
+    before = [(p.clone(), p.grad.clone()) for p in network.parameters()]
+    buffers = [buffer.clone() for buffer in network.buffers()]
+    moments = [state["exp_avg"].clone() for state in optimizer.state.values()]
+    record(step)
+    for parameter, (value, gradient) in zip(network.parameters(), before, strict=True):
+        assert torch.equal(parameter, value)
+        assert parameter.grad is None or torch.equal(parameter.grad, gradient)
+    assert all(map(torch.equal, network.buffers(), buffers))
+    assert all(
+        torch.equal(state["exp_avg"], moment)
+        for state, moment in zip(optimizer.state.values(), moments, strict=True)
+    )
+    step()
+
+
+def test_a_step_for_a_gpu_is_recorded_without_one(torch, network):
+    images, labels, losses = torch.randn(4, 3, 16, 16), torch.randint(5, (4,)), []
+    optimizer, scaler = torch.optim.SGD(network.parameters(), 0.1), torch.amp.GradScaler("cuda")
+
+    def step():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(network(images.cuda()), labels.to("cuda"))
+        if torch.isnan(loss):
+            raise ArithmeticError
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+
+    seen = record(step)
+    assert set(seen.precisions) == {"bfloat16"}
+    assert [each.name for each in seen.optimizers] == ["SGD"]
+
+
+def test_a_step_that_decides_by_numbers_is_refused_by_the_operator(torch, network):
+    images = torch.randn(4, 3, 16, 16)
+    with pytest.raises(SchemaError, match=r"decides by numbers of its tensors.* gt"):
+        record(lambda: network(images) if network(images).sum() > 0 else None)
