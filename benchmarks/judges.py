@@ -194,7 +194,7 @@ _MIDDLE = 64
 
 
 def of_runs(asked: Asked) -> pd.DataFrame:
-    """What runs of one's own are worth, by the path that answers questions; the scenario is one of `_runs`.
+    """What runs of one's own are worth, by the path that answers questions; `predictor` is which of `_runs` are known.
 
     The law is fitted without the CNN that is asked about, and the hosts are unknown, as for a user.
     """
@@ -208,9 +208,8 @@ def of_runs(asked: Asked) -> pd.DataFrame:
         for _, of_size in features[target & (features["cnn"] == cnn)].groupby("image_size"):
             for gpu, rows in of_size.groupby("gpu"):
                 tables += [
-                    _with_runs(model, rows, runs)
+                    _with_runs(model, rows, runs).assign(predictor=name)
                     for name, runs in _runs(of_size, str(gpu))
-                    if name == asked.scenario
                 ]
     return pd.concat(tables)
 
