@@ -75,7 +75,7 @@ class KnownOption(BaseModel):
     """An option of a question: what a form or a client needs to offer it."""
 
     name: str
-    kind: str = Field(description="whole, number, hours, choice, word, flag or anchors.")
+    kind: str = Field(description="whole, number, hours, usd, choice, word, flag or anchors.")
     help: str
     default: str | float | bool | list[str] | None
     usual: str = Field(description="What holds where the default is null.")
