@@ -24,7 +24,7 @@ __all__ = ["CHOSEN", "asked_claims", "claims", "options_of"]
 
 Claim = Mapping[str, str]
 
-_AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture", "link")
+_AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture")
 _NUMBERS = ("image_size", "samples", "validation_samples", "n_gpus")
 
 
