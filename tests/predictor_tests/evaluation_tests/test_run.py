@@ -196,12 +196,11 @@ def test_scenarios_that_train_on_the_same_rows_share_one_fit(features, spy):
     assert sum(step == "predict" for step, _, _ in spy.shown) == 30
 
 
-def test_times_per_image_are_reported_where_batch_sizes_differ(features, world):
-    table = features.assign(source="lambda-tf")
-    rows = evaluate(table, ["unseen-gpu-specs-lambda"], {"law": world.lawful()}).predictions
-    expected = table.loc[rows["row"], "iteration_time_ms"].to_numpy() / rows["batch_size"]
-    assert rows["measured"].tolist() == pytest.approx(expected.tolist())
-    assert rows["predicted"].tolist() == pytest.approx(expected.tolist())
+def test_without_its_host_a_machine_is_shown_to_fits_alone(features, spy):
+    table = features.assign(host="a host")
+    evaluate(table, ["unseen-cnn-host-unknown"], {"spy": spy})
+    shown = {step: {"host", "source"} & set(rows.columns) for step, rows, _ in spy.shown}
+    assert shown == {"fit": {"host", "source"}, "predict": set()}
 
 
 def test_the_same_seed_repeats_to_the_last_digit(features, world):
