@@ -187,5 +187,5 @@ def test_a_table_that_cannot_be_split_is_refused_with_the_reason(features):
 
 
 def test_an_unknown_scenario_names_the_nearest():
-    with pytest.raises(DataError, match=r"no scenario is called 'unseen-cpu'. Nearest: 'unseen-cnn'"):
+    with pytest.raises(DataError, match=r"no scenario is called 'unseen-cpu'. Nearest: 'unseen-gpu'"):
         find_scenario("unseen-cpu")
