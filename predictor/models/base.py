@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import Gpu, device_of, find_gpu, is_cpu
+from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
 from predictor.measurements.features import grid_rows
+from predictor.measurements.groups import chips_of
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = [
     "Floats",
     "WholePredictor",
     "cases_of",
-    "chips_of",
     "finite",
     "numbers_of",
     "times_of",
@@ -360,11 +360,6 @@ def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
             ),
             rows,
         )  # fmt: skip
-
-
-def chips_of(X: pd.DataFrame) -> NDArray[np.str_]:
-    """The chip of every row's GPU, the name of a CPU."""
-    return np.array([name if is_cpu(name) else find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
 
 
 def finite(value: Any) -> float:
