@@ -203,8 +203,8 @@ def of_runs(asked: Asked) -> pd.DataFrame:
     tables = []
     for cnn in sorted(features.loc[target, "cnn"].unique()):
         train = features[(target | (features["kind"] == "operator")) & (features["cnn"] != cnn)]
-        law = Roofline().fit(train, train["iteration_time_ms"]).law_
-        model = replace(Model.load(), roofline=law, layers=LayerModels())
+        fitted = Roofline().fit(train, train["iteration_time_ms"])
+        model = replace(Model.load(), roofline=fitted, layers=LayerModels())
         for _, of_size in features[target & (features["cnn"] == cnn)].groupby("image_size"):
             for gpu, rows in of_size.groupby("gpu"):
                 tables += [

@@ -18,11 +18,9 @@ from predictor.measurements.schema import is_compiled
 from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
-from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
-from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
@@ -41,30 +39,11 @@ __all__ = [
     "fit_layer_models",
     "fit_measurements",
     "methods_of",
-    "ranges_of",
 ]
 
 
 HELD_OUT = "_held_out_targets.csv.gz"
 """Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
-
-
-def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
-    """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
-    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    tables = {id(table): table for table in whole["layer_table"]}.values()
-    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
-    return Ranges(
-        gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
-        generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
-        modes=tuple(
-            sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
-        ),
-        layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
-        shapes=shape_ranges(distinct),
-        batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
-    )
 
 
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
@@ -257,10 +236,8 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
 
 def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
     from predictor.models.roofline.model import Roofline
-    from predictor.models.roofline.rows import rows_of
 
     whole = _whole(features)
-    rows = rows_of(whole)
     estimator = Roofline().fit(features, features["iteration_time_ms"])
     if not estimator.law_.calibration.variances:
         raise DataError(
@@ -268,9 +245,8 @@ def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
             "Add measurements of another CNN or GPU."
         )
     return Model(
-        roofline=estimator.law_,
+        roofline=estimator,
         epoch_ms_per_iteration=between_iterations(whole),
-        ranges=ranges_of(whole, rows),
         card=_card(features, whole, provenance, estimator),
     )
 
@@ -361,7 +337,7 @@ def _card(
     sources = sorted(named) or ["own measurements"]
     return {
         "name": "roofline",
-        "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
+        "trained_on": estimator.trained_on_,
         "sources": sources,
         "provenance": provenance,
         "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,
