@@ -151,12 +151,15 @@ class Predictor:
         """Ends of the 90 % intervals in ms, as of the answers, each of shape (n_rows,)."""
         low, high = np.empty((2, len(self._checked(X, self.columns))))
         for cases, rows in self._alike(X, anchors):
-            for found, at in zip(self.forecasts(cases), rows, strict=True):
-                low[at], high[at] = found.low_ms, found.high_ms
+            for ends, at in zip(self._ends(cases), rows, strict=True):
+                low[at], high[at] = ends
         return low, high
 
     def _times(self, cases: Sequence[Case]) -> list[Floats]:
         return [each.iteration_time_ms for each in self.forecasts(cases)]
+
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+        return [(each.low_ms, each.high_ms) for each in self.forecasts(cases)]
 
     def _alike(
         self, X: pd.DataFrame, anchors: Anchors | None
@@ -296,6 +299,12 @@ class WholePredictor(Predictor):
 
     def _times(self, cases: Sequence[Case]) -> list[Floats]:
         return [np.sum(list(self.parts(case).values()), axis=0) for case in cases]
+
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+        if hasattr(self, "half_widths_"):
+            return super()._ends(cases)
+        unknown = np.full(cases[0].batch_sizes.size, np.nan)  # not calibrated, as in evaluations
+        return [(unknown, unknown)] * len(cases)
 
     def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
         """As of `Predictor`; OutOfRangeError as of `scope` and `parts`, and where a time is not above zero."""
