@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import Gpu, device_of, find_gpu, is_cpu
+from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
+from predictor.measurements.groups import chips_of
 from predictor.measurements.schema import is_set
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.registry import name_of
@@ -39,7 +40,6 @@ __all__ = [
     "WholePredictor",
     "cases_of",
     "check_image_size",
-    "chips_of",
     "finite",
     "numbers_of",
     "table_of",
@@ -453,11 +453,6 @@ def check_image_size(anchor: Anchor, table: LayerTable) -> None:
             f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
             "Give a measurement at that image size."
         )
-
-
-def chips_of(X: pd.DataFrame) -> NDArray[np.str_]:
-    """The chip of every row's GPU, the name of a CPU."""
-    return np.array([name if is_cpu(name) else find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
 
 
 def finite(value: Any) -> float:

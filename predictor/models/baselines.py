@@ -14,13 +14,13 @@ from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import FEATURES
+from predictor.measurements.groups import chips_of
 from predictor.models.base import (
     UNSEEN,
     Case,
     Floats,
     WholePredictor,
     cases_of,
-    chips_of,
     finite,
     numbers_of,
     times_of,

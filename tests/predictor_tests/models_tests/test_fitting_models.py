@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from predictor.models.roofline.terms import join_host
 
 from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
@@ -12,6 +11,7 @@ from predictor.errors import DataError, SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.models.fit import accuracy_of, fit_measurements
 from predictor.models.intervals import Predicted, Shares, calibrate, sites_of
+from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
