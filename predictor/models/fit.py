@@ -37,6 +37,7 @@ __all__ = [
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
+    "own_measurements",
 ]
 
 
@@ -138,14 +139,14 @@ class TrainingData:
 
         sources = FITTED if sources is None else sources
         uploaded = None if uploaded is None else _checked(uploaded)
-        own = _own_measurements()
+        own = own_measurements()
         others, layers = _of_no_instrument(own), own
         if uploaded is not None:
             others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
         parts = [published_features(published, sources), feature_table(_without_layers(others))]
         provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
         features = pd.concat(parts, ignore_index=True)
-        return cls(features, layers, _own_measurements(_OF_PROXIES), provenance)
+        return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
 
     @classmethod
     def of_table(cls, frame: pd.DataFrame) -> Self:
@@ -264,7 +265,7 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
     return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 
 
-def _own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
+def own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
     """The project's own measurements of these kinds, in `datasets/measurements`; CNNs of the zoo.
 
     Files whose names end in `HELD_OUT` are a test set: the model is judged on them and not fitted on them.
