@@ -271,7 +271,7 @@ def _bare_key(name: str) -> str:
 def _nearest_names(name: str, n: int = 3) -> str:
     """Quote the GPUs that share most words with this name in any order, then those that look most like it.
 
-    The vendor's words do not count; a word counts its letters, one with a digit twice.
+    The vendor's words do not count; a word counts its letters, one with a digit three times.
     """
     _, bare = _index()
     close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
@@ -291,7 +291,7 @@ def _words(name: str) -> set[str]:
 
 
 def _weight(word: str) -> int:
-    return len(word) * (2 if any(map(str.isdigit, word)) else 1)
+    return len(word) * (3 if any(map(str.isdigit, word)) else 1)
 
 
 @lru_cache(maxsize=1024)
