@@ -163,7 +163,9 @@ def _verdict(records: Sequence[Record], question: Question, server: str | None) 
     if not fitting:
         return _what_fits(records, question, server)
     best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
-    return f"{_gpu(best)} at batch {best['batch_size']:,}: {_took(best)}."
+    several = len({record["gpu"] for record in records}) > 1
+    role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
+    return f"{role}{_gpu(best)} at batch {best['batch_size']:,}: {_took(best)}."
 
 
 def _what_fits(records: Sequence[Record], question: Question, server: str | None) -> str:

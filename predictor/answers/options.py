@@ -39,8 +39,8 @@ class Option:
 
     `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low`
     and `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from
-    `name`; `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the words of
-    `ANSWERS` that it changes; all others refuse it.
+    `name`; `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the
+    words of `ANSWERS` that it changes; all others refuse it.
     """
 
     name: str
