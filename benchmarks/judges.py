@@ -207,15 +207,9 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_compile(asked: Asked) -> pd.DataFrame:
-    """GPU time of compiled iterations.
-
-    The scenario is what is left out, ``cnn`` or ``gpu``, or ``strangers``: CNNs of other families, forecast before they
-    were measured.
-    """
-    if asked.scenario == "strangers":
-        return _compiled_strangers()
+    """GPU time of compiled iterations; the scenario is what is left out, ``family`` or ``gpu``."""
     pairs = compiled_pairs(own_tables("compiled"), Model.load())
-    groups = {"cnn": lambda pair: pair.cnn, "gpu": lambda pair: pair.gpu.name}
+    groups = {"family": lambda pair: pair.family, "gpu": lambda pair: pair.gpu.name}
     group = groups[asked.scenario]
     without = COMPILE.held_out(pairs, group)
     answers = [pair.forecast(without[group(pair)]) for pair in pairs]
@@ -232,22 +226,6 @@ def of_compile(asked: Asked) -> pd.DataFrame:
         }
         for pair, answer in zip(pairs, answers, strict=True)
     )
-
-
-def _compiled_strangers() -> pd.DataFrame:
-    paths = sorted((data_root() / "measurements").glob("*_other_families.csv.gz"))
-    measured = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
-    measured["cnn"] = measured["cnn"].str.rpartition(".")[2]
-    key = ["cnn", "image_size", "gpu", *MODE, "capture", "batch_size"]
-    forecasts = pd.read_csv(HERE / "other_families_forecast.csv")
-    both = measured.merge(forecasts, on=key, suffixes=("", "_forecast"))
-    names = {
-        "gpu_time_ms": "measured",
-        "gpu_time_ms_forecast": "predicted",
-        "gpu_low_ms": "low",
-        "gpu_high_ms": "high",
-    }
-    return both[both["capture"] == "compile"].rename(columns=names)
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
