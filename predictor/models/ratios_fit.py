@@ -140,7 +140,9 @@ def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
     with ZipFile(data_file(LAYERS)) as layers:
         member = next((name for name in layers.namelist() if name.endswith(f"/{cnn}@{image_size}.csv")), None)
         if member is None:
-            raise DataError(f"{LAYERS} lacks {cnn} at {image_size} pixels: add it by benchmarks/other_families.py.")
+            raise DataError(
+                f"{LAYERS} lacks {cnn} at {image_size} pixels: add it by benchmarks/other_families.py."
+            )
         with TemporaryDirectory() as folder:
             return read_layer_table_csv(layers.extract(member, folder), cnn), member.partition("/")[0]
 
