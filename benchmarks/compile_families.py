@@ -298,7 +298,8 @@ def _parts(row: Mapping[str, Any], model: Any) -> tuple[float, float, float, flo
     file = _HERE / "other_families.py"
     table = zoo_cnn(name, size) if _is_known(row) else named_table(f"{file}:{name.rpartition('.')[2]}@{size}")
     gpu, precision = find_gpu(str(row["gpu"])), str(row["precision"])
-    mode = Mode("pytorch", precision, str(row["memory_format"]), capture="compile")
+    layout, setting = str(row["memory_format"]), str(row["float32_matmul_precision"] or "highest")
+    mode = Mode("pytorch", precision, layout, capture="compile", float32_matmul_precision=setting)
     batch_size = int(row["batch_size"])
     eager = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     products, by_bytes, stays = (

@@ -308,7 +308,7 @@ class Comparer:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in usual.gpus:
-            mode = fast_mode_of(gpu, question.framework, question.memory_format)
+            mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
             if mode is not None:
                 gpus.setdefault(mode, []).append(gpu)
         columns: Columns = {}

@@ -20,6 +20,7 @@ from predictor.catalogue.devices import (
     all_gpus,
     check_precision,
     compiles,
+    default_memory_format,
     default_precision,
     device_of,
     precisions_of,
@@ -28,6 +29,7 @@ from predictor.catalogue.links import find_link
 from predictor.catalogue.loading_rates import LOADERS, SOURCES
 from predictor.catalogue.modes import (
     CAPTURES,
+    FLOAT32_MATMUL_PRECISIONS,
     FRAMEWORKS,
     MEMORY_FORMATS,
     OPTIMIZERS,
@@ -178,14 +180,18 @@ class Question:
         usual="what the framework does: tf32 where the GPU has it, else fp32",
         answers=_MEMORY,
     )  # fmt: skip
-    memory_format: str = option(
-        "nchw",
-        f"{', '.join(MEMORY_FORMATS)}.",
-        "choice",
-        _TRAINING,
-        choices=MEMORY_FORMATS,
+    float32_matmul_precision: str | None = option(
+        None,
+        "PyTorch's matrix products in tf32: highest computes them in fp32, high in TF32.",
+        "choice", _TRAINING, choices=FLOAT32_MATMUL_PRECISIONS,
+        usual="highest, as PyTorch does", hint="On a GPU, PyTorch computes medium as high. Pass high.",
         answers=_TIMES,
-    )
+    )  # fmt: skip
+    memory_format: str | None = option(
+        None, f"{', '.join(MEMORY_FORMATS)}.", "choice", _TRAINING, choices=MEMORY_FORMATS,
+        usual="what the framework does: channels_last in TensorFlow's AMP, else nchw",
+        answers=_TIMES,
+    )  # fmt: skip
     framework: str = option(
         "pytorch", f"{', '.join(FRAMEWORKS)}.", "choice", _TRAINING, choices=FRAMEWORKS, answers=_TIMES
     )
@@ -303,6 +309,14 @@ class Question:
                 f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
                 f"Pass {named('samples')} or a data set, too."
             )
+        if self.float32_matmul_precision is not None:
+            if self.framework != "pytorch" or self.precision not in (None, "tf32"):
+                raise SchemaError(
+                    f"{named('float32_matmul_precision')} {self.float32_matmul_precision!r} decides what PyTorch "
+                    f"multiplies matrices in in tf32, and does nothing in {self.framework} with precision "
+                    f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
+                )
+            object.__setattr__(self, "precision", "tf32")
 
     def check_team(self) -> None:
         """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.
@@ -361,11 +375,19 @@ class Question:
 
     def mode_on(self, gpu: Gpu) -> Mode:
         """Training mode on a GPU; without a given precision, the framework's default on that GPU."""
-        return self.mode_in(self.precision or default_precision(gpu, self.framework), self.memory_format)
+        return self.mode_in(self.precision or default_precision(gpu, self.framework))
 
-    def mode_in(self, precision: str, memory_format: str) -> Mode:
-        """Training mode in a precision and memory format, all else as asked."""
-        return _mode(self.framework, precision, memory_format, self.autotune, self.capture, self.optimizer)
+    def mode_in(self, precision: str) -> Mode:
+        """Training mode in a precision, all else as asked or as the framework does."""
+        return _mode(
+            self.framework,
+            precision,
+            self.memory_format or default_memory_format(self.framework, precision),
+            self.autotune,
+            self.capture,
+            self.optimizer,
+            float32_matmul_precision=self.float32_matmul_precision or FLOAT32_MATMUL_PRECISIONS[0],
+        )
 
     def machine(self) -> str | HostMeasurement | None:
         """The host by its name, or as measured: a name that ends in ``.json`` is the file of `epochcast host`."""

@@ -166,7 +166,14 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
     key = tuple(row[name] for name in (*_SAME, "batch_size"))
     beside = eager.loc[key] if key in eager.index else None
     table, gpu = zoo_cnn(str(row["cnn"]), int(row["image_size"])), find_gpu(str(row["gpu"]))
-    mode = Mode("pytorch", str(row["precision"]), str(row["memory_format"]), capture="compile")
+    setting = row["float32_matmul_precision"] or Mode().float32_matmul_precision
+    mode = Mode(
+        "pytorch",
+        str(row["precision"]),
+        str(row["memory_format"]),
+        capture="compile",
+        float32_matmul_precision=str(setting),
+    )
     batch_size = int(row["batch_size"])
     known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])

@@ -282,7 +282,7 @@ class Model(Epochs):
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
         own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-        sums = layer_sums(layers.library, table, batches)
+        sums = layer_sums(layers.library, table, batches, mode.fp32_products)
         if method != "layer-times" and not is_cpu(gpu.name):  # CPUs have no specifications to fall back on
             doubt = too_little_measured(sums)
             if doubt is not None:
@@ -399,7 +399,14 @@ class Model(Epochs):
     ) -> IterationTimes:
         """Times on these devices, in modes that differ in precision alone, at these batch sizes."""
         contexts = [
-            KernelContext(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
+            KernelContext(
+                gpu,
+                mode.precision,
+                mode.framework,
+                mode.memory_format,
+                mode.xla,
+                fp32_products=mode.fp32_products,
+            )
             for gpu, mode in devices
         ]
         mode = devices[0][1]

@@ -56,6 +56,7 @@ EXAMPLES: dict[str, Any] = {
     "samples": 1000,
     "validation_samples": 40_000,
     "precision": "amp_fp16",
+    "float32_matmul_precision": "high",
     "memory_format": "channels_last",
     "framework": "tensorflow",
     "autotune": True,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from statistics import NormalDist
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from predictor.catalogue.devices import device_of
-from predictor.catalogue.modes import Mode
+from predictor.catalogue.modes import MEMORY_FORMATS, Mode, products_in_fp32
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.schema import is_set
@@ -25,10 +25,10 @@ from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
-from predictor.operators.operators import Operator, operator_from_row
+from predictor.operators.operators import Operator, in_fp32, is_product, operator_from_row
 from predictor.operators.work import operator_class
 
-__all__ = ["LayerTimes", "libraries_of", "modes_of"]
+__all__ = ["LayerTimes", "fp32_products_of", "libraries_of", "modes_of"]
 
 _COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
 Anchors = tuple[pd.DataFrame, ArrayLike]
@@ -36,8 +36,7 @@ Anchors = tuple[pd.DataFrame, ArrayLike]
 _Z = NormalDist().inv_cdf(0.95)
 _WHOLE_PASSES = ("forward_backward", "training")
 _OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
-_SAME_BUT_FOR_PRODUCTS = {"fp32": "tf32", "tf32": "fp32"}
-_PRODUCTS = ("convolution", "depthwise", "linear")
+_ON_TENSOR_CORES = ("convolution", "depthwise", "linear")
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
@@ -191,8 +190,8 @@ class LayerTimes(FeatureTablePredictor):
         host_ms = _numbers(chosen, "host_time_ms")
         if host is not None and "host" in chosen:
             host_ms = np.where((chosen["host"] == host).to_numpy(dtype=bool), host_ms, np.nan)
-        tables = list(chosen["layer_table"])
-        return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
+        tables, batches = list(chosen["layer_table"]), chosen["batch_size"].to_numpy(dtype=float)
+        return LayerRows(tables, batches, busy, host_ms, fp32_products_of(chosen))
 
     def _forecasts(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats, Floats]:
         """Times of all rows, and how far ln time may lie below and above it at 90 %, each of shape (n_rows,)."""
@@ -207,7 +206,7 @@ class LayerTimes(FeatureTablePredictor):
                 times[places] = model.library.times([series.what], batches[places]).gpu_ms[0]
                 below[places] = above[places] = model.law.spread
                 continue
-            sums = layer_sums(model.library, series.what, batches[places])
+            sums = layer_sums(model.library, series.what, batches[places], series.fp32_products)
             gpu, mode = device_of(series.mode.gpu), series.question()
             found = forecast_by_layers(
                 model, series.what, gpu, mode, batches[places], sums, given.get(series, ())
@@ -232,10 +231,11 @@ class LayerTimes(FeatureTablePredictor):
         found: dict[_Series, list[int]] = {}
         captures = frame["capture"].tolist() if "capture" in frame else [None] * len(frame)
         records: list[dict[Any, Any]] = frame.to_dict("records")
+        in_fp32_ = fp32_products_of(frame).tolist()
         for i, (mode, single) in enumerate(zip(modes_of(frame), _is_operator(frame), strict=True)):
-            what = operator_from_row(records[i]) if single else _table_of(records[i])
+            what = _operator_of(records[i], in_fp32_[i]) if single else _table_of(records[i])
             graph = self.answers == "gpu_time_ms" or captures[i] in ("graph", "static_graph")
-            found.setdefault(_Series(mode, what, graph), []).append(i)
+            found.setdefault(_Series(mode, what, graph, in_fp32_[i]), []).append(i)
         return found
 
     def _model(self, mode: DeviceMode) -> LayerModel:
@@ -261,10 +261,15 @@ class _Series(NamedTuple):
     mode: DeviceMode
     what: Operator | LayerTable
     graph: bool
+    fp32_products: bool
 
     def question(self) -> Mode:
         """The mode to ask for."""
-        return Mode(*self.mode[1:], capture="graph" if self.graph else "eager")
+        return Mode(
+            *self.mode[1:],
+            capture="graph" if self.graph else "eager",
+            float32_matmul_precision="highest" if self.fp32_products else "high",
+        )
 
 
 def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
@@ -275,29 +280,48 @@ def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
         operators = operators[whole | operators["type"].isin(("add", "concat"))]
     if operators.empty:
         return {}
-    measured = _operators_of_rows(operators)
+    plain, in_fp32_ = _operators_of_rows(operators), fp32_products_of(operators).tolist()
+    flagged = {id(each): in_fp32(each) for each in plain}  # rows share their operators
+    measured = [flagged[id(each)] if fp32 else each for each, fp32 in zip(plain, in_fp32_, strict=True)]
     busy, wall = _numbers(operators, "gpu_time_ms"), _numbers(operators, "iteration_time_ms")
     batches, host_ms = _numbers(operators, "batch_size"), _numbers(operators, "host_time_ms")
     times = np.column_stack([batches, np.where(np.isfinite(busy), busy, wall), host_ms])
     machines = operators["host"].tolist() if "host" in operators else [None] * len(operators)
-    rows: dict[DeviceMode, list[int]] = {}
-    for i, mode in enumerate(modes_of(operators)):
-        rows.setdefault(mode, []).append(i)
-    rows = {mode: at + _of_the_same_kernels(mode, rows, measured) for mode, at in rows.items()}
+    modes = modes_of(operators)
+    rows: dict[DeviceMode, list[tuple[int, Operator]]] = {mode: [] for mode in modes}
+    for i, mode in enumerate(modes):
+        rows[mode].append((i, measured[i]))
+    for i, mode in enumerate(modes):
+        for other, operator in _same_kernels(mode, measured[i]):
+            if other in rows:
+                rows[other].append((i, operator))
     return {
-        mode: OperatorLibrary.of_times(mode, [measured[i] for i in at], times[at], {machines[i] for i in at})
-        for mode, at in rows.items()
+        mode: OperatorLibrary.of_times(
+            mode,
+            [operator for _, operator in found],
+            times[[i for i, _ in found]],
+            {machines[i] for i, _ in found},
+        )
+        for mode, found in rows.items()
     }
 
 
-def _of_the_same_kernels(
-    mode: DeviceMode, rows: Mapping[DeviceMode, list[int]], measured: list[Operator]
-) -> list[int]:
-    """Positions of fp32 rows that are valid in TF32, or the reverse: all operators but matrix products."""
-    other = mode._replace(precision=_SAME_BUT_FOR_PRODUCTS.get(mode.precision, mode.precision))
-    if other == mode:
-        return []
-    return [i for i in rows.get(other, ()) if operator_class(measured[i]) not in _PRODUCTS]
+def _same_kernels(mode: DeviceMode, operator: Operator) -> Iterator[tuple[DeviceMode, Operator]]:
+    """The operator of fp32 in TF32, or the reverse, where it runs the same kernels; a matrix product in any layout.
+
+    All do but convolutions, and matrix products in TF32.
+    """
+    if mode.precision not in ("fp32", "tf32"):
+        return
+    others = {"fp32": "tf32", "tf32": "fp32"}
+    other = mode._replace(precision=others[mode.precision])
+    if operator_class(operator) not in _ON_TENSOR_CORES:
+        yield other, operator
+    elif mode.framework == "pytorch" and operator.fp32_product:
+        yield other, replace(operator, fp32_product=False)
+    elif mode.framework == "pytorch" and mode.precision == "fp32" and is_product(operator):
+        for memory_format in MEMORY_FORMATS:
+            yield other._replace(memory_format=memory_format), in_fp32(operator)
 
 
 def _operators_of_rows(rows: pd.DataFrame) -> list[Operator]:
@@ -323,6 +347,24 @@ def modes_of(frame: pd.DataFrame) -> list[DeviceMode]:
     rows = list(zip(*columns, strict=True))
     made = {row: DeviceMode(*row) for row in set(rows)}
     return [made[row] for row in rows]
+
+
+def fp32_products_of(frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows were measured in TF32 with matrix products in fp32, (n_rows,); unknown is PyTorch's default."""
+    names = ("framework", "precision", "float32_matmul_precision")
+    usual = DeviceMode("")
+    words = (
+        [value if isinstance(value, str) and value else getattr(usual, name, "") for value in frame[name]]
+        if name in frame
+        else [getattr(usual, name, "")] * len(frame)
+        for name in names
+    )
+    return np.array([products_in_fp32(*row) for row in zip(*words, strict=True)], dtype=bool)
+
+
+def _operator_of(row: Mapping[Any, Any], fp32_products: bool) -> Operator:
+    operator = operator_from_row(row)
+    return in_fp32(operator) if fp32_products else operator
 
 
 def _is_operator(frame: pd.DataFrame) -> NDArray[np.bool_]:

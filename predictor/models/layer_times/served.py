@@ -197,6 +197,6 @@ def _residual(
             )
     batches = np.array([float(anchor.batch_size) for anchor in anchors])
     measured = np.array([anchor.iteration_time_ms for anchor in anchors])
-    sums = layer_sums(model.library, table, batches)
+    sums = layer_sums(model.library, table, batches, mode.fp32_products)
     residual: Array = np.log(measured / _parts(model, sums, mode, host_ms, 0.0).total_ms)
     return residual

@@ -337,6 +337,9 @@ def _runs(X: pd.DataFrame, y: ArrayLike) -> dict[tuple[str, int], list[_Run]]:
 
 def _is_in_mode_of(run: KernelContext, asked: KernelContext) -> bool:
     """Whether a run belongs to a question: in the precision asked for, or both in the default of their GPU."""
-    same = replace(run, gpu=asked.gpu, precision=asked.precision) == asked
-    default = (each.precision == default_precision(each.gpu, each.framework) for each in (run, asked))
-    return same and (run.precision == asked.precision or all(default))
+    if run.precision == asked.precision:
+        return replace(run, gpu=asked.gpu) == asked
+    both = (run, asked)
+    alike = replace(run, gpu=asked.gpu, precision=asked.precision, fp32_products=asked.fp32_products)
+    default = (each.precision == default_precision(each.gpu, each.framework) for each in both)
+    return alike == asked and all(default)
