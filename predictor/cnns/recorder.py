@@ -307,6 +307,13 @@ class Recorder:
         self._keep(tensor)
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
+    def alias(self, tensor: Any, results: Iterable[Any]) -> None:
+        """Declare `results` views of `tensor`, parameters where it is."""
+        owned = self._owners.get(id(tensor))
+        for result in results if owned else ():
+            self._keep(result)
+            self._owners[id(result)] = dict(owned)
+
     def is_map(self, tensor: Any) -> bool:
         """Whether a tensor is a feature map: computed from the image, and growing with the mini-batch."""
         return id(tensor) in self._maps

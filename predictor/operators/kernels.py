@@ -5,6 +5,7 @@ kernels are stored once with a count: a CNN has tens of rows instead of hundreds
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors
+from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, pass_weights
 from predictor.operators.work import multiply_adds
 
 __all__ = [
@@ -114,18 +115,19 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
     SchemaError
         If a layer lacks the shape that its work is computed from; the message names layer and column.
     """
-    counted: Counter[_Kernel] = Counter()
+    counted: dict[_Kernel, float] = {}
     for position, layer in enumerate(table.layers):
-        counted.update(_layer_kernels(table, position, layer))
+        for kernel, count in _counted_kernels(table, position, layer):
+            counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)
     if optimizer:
-        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] += 1
+        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] = 1.0
     return _as_arrays(
         counted,
         image_elements=_in_elements(table, table.layers[0]),
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
-        operators=float(sum(layer.type not in VIEW_TYPES for layer in table.layers)),
+        operators=float(sum(_launched(layer) for layer in table.layers)),
     )
 
 
@@ -176,8 +178,41 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
     return _as_arrays(Counter(chosen), _in_elements(table, layer), 0.0, 0.0, 1.0)
 
 
+def _launched(layer: Layer) -> float:
+    """How often the host enqueues a layer, forward and backward together."""
+    if layer.type in VIEW_TYPES:
+        return 0.0
+    if layer.forwards is None:
+        return 1.0
+    return (layer.forwards + max(layer.input_gradients or 0, layer.weight_gradients or 0)) / 2.0
+
+
+def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
+    """Kernels of a layer and how often each runs; of one for both passes, the share of it that runs."""
+    if layer.forwards is None:
+        yield from ((kernel, 1.0) for kernel in _layer_kernels(table, position, layer))
+        return
+    runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
+    weights = pass_weights(layer)
+    share = sum(count * weight for count, weight in zip(runs, weights, strict=True)) / sum(weights or (1.0,))
+    whole = replace(layer, inputs=(0,), forwards=None, input_gradients=None, weight_gradients=None)
+    product = OPERATOR_TYPES[layer.type].product
+    for place, kernel in enumerate(_layer_kernels(table, max(position, 1), whole)):
+        name = kernel.kernel_class
+        if name == "bias":
+            count = (2.0 * runs[0] + runs[2]) / 3.0
+        elif name == "fan_out":
+            count = float(runs[1])
+        elif product is not None:  # one kernel a pass, in this order
+            count = float(runs[place])
+        else:
+            count = share
+        if count:
+            yield kernel, count
+
+
 def _as_arrays(
-    counted: Counter[_Kernel],
+    counted: Mapping[_Kernel, float],
     image_elements: float,
     parameters: float,
     parameter_tensors: float,
