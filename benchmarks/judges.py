@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import real_epochs
+from claims import asked_claims, claims
 from real_epochs import CASES, Task, table_of
 
 from predictor.catalogue.data_sets import find_training_set
@@ -530,6 +531,12 @@ def _pytorch_epochs() -> pd.DataFrame:
     )
 
 
+def of_claims(asked: Asked) -> pd.DataFrame:
+    """Published trainings as `predict` answers them; of all, a part is a group of sources."""
+    rows = asked_claims(claims(asked.scenario))
+    return rows.rename(columns={"group": "part"}) if asked.scenario == "all" else rows
+
+
 def _image_s(task: Task) -> float:
     """Seconds of one image on a busy vCPU."""
     data_set = find_training_set(task.data_set)
@@ -556,4 +563,5 @@ JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "memory": of_memory,
     "epochs": of_epochs,
     "starts": of_starts,
+    "claims": of_claims,
 }

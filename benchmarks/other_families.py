@@ -1,4 +1,4 @@
-"""CNNs of families that no table has: those of `other_families.csv`, by their names in timm, and a U-Net of our own.
+"""CNNs of families that no table has: those of `other_families.csv`, by their names in timm, and two of our own.
 
 A user's file: `epochcast profile --preset targets:benchmarks/other_families.py:repvgg_a0@224`.
 """
@@ -67,3 +67,32 @@ class UNet(nn.Module):
 
 def unet_group_norm() -> nn.Module:
     return UNet()
+
+
+class Squeezed(nn.Module):
+    """A residual block: two 3 x 3 convolutions with group norms and SiLU, squeeze and excitation, a projection."""
+
+    def __init__(self, channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.twice = Twice(channels, out_channels)
+        self.squeeze = nn.AdaptiveAvgPool2d(1)
+        self.narrow = nn.Conv2d(out_channels, out_channels // 4, 1)
+        self.activation = nn.SiLU()
+        self.widen = nn.Conv2d(out_channels // 4, out_channels, 1)
+        self.gate = nn.Sigmoid()
+        self.shortcut = nn.Identity() if channels == out_channels else nn.Conv2d(channels, out_channels, 1)
+
+    def forward(self, x: Any) -> Any:  # noqa: D102 - PyTorch's
+        y = self.twice(x)
+        scale = self.gate(self.widen(self.activation(self.narrow(self.squeeze(y)))))
+        return y * scale + self.shortcut(x)
+
+
+def group_norm_se() -> nn.Module:
+    """A CNN of one's own: 48, 96 and 192 channels, group norms, squeeze and excitation."""
+    layers: list[nn.Module] = [nn.Conv2d(3, _WIDTHS[0], 3, stride=2, padding=1, bias=False)]
+    layers += [nn.GroupNorm(_GROUPS, _WIDTHS[0]), nn.SiLU()]
+    for before, width in zip((_WIDTHS[0], *_WIDTHS), _WIDTHS[:3], strict=False):
+        layers += [Squeezed(before, width), Squeezed(width, width), nn.MaxPool2d(2)]
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_WIDTHS[2], _CLASSES))
+    return nn.Sequential(*layers, *head)
