@@ -275,7 +275,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         ),
         element_passes=(3.0, 0.0),
         same_shape=True,
-        torch=("add", "sub"),
+        torch=("add", "sub", "rsub"),
         onnx=("Add", "Sub", "Sum"),
         chainer=("Add", "AddConstant", "MultiAdd", "Sub", "SubFromConstant"),
     ),
@@ -328,7 +328,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         work=_COPY,
         element_passes=(4.0, 0.0),
         same_shape=True,
-        torch=("channel_shuffle",),
+        torch=("channel_shuffle", "pixel_shuffle", "pixel_unshuffle"),
     ),
     "pad": OperatorType(
         operator_class="permute",
@@ -339,7 +339,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
             "constant_pad_nd",
             "reflection_pad2d",
             "replication_pad2d",
-            "repeat",
+            *("repeat", "index", "index_select", "gather", "flip"),
             "im2col",
             "col2im",
         ),
@@ -428,6 +428,7 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         amp_output="narrow",
         is_measured=False,
     ),
+    # A function of each number.
     "clamp": OperatorType(
         operator_class="activation",
         kernel_class="activation",
@@ -436,6 +437,11 @@ OPERATOR_TYPES: dict[str, OperatorType] = {
         keeps_input=True,
         same_shape=True,
         is_measured=False,
+        torch=(
+            *("abs", "exp", "log", "log1p", "neg", "pow", "reciprocal", "rsqrt", "sign", "sqrt", "xlogy"),
+            *("elu", "softplus", "mish", "eq", "ge", "gt", "le", "lt", "ne", "logical_not", "masked_fill", "where"),
+        ),
+        onnx=("Abs", "Elu", "Exp", "Log", "Mish", "Neg", "Pow", "Reciprocal", "Sign", "Softplus", "Sqrt", "Where"),
     ),
     "roll": OperatorType(
         operator_class="permute",

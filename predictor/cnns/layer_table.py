@@ -166,6 +166,11 @@ class LayerTable:
         """Trained parameters of the whole CNN."""
         return sum(layer.parameters for layer in self.layers if not layer.is_frozen)
 
+    @property
+    def parts(self) -> int:
+        """Parts of a mini-batch that an iteration runs one after the other."""
+        return 1 if self.step is None else self.step.parts
+
     @cached_property
     def has_unknown_edges(self) -> bool:
         """Whether no row says what it reads, and some cannot read the row before: there are branches."""

@@ -56,8 +56,8 @@ def from_torch(
     Returns
     -------
     LayerTable
-        Its warnings name operators of no known type, results that do not grow with the mini-batch, frozen parameters,
-        and parameters that nothing reads.
+        Layers that are frozen or computed again in the backward pass say which passes run. Its warnings name operators
+        of no known type, results that do not grow with the mini-batch, and parameters that nothing reads.
 
     Raises
     ------
@@ -66,8 +66,8 @@ def from_torch(
     OutOfRangeError
         If the image is too small for the module.
     SchemaError
-        If it is no module, does not run on a batch of such images, runs other operators on a larger one, has recurrent
-        layers, or computes parts of its forward pass again in the backward pass (gradient checkpointing).
+        If it is no module, does not run on a batch of such images, runs other operators on a larger one, or has
+        recurrent layers.
     """
     torch = import_torch()
     module = _unwrapped(module)

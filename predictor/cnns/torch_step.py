@@ -28,8 +28,8 @@ _ATTENTIONS = (
     "_scaled_dot_product_cudnn_attention",
     "_scaled_dot_product_fused_attention_overrideable",
 )
-_MASKED = ("convolution_backward", "native_batch_norm_backward", "cudnn_batch_norm_backward")
-_MASKED += ("native_layer_norm_backward", "native_group_norm_backward")
+_MASKED = {"convolution_backward", "native_batch_norm_backward", "cudnn_batch_norm_backward"}
+_MASKED |= {"native_layer_norm_backward", "native_group_norm_backward"}
 _ALIASES = ("t", "view", "_unsafe_view", "transpose", "permute", "expand", "detach", "alias", "squeeze")
 _LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
 _OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "NAdam": "adam", "RAdam": "adam"}
@@ -332,7 +332,7 @@ class StepReader:
     def _merge_recomputed(self) -> dict[int, int]:
         """Add recomputed rows to those that they repeat; the row that each row became part of."""
         numbers = {i: i for i in range(len(self._rows))}
-        first = {}
+        first: dict[tuple[Any, ...], list[int]] = {}
         for i, row in reversed(list(enumerate(self._rows))):
             if not row.recomputed:
                 first.setdefault(row.key, []).append(i)
@@ -371,10 +371,16 @@ class StepReader:
 
 def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     passes = row.forwards, row.input_gradients, row.weight_gradients
-    if (passes, row.recomputed) == (usual, 0):
+    is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
+    if (passes, row.recomputed) == (usual, 0) and usual[1] != is_first:
         return row.layer
-    names = ("forwards", "input_gradients", "weight_gradients")
-    return replace(row.layer, **dict(zip(names, passes, strict=True)), recomputed=row.recomputed or None)
+    return replace(
+        row.layer,
+        forwards=row.forwards,
+        input_gradients=row.input_gradients,
+        weight_gradients=row.weight_gradients,
+        recomputed=row.recomputed or None,
+    )
 
 
 def _has_own_passes(layer: Layer) -> bool:

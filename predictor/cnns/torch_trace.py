@@ -9,10 +9,12 @@ state of optimizers stay as they were.
 from __future__ import annotations
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.recorder import RECURRENT, RULES, recurrent_refusal, tensors_of
@@ -28,8 +30,12 @@ CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", 
 
 _KNOWN_TRUTHS = {"isnan": False, "isinf": False, "isfinite": True, "is_same_size": True, "ne": False}
 _KNOWN_TRUTHS |= {"isneginf": False}
-_TRUTHS_OF_TRUTHS = ("all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul")
-_TRUTHS_OF_TRUTHS += ("sum", "gt")
+_TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
+_TRUTHS_OF_TRUTHS |= {"sum", "gt"}
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while functions of PyTorch are replaced, which all threads share."""
 
 
 @dataclass(slots=True)
@@ -166,7 +172,7 @@ def _composites(torch: Any) -> dict[Any, tuple[str, tuple[str, ...]]]:
 
 def _batch_norm_like(source: Any, *_: Any) -> tuple[Any, ...]:
     channels = source.shape[1]
-    return source.new_empty(source.shape), source.new_empty(channels), source.new_empty(channels)
+    return import_torch().empty_like(source), source.new_empty(channels), source.new_empty(channels)
 
 
 _SHAPED: dict[str, Callable[..., tuple[Any, ...]]] = {
@@ -356,7 +362,11 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
     """
     from torch.overrides import TorchFunctionMode
 
-    composites = _composites(torch)
+    composites, functional = _composites(torch), torch.nn.functional
+    # Functions written in Python call these without this mode.
+    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
+    usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
+    usual += [(module, name, getattr(module, name)) for module, name in inner]
     moves = (torch.Tensor.to, torch.Tensor.pin_memory)
 
     def here(value: Any) -> Any:
@@ -373,24 +383,29 @@ def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
                     return args[0]
                 kwargs = {name: here(value) for name, value in kwargs.items()}
                 args = tuple(map(here, args)) if func in moves else args
-            if func in composites:
-                name, names = composites[func]
-                given = (*args, *(kwargs.get(each) for each in names[len(args) :]))
-                return mode.composite(name, names, lambda: func(*args, **kwargs), given)
-            return func(*args, **kwargs)
+            return whole(func, *args, **kwargs)
 
-    usual = torch.autocast.__init__
+    def whole(func: Any, *args: Any, **kwargs: Any) -> Any:
+        if func not in composites:
+            return func(*args, **kwargs)
+        name, names = composites[func]
+        given = (*args, *(kwargs.get(each) for each in names[len(args) :]))
+        return mode.composite(name, names, lambda: func(*args, **kwargs), given)
 
     def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
-        usual(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+        usual[0][2](self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
 
-    if not torch.cuda.is_available():
-        torch.autocast.__init__ = on_processor
-    try:
-        with Around():
-            yield
-    finally:
-        torch.autocast.__init__ = usual
+    with _ONE_AT_A_TIME:
+        try:
+            for module, name, function in usual[1:]:
+                setattr(module, name, partial(whole, function))
+            if not torch.cuda.is_available():
+                torch.autocast.__init__ = on_processor
+            with Around():
+                yield
+        finally:
+            for module, name, function in usual:
+                setattr(module, name, function)
 
 
 @contextmanager

@@ -406,7 +406,7 @@ class Model(Epochs):
         return self.roofline.times(
             kernels,
             contexts,
-            batches,
+            batches / kernels.parts,
             machine,
             copies=mode.framework in self.roofline.fed_frameworks,
             captured=mode.capture != "eager",

@@ -91,7 +91,8 @@ class Kernels:
     `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
     does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a convolution pass over one image.
     `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` the
-    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues.
+    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues. An iteration
+    runs `parts` of its mini-batch one after the other, and a kernel of each counts.
     """
 
     kernel_class: NDArray[np.int64]
@@ -101,6 +102,7 @@ class Kernels:
     parameters: float
     parameter_tensors: float
     operators: float
+    parts: int = 1
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         return self.columns[column]
@@ -128,6 +130,7 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
         operators=float(sum(_launched(layer) for layer in table.layers)),
+        parts=table.parts,
     )
 
 
@@ -194,7 +197,7 @@ def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator
         return
     runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
     weights = pass_weights(layer)
-    share = sum(count * weight for count, weight in zip(runs, weights, strict=True)) / sum(weights or (1.0,))
+    share = sum(count * weight for count, weight in zip(runs, weights, strict=True)) / (sum(weights) or 1.0)
     whole = replace(layer, inputs=(0,), forwards=None, input_gradients=None, weight_gradients=None)
     product = OPERATOR_TYPES[layer.type].product
     for place, kernel in enumerate(_layer_kernels(table, max(position, 1), whole)):
@@ -217,6 +220,7 @@ def _as_arrays(
     parameters: float,
     parameter_tensors: float,
     operators: float,
+    parts: int = 1,
 ) -> Kernels:
     kernels = list(counted)
     numbers = [name for name in _Kernel._fields if name != "kernel_class"]
@@ -228,6 +232,7 @@ def _as_arrays(
         parameters=parameters,
         parameter_tensors=parameter_tensors,
         operators=operators,
+        parts=parts,
     )
 
 

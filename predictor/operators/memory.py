@@ -177,7 +177,7 @@ class _Law:
 @lru_cache(maxsize=256)
 def _law(table: LayerTable, mode: Mode) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
-    weight, parts = _weight_bytes(mode.precision), 1 if table.step is None else table.step.parts
+    weight = _weight_bytes(mode.precision)
     parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
     copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
@@ -187,7 +187,7 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
         _gradients(table, mode.precision),
         _workspace(table, mode.precision),
     )
-    kept, gradients, workspace = (np.append(each, 0.0) / parts for each in images)
+    kept, gradients, workspace = (np.append(each, 0.0) / table.parts for each in images)
     return _Law(
         weights=sum(layer.parameters for layer in table) * weight + buffers,
         optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],

@@ -234,7 +234,7 @@ def _runs(layer: Layer, pass_: str) -> int:
 def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
     _check(pass_, batch_size)
     runs, traffic = _runs(layer, pass_), _work(layer)[1 + PASSES.index(pass_)]
-    return traffic if runs == 1 else Traffic(*(runs * each for each in traffic))  # type: ignore[arg-type,return-value,union-attr]
+    return traffic if runs == 1 else Traffic(*(runs * each for each in traffic))  # type: ignore[return-value,union-attr]
 
 
 def _elements(layer: Layer) -> _Elements:
