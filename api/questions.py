@@ -108,7 +108,7 @@ def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind in ("number", "hours"):
+    if known.kind in ("number", "hours", "usd"):
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
@@ -302,7 +302,6 @@ class CalibrationQuestion(PredictionQuestion):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
                 {
                     "cnn": "resnet50",
                     "batch_sizes": [32],
@@ -317,11 +316,12 @@ class CalibrationQuestion(PredictionQuestion):
                         }
                     ],
                 },
+                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
             ]
         }
     )
 
-    example_names: ClassVar[tuple[str, ...]] = ("stored_rows", "own_rows")
+    example_names: ClassVar[tuple[str, ...]] = ("own_rows", "stored_rows")
 
     most_keys: ClassVar[int] = 400_000
 

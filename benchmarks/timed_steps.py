@@ -44,18 +44,25 @@ class Place:
     smaller: int = 1
 
     def batch(self, size: int) -> int:
+        """Images of a mini-batch."""
         return max(2, size // self.smaller)
 
     def images(self, batch: int, channels: int = 3, side: int = 224) -> torch.Tensor:
-        return torch.randn(self.batch(batch), channels, *[max(32, side // self.smaller)] * 2, device=self.device)
+        """A mini-batch of square images."""
+        return torch.randn(
+            self.batch(batch), channels, *[max(32, side // self.smaller)] * 2, device=self.device
+        )
 
     def labels(self, batch: int, classes: int = 1000) -> torch.Tensor:
+        """Classes of a mini-batch."""
         return torch.randint(classes, (self.batch(batch),), device=self.device)
 
     def put(self, module: Any) -> Any:
+        """The module on the device."""
         return module.to(self.device)
 
     def cnn(self, name: str, **options: Any) -> Any:
+        """A CNN of torchvision, on the device."""
         return self.put(getattr(_torchvision(), name)(**options))
 
 
@@ -247,21 +254,21 @@ class UNet(nn.Module):
     def __init__(self, classes: int, width: int = 32) -> None:
         super().__init__()
         widths = [width * 2**i for i in range(5)]
-        self.down = nn.ModuleList(
-            self.block(a, b) for a, b in zip([3, *widths[:-1]], widths, strict=True)
-        )
+        self.down = nn.ModuleList(self.block(a, b) for a, b in zip([3, *widths[:-1]], widths, strict=True))
         self.up = nn.ModuleList(nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths[:-1]))
         self.joined = nn.ModuleList(self.block(2 * w, w) for w in reversed(widths[:-1]))
         self.out = nn.Conv2d(width, classes, 1)
 
     @staticmethod
     def block(a: int, b: int) -> nn.Sequential:
+        """Two convolutions."""
         return nn.Sequential(
             *(nn.Conv2d(a, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True)),
             *(nn.Conv2d(b, b, 3, padding=1, bias=False), nn.BatchNorm2d(b), nn.ReLU(True)),
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scores of every pixel."""
         skips = []
         for i, block in enumerate(self.down):
             x = block(F.max_pool2d(x, 2) if i else x)
@@ -316,7 +323,9 @@ def forecast(options: argparse.Namespace) -> None:
             row |= {"step": name, "optimizer": seen.step.optimizer}
             row["extrapolates"] = "; ".join(each.kind for each in row["extrapolates"])
             writer.writerow({key: f"{v:.5g}" if isinstance(v, float) else v for key, v in row.items()})
-            print(f"{name:40} {row['iteration_time_ms']:8.1f} ms {row['peak_memory_gib']:6.2f} GiB ({took_s:.1f} s)")
+            print(
+                f"{name:40} {row['iteration_time_ms']:8.1f} ms {row['peak_memory_gib']:6.2f} GiB ({took_s:.1f} s)"
+            )
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -377,12 +386,27 @@ def _wall_ms(step: Step, is_gpu: bool) -> float:
     return 1000 * (time.perf_counter() - began) / n
 
 
-PASSES_COLUMNS = ("layer", "channels", "side", "batch_size", "precision", "memory_format", "kernel", "groups")
-PASSES_COLUMNS += ("forward_ms", "input_ms", "weight_ms")
+_TIMES = ("forward_ms", "input_ms", "weight_ms")
+PASSES_COLUMNS = (
+    *("layer", "channels", "side", "batch_size", "precision", "memory_format", "kernel", "groups"),
+    *_TIMES,
+)
 _CONVOLUTIONS = (  # channels in, out, side, kernel, groups
-    *((64, 64, 128, 3, 1), (64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (256, 64, 56, 1, 1), (128, 128, 28, 3, 1)),
+    *(
+        (64, 64, 128, 3, 1),
+        (64, 64, 56, 3, 1),
+        (64, 256, 56, 1, 1),
+        (256, 64, 56, 1, 1),
+        (128, 128, 28, 3, 1),
+    ),
     *((512, 128, 28, 1, 1), (128, 512, 28, 1, 1), (256, 256, 14, 3, 1), (1024, 256, 14, 1, 1)),
-    *((256, 1024, 14, 1, 1), (512, 512, 7, 3, 1), (2048, 512, 7, 1, 1), (96, 96, 56, 3, 96), (384, 384, 14, 3, 384)),
+    *(
+        (256, 1024, 14, 1, 1),
+        (512, 512, 7, 3, 1),
+        (2048, 512, 7, 1, 1),
+        (96, 96, 56, 3, 96),
+        (384, 384, 14, 3, 384),
+    ),
 )
 _NORMS = ((64, 112), (256, 56), (128, 28), (1024, 14), (2048, 7))
 
@@ -398,7 +422,9 @@ def passes(options: argparse.Namespace) -> None:
         common["memory_format"] = "channels_last" if last else "nchw"
         for ins, outs, side, kernel, groups in _CONVOLUTIONS:
             x = torch.randn(at.batch(64), ins, side, side, device=at.device).to(dtype, memory_format=form)
-            w = torch.randn(outs, ins // groups, kernel, kernel, device=at.device).to(dtype, memory_format=form)
+            w = torch.randn(outs, ins // groups, kernel, kernel, device=at.device).to(
+                dtype, memory_format=form
+            )
             more = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], groups)
             y = torch.ops.aten.convolution(x, w, None, *more)
             back = torch.ops.aten.convolution_backward
@@ -410,9 +436,11 @@ def passes(options: argparse.Namespace) -> None:
                 ),
             ]
             rows.append({"layer": "conv2d", "channels": f"{ins}x{outs}", "side": side, "kernel": kernel,
-                         "groups": groups, **common, **dict(zip(PASSES_COLUMNS[-3:], times, strict=True))})  # fmt: skip
+                         "groups": groups, **common, **dict(zip(_TIMES, times, strict=True))})  # fmt: skip
         for channels, side in _NORMS:
-            x = torch.randn(at.batch(64), channels, side, side, device=at.device).to(dtype, memory_format=form)
+            x = torch.randn(at.batch(64), channels, side, side, device=at.device).to(
+                dtype, memory_format=form
+            )
             norm, act = nn.BatchNorm2d(channels).to(at.device), nn.ReLU()
             for name, layer in (("batch_norm", norm), ("relu", act)):
                 x.requires_grad_(True)
@@ -457,7 +485,9 @@ def report(options: argparse.Namespace) -> None:
     with options.measured.open(newline="", encoding="utf-8") as file:
         measured = {row["step"]: row for row in csv.DictReader(file)}
     off: list[float] = []
-    print(f"{'step':40} {'GPU ms':>8} {'forecast':>9} {'off':>6} {'inside':>7} {'wall':>7} {'GiB':>6} {'forecast':>9}")
+    print(
+        f"{'step':40} {'GPU ms':>8} {'forecast':>9} {'off':>6} {'inside':>7} {'wall':>7} {'GiB':>6} {'forecast':>9}"
+    )
     with options.forecasts.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             seen = measured.get(row["step"])
@@ -480,7 +510,9 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[Place]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     for run in (forecast, measure, passes, report):
         command = commands.add_parser(run.__name__, help=run.__doc__)

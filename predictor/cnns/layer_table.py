@@ -47,9 +47,9 @@ class Layer:
     A ``conv3d`` holds depth x height as height.
 
     `forwards`, `input_gradients` and `weight_gradients` are how often a training step runs the passes of the layer;
-    unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its weights;
-    `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that gradient
-    checkpointing runs again in the backward pass.
+    unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its
+    weights; `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that
+    gradient checkpointing runs again in the backward pass.
     """
 
     index: int

@@ -237,7 +237,9 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         for kind in ("avg", "max")
         for n in (1, 2, 3)
     },
-    **dict.fromkeys(("mean", "sum", "amax", "amin", "max", "min", "argmax", "norm", "linalg_vector_norm"), _mean),
+    **dict.fromkeys(
+        ("mean", "sum", "amax", "amin", "max", "min", "argmax", "norm", "linalg_vector_norm"), _mean
+    ),
     "mul": _times,
     **dict.fromkeys(("matmul", "mm", "addmm", "bmm", "baddbmm"), _matmul),
     "scaled_dot_product_attention": _attention,
@@ -611,7 +613,11 @@ def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | N
 
 def _is_reduction(operator: str) -> bool:
     """Whether an operator joins all numbers of a map, as a loss does."""
-    return operator in ("mean", "sum", "norm", "linalg_vector_norm") or "loss" in operator or "cross_entropy" in operator
+    return (
+        operator in ("mean", "sum", "norm", "linalg_vector_norm")
+        or "loss" in operator
+        or "cross_entropy" in operator
+    )
 
 
 def _moves_channels(order: list[int]) -> bool:

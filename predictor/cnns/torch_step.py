@@ -113,7 +113,8 @@ class _Row:
     forwards: int = 1
     input_gradients: int = 0
     weight_gradients: int = 0
-    recomputed: int = 0
+    part: int = 0  # of those that gradient checkpointing runs again
+    recomputes: bool = False  # it is such a run
 
     def add(self, other: _Row) -> None:
         """Add the passes of another run of the same layer."""
@@ -133,7 +134,6 @@ class StepReader:
         self._made: set[int] = set()  # tensors that an operator of the step made
         self._stretch, self._went_back = 0, False
         self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
-        self._parts_recomputed = 0
         self._precisions: Counter[str | None] = Counter()
         self._memory_formats: Counter[str] = Counter()
 
@@ -142,11 +142,9 @@ class StepReader:
     ) -> None:
         """Read events in their order; `others` are the shapes of the first results at another batch size."""
         self._made = {id(tensor) for event in events for tensor in tensors_of(event.result)}
-        shapes, skip, was_recomputed = [*others], False, False
+        shapes, skip = [*others], False
         shapes += [None] * (len(events) - len(shapes))
         for place, event in enumerate(events):
-            self._parts_recomputed += event.recomputed and not was_recomputed
-            was_recomputed = event.recomputed
             self._declare(event)
             following = events[place + 1] if place + 1 < len(events) else None
             if skip:
@@ -232,7 +230,7 @@ class StepReader:
         shape = replace(layer, index=0, name="", inputs=None, parameters=0)
         key = (shape, event.path[-1:], tuple(map(id, weights)))
         row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
-        row.recomputed = self._parts_recomputed if event.recomputed else 0
+        row.part, row.recomputes = event.checkpoint, event.recomputed
         self._rows.append(row)
         self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
 
@@ -334,12 +332,11 @@ class StepReader:
         numbers = {i: i for i in range(len(self._rows))}
         first: dict[tuple[Any, ...], list[int]] = {}
         for i, row in reversed(list(enumerate(self._rows))):
-            if not row.recomputed:
+            if not row.recomputes:
                 first.setdefault(row.key, []).append(i)
         for i, row in enumerate(self._rows):
-            if row.recomputed and first.get(row.key):
+            if row.recomputes and first.get(row.key):
                 numbers[i] = first[row.key].pop()
-                self._rows[numbers[i]].recomputed = row.recomputed
                 self._rows[numbers[i]].add(row)
         return numbers
 
@@ -372,14 +369,14 @@ class StepReader:
 def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
     passes = row.forwards, row.input_gradients, row.weight_gradients
     is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
-    if (passes, row.recomputed) == (usual, 0) and usual[1] != is_first:
+    if (passes, row.part) == (usual, 0) and usual[1] != is_first:
         return row.layer
     return replace(
         row.layer,
         forwards=row.forwards,
         input_gradients=row.input_gradients,
         weight_gradients=row.weight_gradients,
-        recomputed=row.recomputed or None,
+        recomputed=row.part or None,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -43,8 +42,9 @@ class Event:
     """An operator that ran.
 
     `made` are the sequence numbers of the autograd nodes made for it, `node` that of the node that ran it in the
-    backward pass, or None. `part_of` is the composite operator whose part it is. `recomputed`: gradient checkpointing
-    ran it again. `shapes` are those of its tensors as it ran, by their ids.
+    backward pass, or None. `part_of` is the composite operator whose part it is. `checkpoint` is the number, from 1, of
+    the part of the forward pass that gradient checkpointing will run again, 0 for none; `recomputed`: this is the run
+    again. `shapes` are those of its tensors as it ran, by their ids.
     """
 
     operator: str
@@ -56,6 +56,7 @@ class Event:
     path: tuple[tuple[str, bool], ...]
     shapes: dict[int, tuple[int, ...]]
     part_of: str | None = None
+    checkpoint: int = 0
     recomputed: bool = False
 
 
@@ -205,6 +206,9 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
             self._next = self._number_of_next_node()
             self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
             self._made_by: dict[int, Any] = {}
+            self._calls: dict[
+                int, tuple[Any, int]
+            ] = {}  # of checkpointing; holds their frames, so that ids are unique
 
         @staticmethod
         def _number_of_next_node() -> int:
@@ -249,6 +253,7 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
                     tuple(self.path),
                     {id(tensor): tuple(tensor.shape) for tensor in (*tensors, *results)},
                     self.part_of,
+                    self._checkpoint() if node is None else 0,
                     recomputed,
                 )
             )
@@ -270,9 +275,22 @@ def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> An
             arguments = dict(zip(names, args, strict=False))
             tensors = (*tensors_of(arguments.values()), *tensors_of(result))
             shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
-            made = range(start, self._next)
-            self.events.append(Event(name, arguments, result, False, made, None, tuple(self.path), shapes))
+            made, call = range(start, self._next), self._checkpoint()
+            self.events.append(
+                Event(name, arguments, result, False, made, None, tuple(self.path), shapes, None, call)
+            )
             return result
+
+        def _checkpoint(self) -> int:
+            """Number of the outermost call of checkpointing that is running, 0 for none."""
+            frame, call = sys._getframe(1), None
+            while frame is not None:
+                if frame.f_code.co_filename == checkpoint_file:
+                    call = frame
+                frame = frame.f_back  # type: ignore[assignment]
+            if call is None:
+                return 0
+            return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1]
 
         def _is_recomputed(self) -> bool:
             """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""

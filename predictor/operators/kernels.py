@@ -91,8 +91,8 @@ class Kernels:
     `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
     does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a convolution pass over one image.
     `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` the
-    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues. An iteration
-    runs `parts` of its mini-batch one after the other, and a kernel of each counts.
+    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues. An
+    iteration runs `parts` of its mini-batch one after the other, and a kernel of each counts.
     """
 
     kernel_class: NDArray[np.int64]

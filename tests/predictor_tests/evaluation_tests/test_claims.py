@@ -19,7 +19,7 @@ def module():
 
 
 def claim_of(module, **changes):
-    row = next(row for row in module.claims() if row["id"] == "mac-ml-218")
+    row = next(row for row in module.claims() if row["id"] == "zeus-cifar-277")
     return row | changes
 
 
@@ -40,8 +40,8 @@ def test_claims_of_low_confidence_do_not_count(module):
 def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
     stated = module.options_of(claim_of(module))
     assert stated == {
-        "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 8,
-        "precision": "fp32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
+        "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 4,
+        "precision": "tf32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
         "capture": "eager",
     }  # fmt: skip
     assert module.options_of(claim_of(module, loader_asked="none"))["loader"] == "none"
@@ -68,6 +68,7 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
             "group": ["long", "long", "short"], "generation": ["volta", "volta", "ada"], "gpus": "one",
             "images": "loaded", "framework": "pytorch", "measured": [1.0, 1.0, 10.0],
             "predicted": [1.1, 0.9, 13.0], "low": [1.0, 0.5, 9.0], "high": [2.0, 0.95, 20.0],
+            "n_images": 100,
         }
     )  # fmt: skip
     lines = module.table(rows).splitlines()
