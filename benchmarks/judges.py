@@ -210,18 +210,19 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def of_compile(asked: Asked) -> pd.DataFrame:
     """GPU time of compiled iterations.
 
-    The scenario is what is left out, ``cnn`` or ``gpu``, or ``strangers``: CNNs of other families, forecast before they
-    were measured.
+    The scenario is what is left out: ``gpu``, or ``family``, whose CNNs the layer models have not seen either.
     """
-    if asked.scenario == "strangers":
-        return _compiled_strangers()
-    measured, rows = own_tables("compiled"), []
-    column = {"cnn": "cnn", "gpu": "gpu"}[asked.scenario]
-    for name in sorted(set(measured.loc[measured["capture"] == "compile", column])):
-        pairs = compiled_pairs(measured, _model_without(name) if column == "cnn" else Model.load())
-        of_group = {"cnn": lambda pair: pair.table.cnn, "gpu": lambda pair: pair.gpu.name}[column]
-        ratios = COMPILE.fitted([pair for pair in pairs if of_group(pair) != name])
-        for pair in (pair for pair in pairs if of_group(pair) == name):
+    measured, shipped = own_tables("compiled"), Model.load()
+    known = compiled_pairs(measured, shipped)
+    of_group = {"family": lambda pair: pair.family, "gpu": lambda pair: pair.gpu.name}[asked.scenario]
+    rows = []
+    for name in dict.fromkeys(map(of_group, known)):
+        ratios = COMPILE.fitted([pair for pair in known if of_group(pair) != name])
+        own = [pair for pair in known if of_group(pair) == name]
+        cnns = {pair.table.cnn for pair in own}
+        if asked.scenario == "family" and not all("." in cnn for cnn in cnns):
+            own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
+        for pair in own:
             answer = pair.forecast(ratios)
             rows.append(
                 {
@@ -243,26 +244,10 @@ def _own() -> pd.DataFrame:
     return own_measurements()
 
 
-def _model_without(cnn: str) -> Model:
-    """The shipped model with layer models refitted from nothing without a CNN; its operators are known."""
-    models = fit_layer_models(_own()[(_own()["cnn"] != cnn).to_numpy()])
+def _model_without(*cnns: str) -> Model:
+    """The shipped model with layer models refitted from nothing without CNNs; their operators are known."""
+    models = fit_layer_models(_own()[~_own()["cnn"].isin(cnns).to_numpy()])
     return replace(Model.load(), layers=LayerModels().with_more(models))
-
-
-def _compiled_strangers() -> pd.DataFrame:
-    paths = sorted((data_root() / "measurements").glob("*_other_families.csv.gz"))
-    measured = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
-    measured["cnn"] = measured["cnn"].str.rpartition(".")[2]
-    key = ["cnn", "image_size", "gpu", *MODE, "capture", "batch_size"]
-    forecasts = pd.read_csv(HERE / "other_families_forecast.csv")
-    both = measured.merge(forecasts, on=key, suffixes=("", "_forecast"))
-    names = {
-        "gpu_time_ms": "measured",
-        "gpu_time_ms_forecast": "predicted",
-        "gpu_low_ms": "low",
-        "gpu_high_ms": "high",
-    }
-    return both[both["capture"] == "compile"].rename(columns=names)
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:

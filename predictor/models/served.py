@@ -206,10 +206,11 @@ class Model(Epochs):
         known = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
         alike = [self._as_known(way, anchor, table, devices[0][1], host) for anchor in anchors]
         found = self.forecasts(table, known, batches, alike, method, host)
+        plain = self.forecasts(table, known, batches, host=host) if alike else found
         shares = self._host_shares(way, table, devices, host)
         return [
-            way.forecast(each, table, gpu, mode, batches, share)
-            for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
+            way.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
+            for answer, uncorrected, (gpu, mode), share in zip(found, plain, devices, shares, strict=True)
         ]
 
     def _host_shares(

@@ -180,7 +180,7 @@ def test_what_would_change_the_verdict_unfolds(open_page):
     page = open_page("#chosen_only=1&gpu=NVIDIA+H200")
     page.locator("#verdict summary").click()
     hints = page.locator("#verdict li").all_inner_texts()
-    assert any(text.startswith("torch.compile (one line of code): ") for text in hints)
+    assert any(text.startswith("torch.compile (one line): ") for text in hints)
 
 
 def test_gpus_that_lack_the_precision_are_left_out_and_named(open_page):
