@@ -155,7 +155,7 @@ class Filters(BaseModel):
                     "examples": {"one_row": {"value": {"rows": [_EXAMPLE]}}},
                 },
             },
-        }
+        },
     },
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
