@@ -24,7 +24,7 @@ __all__ = ["CHOSEN", "asked_claims", "claims", "options_of"]
 
 Claim = Mapping[str, str]
 
-_AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture", "link")
+_AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture")
 _NUMBERS = ("image_size", "samples", "validation_samples", "n_gpus")
 
 
@@ -67,7 +67,7 @@ def claims(scenario: str = "all") -> list[dict[str, str]]:
 def asked_claims(rows: Sequence[Claim]) -> pd.DataFrame:
     """A row for each claim: seconds of what was published, as `measured`, `predicted`, `low` and `high`.
 
-    A published throughput counts as seconds of an iteration.
+    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time.
     """
     return pd.DataFrame([{**_kind_of(row), **_times(row)} for row in rows])
 
@@ -87,25 +87,21 @@ def options_of(claim: Claim) -> dict[str, Any]:
 
 def _times(claim: Claim) -> dict[str, float]:
     answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options_of(claim))
-    row, value = answer.iloc[0], float(claim["value"])
-    n, start_s = 1.0, 0.0
-    if claim["measured"] == "total_s":  # a training is its epochs and one start, where that is known
-        n, start_s = float(claim["epochs"]), 0.0 if pd.isna(row["start_s"]) else float(row["start_s"])
-    if claim["measured"] in ("epoch_s", "total_s"):
-        ends = [n * row[end] + start_s for end in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
-    else:
+    row, value, batch_size = answer.iloc[0], float(claim["value"]), int(claim["batch_size"])
+    if claim["measured"] in ("iteration_ms", "images/s"):
         ends = [row[end] / 1000 for end in ("iteration_time_ms", "low_ms", "high_ms")]
-    return {"measured": _MEASURED_S[claim["measured"]](value, claim), **dict(zip(_ENDS, ends, strict=True))}
+        seconds = value / 1000 if claim["measured"] == "iteration_ms" else batch_size / value
+        return {"measured": seconds, **dict(zip(_ENDS, ends, strict=True)), "n_images": batch_size}
+    n, start_s = float(claim["epochs"] or 1), 0.0
+    if claim["measured"] == "total_s" and not pd.isna(
+        row["start_s"]
+    ):  # a training is its epochs and one start
+        start_s = float(row["start_s"])
+    ends = [n * row[end] + start_s for end in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
+    return {"measured": value, **dict(zip(_ENDS, ends, strict=True)), "n_images": n * int(claim["samples"])}
 
 
 _ENDS = ("predicted", "low", "high")
-_MEASURED_S: dict[str, Callable[[float, Claim], float]] = {
-    "epoch_s": lambda value, _: value,
-    "total_s": lambda value, _: value,
-    "iteration_ms": lambda value, _: value / 1000,
-    "images/s": lambda value, claim: int(claim["batch_size"]) / value,
-}
-"""Seconds of what was published, by the column `measured`."""
 
 
 def _kind_of(claim: Claim) -> dict[str, Any]:
@@ -155,25 +151,21 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
-    ends = [rows[["measured", "low"]].min().min() / 1.3, rows[["measured", "high"]].max().max() * 1.3]
+    image_ms = (
+        rows[["measured", *_ENDS]].mul(1000 / rows["n_images"], axis=0).assign(generation=rows["generation"])
+    )
+    ends = [image_ms[["measured", "low"]].min().min() / 1.2, image_ms[["measured", "high"]].max().max() * 1.2]
     axes.plot(ends, ends, color=INK, linewidth=1)
-    for generation in generations():
-        some = rows[rows["generation"] == generation]
-        if some.empty:
-            continue
-        colour = COLOURS[generation]
+    for generation in filter(set(rows["generation"]).__contains__, COLOURS):
+        some, colour = image_ms[image_ms["generation"] == generation], COLOURS[generation]
         axes.vlines(some["measured"], some["low"], some["high"], color=colour, alpha=0.3, linewidth=1.6)
-        axes.scatter(
-            some["measured"],
-            some["predicted"],
-            s=20,
-            color=colour,
-            label=f"{generation.title()} ({len(some)})",
-            zorder=3,
-        )
+        label = f"{generation.title()} ({len(some)})"
+        axes.scatter(some["measured"], some["predicted"], s=20, color=colour, label=label, zorder=3)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
-    axes.set_xlabel("published, seconds of an iteration, an epoch or a training", color=INK)
+    axes.set_xlabel("published, ms per image", color=INK)
     axes.set_ylabel("answered, with 90 % intervals", color=INK)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.tick_params(which="both", colors=INK)
     axes.spines[:].set_color(INK)
     axes.spines[["top", "right"]].set_visible(False)

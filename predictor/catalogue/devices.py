@@ -308,6 +308,23 @@ def design_of(gpu: Gpu) -> str:
     return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
 
 
+_WITHOUT_PEER_ACCESS = ("GeForce", "NVIDIA TITAN RTX")
+
+
+def has_peer_access(gpu: Gpu) -> bool:
+    """Whether GPUs of this kind read one another's memory over PCI Express.
+
+    Notes
+    -----
+    NVIDIA's drivers allow it on no GeForce card from Turing on (github.com/NVIDIA/nccl-tests, issue 117), nor on TITAN
+    RTX without its bridge.
+    """
+    return gpu.compute_capability < _TURING or not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
+
+
+_TURING = 7.5
+
+
 def is_cpu(name: str) -> bool:
     """Whether a device's name is a CPU's: ``cpu:<model>``."""
     return name.startswith("cpu:")

@@ -68,6 +68,7 @@ def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation
             "group": ["long", "long", "short"], "generation": ["volta", "volta", "ada"], "gpus": "one",
             "images": "loaded", "framework": "pytorch", "measured": [1.0, 1.0, 10.0],
             "predicted": [1.1, 0.9, 13.0], "low": [1.0, 0.5, 9.0], "high": [2.0, 0.95, 20.0],
+            "n_images": 100,
         }
     )  # fmt: skip
     lines = module.table(rows).splitlines()
