@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
+from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
 from predictor.answers.quantities import duration, number, percent, span, usd
 from predictor.answers.question import Plan
 from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key
@@ -36,6 +36,7 @@ class Choice:
     total_low_usd: float | None
     total_high_usd: float | None
     chance: float | None
+    extrapolates: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,22 @@ class Compiled:
 class Verdict:
     """What to rent, in one sentence and as data.
 
-    `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
-    rows that hold the wishes, or of all that fit if none does, with a price if any has one: the safest has the highest
-    chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `binding` names
-    what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
-    is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
-    and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
-    the best row under torch.compile, `compiled_fast` in the fast mode, too, and `compile_s` the seconds that compiling
-    takes once a training, which their times leave out; None where that is not predicted, and where several GPUs train
-    together, which nobody measured compiled. `hints` are sentences on what to change or to know.
+    `best` is the row that ranks first; None if the training fits on no GPU. `measured` is the first one that
+    extrapolates nothing, or, where all do, whose GPU was measured; None where that is the best or there is none.
+    `cheapest`, `fastest` and `safest` are rows that hold the wishes, or of all that fit if none does, with a price if
+    any has one: the safest has the highest chance to hold the wishes, without wishes the lowest upper end of the
+    interval of what is ranked. `binding` names what keeps a better offer out (``memory``, ``budget``, ``deadline``),
+    `without_binding` is that offer. `misses_by` is the share by which the best row misses the wishes. `fast_ratio` is
+    the time of the best row in `fast_precision` and `fast_memory_format` as a share of its time; `best_if_fast` the
+    row that would then rank first. `compiled` is the best row under torch.compile, `compiled_fast` in the fast mode,
+    too, and `compile_s` the seconds that compiling takes once a training, which their times leave out; None where
+    that is not predicted, and where several GPUs train together, which nobody measured compiled. `hints` are
+    sentences on what to change or to know.
     """
 
     sentence: str
     best: Choice | None
+    measured: Choice | None
     holds_wishes: bool | None
     misses_by: float | None
     runner_up: Choice | None
@@ -111,10 +115,12 @@ def verdict_of(
     binding, freed = _binding(rows, best, plan)
     changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
-    words = _Words(best, plan, roles, binding, freed, changed, if_fast, compiled)
+    measured = _measured(fitting)
+    words = _Words(best, measured, plan, roles, binding, freed, changed, if_fast, compiled)
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
+        measured=_choice(measured),
         holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
@@ -145,6 +151,16 @@ def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
     )
     empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
     return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
+
+
+def _measured(rows: Sequence[ComparisonRow]) -> ComparisonRow | None:
+    """The first row that stands on measurements more than the first of all does."""
+    if not rows[0].extrapolates:
+        return None
+    sure = next((row for row in rows if not row.extrapolates), None)
+    of_gpu = next((row for row in rows if all(reason.kind != "gpu" for reason in row.extrapolates)), None)
+    found = sure or of_gpu
+    return None if found is rows[0] else found
 
 
 def _roles(rows: Sequence[ComparisonRow], plan: Plan) -> dict[str, ComparisonRow]:
@@ -192,6 +208,7 @@ class _Words:
     """The verdict in words."""
 
     best: ComparisonRow
+    measured: ComparisonRow | None
     plan: Plan
     roles: dict[str, ComparisonRow]
     binding: tuple[str, ...]
@@ -214,7 +231,8 @@ class _Words:
                 f"No offer stays within {limits}: {_where(best)} comes nearest, {share}over the {over}; "
                 f"{self._work()} {_took(best)}{likely}"
             )
-        return "; ".join(filter(None, (head, self._others()))) + "."
+        measured = f"measured: {_where(self.measured)} ({_brief(self.measured)})" if self.measured else ""
+        return "; ".join(filter(None, (head, self._others(), measured))) + "."
 
     def _work(self) -> str:
         one = "an epoch" if self.best.start_s is None else "an epoch with its start"
@@ -366,11 +384,12 @@ def _time(row: ComparisonRow) -> str:
 
 
 def _where(row: ComparisonRow) -> str:
+    beyond = ", extrapolated" if row.extrapolates else ""
     if row.offer_gpu_count is None:
-        return _gpu(row)
+        return f"{_gpu(row)}{beyond}"
     idle = int(row.offer_gpu_count) * row.nodes - row.gpus_used
     nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return f"{nodes}{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{f', {idle} idle' if idle > 0 else ''})"
+    return f"{nodes}{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{beyond}{f', {idle} idle' if idle > 0 else ''})"
 
 
 def _gpu(row: ComparisonRow) -> str:

@@ -39,9 +39,24 @@ def test_the_best_row_is_rented_and_the_cheapest_fastest_and_safest_are_named(co
     assert verdict.best.offer == verdict.cheapest.offer == found.rows[0].offer == "cloud cheap-t4"
     assert verdict.fastest.offer == "cloud eight-a100"
     assert verdict.sentence.startswith("Rent cloud cheap-t4 (1 x Tesla T4): an epoch takes ")
-    assert "it is the cheapest and safest, the fastest is cloud eight-a100 (8 x A100-SXM4-40GB)" in (
-        verdict.sentence
+    assert (
+        "it is the cheapest and safest, the fastest is cloud eight-a100 (8 x A100-SXM4-40GB, extrapolated)"
+        in (verdict.sentence)
     )
+
+
+def test_who_extrapolates_is_marked_in_the_sentence_beside_the_best_measured_and_its_price():
+    verdict = compare(
+        Question("resnet50", ["GH200 480GB", "H100 SXM"], 128, data_set="imagenet"), Plan()
+    ).verdict
+    assert [choice.gpu for choice in (verdict.best, verdict.measured)] == [
+        "NVIDIA GH200 480GB",
+        "NVIDIA H100 80GB HBM3",
+    ]
+    head, last = verdict.sentence.partition(": ")[0], verdict.sentence.rpartition("; measured: ")[2]
+    assert head.endswith("(1 x GH200 480GB, extrapolated)")
+    assert verdict.measured.offer in last
+    assert f"US$ {verdict.measured.total_cost_usd:.3g}" in last
 
 
 def test_the_sentence_has_the_interval_of_time_and_cost(compared):
@@ -251,7 +266,7 @@ def test_gpus_without_the_memory_are_not_rented(compared):
 
 
 def test_a_gpu_without_a_price_can_be_taken_but_not_rented(compared):
-    assert compared(["H200"]).verdict.sentence.startswith("Take H200: ")
+    assert compared(["H200"]).verdict.sentence.startswith("Take H200, extrapolated: ")
     assert compared(["H200", "T4"], rank_by="time").verdict.fastest.gpu == "Tesla T4"
 
 
