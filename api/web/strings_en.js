@@ -142,7 +142,6 @@ export default {
   why: "Why",
   apply: "Apply: {change}",
   on_gpu: "on {gpu}",
-  mode_channels_last: "{precision}, channels last",
   others_title: "Alternatives",
   more_hints: "More to know",
   over_memory: "too large for the memory",

@@ -142,7 +142,6 @@ export default {
   why: "理由",
   apply: "適用：{change}",
   on_gpu: "（{gpu}）",
-  mode_channels_last: "{precision}、channels last",
   others_title: "ほかの候補",
   more_hints: "そのほかの情報",
   over_memory: "メモリ超過",

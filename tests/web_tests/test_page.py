@@ -204,7 +204,7 @@ def test_the_decision_says_how_many_gpus_are_rented_and_how_many_train(open_page
 def test_gpus_that_lack_the_precision_are_left_out_and_named(open_page):
     page = open_page("#precision=amp_bf16&gpu=Tesla+T4&gpu=NVIDIA+H200&batch_sizes=64")
     assert column(page, "#rows-table", "gpu") == ["H200"]
-    expect(page.locator("#verdict .hint")).to_have_text("Left out, since they lack AMP bf16: T4.")
+    expect(page.locator("#decision .hint")).to_have_text("Left out, since they lack AMP bf16: T4.")
 
 
 def test_where_no_gpu_has_the_precision_the_service_says_so(open_page):
