@@ -9,6 +9,7 @@ function and one entry of `JUDGES`.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import read_measurements
 from predictor.models.epoch_start import grouped_shapes, shapes
-from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models
+from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.law import layer_sums
@@ -209,63 +210,58 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def of_compile(asked: Asked) -> pd.DataFrame:
     """GPU time of compiled iterations.
 
-    The scenario is what is left out, ``cnn`` or ``gpu``, or ``strangers``: CNNs of other families, forecast before they
-    were measured.
+    The scenario is what is left out: ``gpu``, or ``family``, whose CNNs the layer models have not seen either.
     """
-    if asked.scenario == "strangers":
-        return _compiled_strangers()
-    pairs = compiled_pairs(own_tables("compiled"), Model.load())
-    groups = {"cnn": lambda pair: pair.cnn, "gpu": lambda pair: pair.gpu.name}
-    group = groups[asked.scenario]
-    without = COMPILE.held_out(pairs, group)
-    answers = [pair.forecast(without[group(pair)]) for pair in pairs]
-    return pd.DataFrame(
-        {
-            "gpu": pair.gpu.name,
-            "precision": pair.mode.precision,
-            "memory_format": pair.mode.memory_format,
-            "cnn": pair.cnn,
-            "measured": pair.gpu_ms,
-            "predicted": float(answer.gpu_time_ms[0]),
-            "low": float(answer.gpu_low_ms[0]),
-            "high": float(answer.gpu_high_ms[0]),
-        }
-        for pair, answer in zip(pairs, answers, strict=True)
-    )
+    measured, shipped = own_tables("compiled"), Model.load()
+    known = compiled_pairs(measured, shipped)
+    of_group = {"family": lambda pair: pair.family, "gpu": lambda pair: pair.gpu.name}[asked.scenario]
+    rows = []
+    for name in dict.fromkeys(map(of_group, known)):
+        ratios = COMPILE.fitted([pair for pair in known if of_group(pair) != name])
+        own = [pair for pair in known if of_group(pair) == name]
+        cnns = {pair.table.cnn for pair in own}
+        if asked.scenario == "family" and not all("." in cnn for cnn in cnns):
+            own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
+        for pair in own:
+            answer = pair.forecast(ratios)
+            rows.append(
+                {
+                    "gpu": pair.gpu.name,
+                    "precision": pair.mode.precision,
+                    "memory_format": pair.mode.memory_format,
+                    "cnn": pair.cnn,
+                    "measured": pair.gpu_ms,
+                    "predicted": float(answer.gpu_time_ms[0]),
+                    "low": float(answer.gpu_low_ms[0]),
+                    "high": float(answer.gpu_high_ms[0]),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
-def _compiled_strangers() -> pd.DataFrame:
-    paths = sorted((data_root() / "measurements").glob("*_other_families.csv.gz"))
-    measured = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
-    measured["cnn"] = measured["cnn"].str.rpartition(".")[2]
-    key = ["cnn", "image_size", "gpu", *MODE, "capture", "batch_size"]
-    forecasts = pd.read_csv(HERE / "other_families_forecast.csv")
-    both = measured.merge(forecasts, on=key, suffixes=("", "_forecast"))
-    names = {
-        "gpu_time_ms": "measured",
-        "gpu_time_ms_forecast": "predicted",
-        "gpu_low_ms": "low",
-        "gpu_high_ms": "high",
-    }
-    return both[both["capture"] == "compile"].rename(columns=names)
+@cache
+def _own() -> pd.DataFrame:
+    return own_measurements()
+
+
+def _model_without(*cnns: str) -> Model:
+    """The shipped model with layer models refitted from nothing without CNNs; their operators are known."""
+    models = fit_layer_models(_own()[~_own()["cnn"].isin(cnns).to_numpy()])
+    return replace(Model.load(), layers=LayerModels().with_more(models))
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
     """Chainer's GPU time in fp32 and TF32 from PyTorch's, each CNN and all proxies left out."""
-    pairs = chainer_pairs(Model.load())
-    without = CHAINER.held_out(pairs)
-    return pd.DataFrame(
-        {
-            "gpu": "NVIDIA H200",
-            "precision": pair.precision,
-            "cnn": pair.group,
-            "measured": pair.gpu_ms,
-            "predicted": pair.predicted_ms(without[pair.group]),
-            "low": pair.predicted_ms(without[pair.group]) * math.exp(-without[pair.group].spread),
-            "high": pair.predicted_ms(without[pair.group]) * math.exp(without[pair.group].spread),
-        }
-        for pair in pairs
-    )
+    rows = []
+    for group in sorted({pair.group for pair in chainer_pairs(Model.load())}):
+        pairs = chainer_pairs(_model_without(group))
+        ratios = CHAINER.fitted([pair for pair in pairs if pair.group != group])
+        for pair in (pair for pair in pairs if pair.group == group):
+            time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
+            found = {"measured": pair.gpu_ms, "predicted": time_ms}
+            ends = {"low": time_ms / within, "high": time_ms * within}
+            rows.append({"gpu": "NVIDIA H200", "precision": pair.precision, "cnn": group} | found | ends)
+    return pd.DataFrame(rows)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
@@ -316,7 +312,7 @@ def of_energy(asked: Asked) -> pd.DataFrame:
     )
 
 
-_PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100 40GB", "RTX 4090", "L4", "L40S")
+_PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
 _PAIR_CNNS = (
     "alexnet", "convnext_tiny", "densenet121", "densenet201", "efficientnet_b0", "efficientnet_b4", "googlenet",
     "inception_v3", "mnasnet1_0", "mobilenet_v2", "mobilenet_v3_large", "regnet_y_1_6gf", "resnet18", "resnet50",

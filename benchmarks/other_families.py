@@ -1,15 +1,22 @@
 """CNNs of families that no table has: those of `other_families.csv`, by their names in timm, and two of our own.
 
-A user's file: `epochcast profile --preset targets:benchmarks/other_families.py:repvgg_a0@224`.
+A user's file: `epochcast profile --preset targets:benchmarks/other_families.py:repvgg_a0@224`. Run as a program it
+writes the layer tables of all of them for those that have neither PyTorch nor timm.
 """
 
+import csv
 from collections.abc import Callable
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from torch import nn  # noqa: TID253 - a user's file, loaded where it is trained
 
 _GROUPS = 8
 _CLASSES = 10
+_SIZE_OF_EPOCHS = 96
 _WIDTHS = (48, 96, 192, 384)
 
 
@@ -96,3 +103,37 @@ def group_norm_se() -> nn.Module:
         layers += [Squeezed(before, width), Squeezed(width, width), nn.MaxPool2d(2)]
     head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_WIDTHS[2], _CLASSES))
     return nn.Sequential(*layers, *head)
+
+
+def main() -> None:
+    """Write the layers of every CNN of `other_families.csv`, at its image size and at those of whole epochs."""
+    from predictor.files import data_root
+    from predictor.models.ratios_fit import LAYERS
+    from proxy_cnns.user_cnns import named_table
+
+    here = Path(__file__)
+    with (
+        here.with_suffix(".csv").open(newline="", encoding="utf-8") as file,
+        ZipFile(data_root() / LAYERS, "w", ZIP_DEFLATED, compresslevel=9) as layers,
+    ):
+        for row in csv.DictReader(file):
+            for size in {int(row["image_size"]), _SIZE_OF_EPOCHS}:
+                table = named_table(f"{here}:{row['cnn']}@{size}")
+                layers.writestr(f"{row['family']}/{table.cnn}@{size}.csv", _as_csv(table))
+
+
+def _as_csv(table: Any) -> str:
+    rows = [{name: _cell(value) for name, value in asdict(layer).items()} for layer in table]
+    text = StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+if __name__ == "__main__":
+    main()

@@ -89,9 +89,9 @@ def find_link(name: str, joins: str | None = None) -> Link:
 
 
 def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
-    """Link between GPUs of this kind: that of most offers with several of them, else its PCI Express.
+    """Link between GPUs of this kind: that of most offers with several of them, else its NVLink or PCI Express.
 
-    Cards without peer access exchange through the host's memory.
+    SXM modules have NVLink; cards without peer access exchange through the host's memory.
 
     Raises
     ------
@@ -101,7 +101,9 @@ def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
     offered = Counter(offer.link for offer in offers if offer.gpu == gpu.name and offer.link)
     if offered:
         return find_link(offered.most_common(1)[0][0], "gpu")
-    name = f"pcie{gpu.pcie_generation}" + ("_host" if not has_peer_access(gpu) else "")
+    name = f"pcie{gpu.pcie_generation}" + ("" if has_peer_access(gpu) else "_host")
+    if "SXM" in gpu.name and gpu.nvlink_generation:
+        name = f"nvlink{gpu.nvlink_generation}"
     if name in _links():
         return find_link(name)
     known = ", ".join(link.name for link in all_links() if link.joins == "gpu")

@@ -289,11 +289,11 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
 
 def _learn_the_same(one: Any, other: Any) -> bool:
     """Whether two estimators learn the same from the same rows: `roofline` and `anchored` do."""
-    from predictor.models.base import FeatureTablePredictor
+    from predictor.models.base import Predictor
 
     if one is other:
         return True
-    ours = isinstance(one, FeatureTablePredictor) and type(one).fit is type(other).fit
+    ours = isinstance(one, Predictor) and type(one).fit is type(other).fit
     return ours and one.get_params() == other.get_params()
 
 
@@ -362,7 +362,7 @@ def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, 
     predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     if hasattr(model, "predict_interval"):
-        ends = model.predict_interval(shown, **extra, coverage=COVERAGE)
+        ends = model.predict_interval(shown, **extra)
         low, high = (_one_per_row(end, name, len(rows)) for end in ends)
     answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
     answered.insert(0, "scenario", scenario.name)

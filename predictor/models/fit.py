@@ -18,11 +18,9 @@ from predictor.measurements.schema import is_compiled
 from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
-from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
-from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
@@ -39,30 +37,12 @@ __all__ = [
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
-    "ranges_of",
+    "own_measurements",
 ]
 
 
 HELD_OUT = "_held_out_targets.csv.gz"
 """Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
-
-
-def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
-    """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
-    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    tables = {id(table): table for table in whole["layer_table"]}.values()
-    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
-    return Ranges(
-        gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
-        generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
-        modes=tuple(
-            sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
-        ),
-        layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
-        shapes=shape_ranges(distinct),
-        batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
-    )
 
 
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
@@ -159,14 +139,14 @@ class TrainingData:
 
         sources = FITTED if sources is None else sources
         uploaded = None if uploaded is None else _checked(uploaded)
-        own = _own_measurements()
+        own = own_measurements()
         others, layers = _of_no_instrument(own), own
         if uploaded is not None:
             others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
         parts = [published_features(published, sources), feature_table(_without_layers(others))]
         provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
         features = pd.concat(parts, ignore_index=True)
-        return cls(features, layers, _own_measurements(_OF_PROXIES), provenance)
+        return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
 
     @classmethod
     def of_table(cls, frame: pd.DataFrame) -> Self:
@@ -208,8 +188,6 @@ class TrainingData:
 
     def model(self) -> Model:
         """The whole served model; a DataError if there are too few rows."""
-        from predictor.models.roofline.rows import rows_of
-
         whole = _whole(self.features)
         estimator = self.law()
         if not estimator.law_.calibration.variances:
@@ -218,11 +196,10 @@ class TrainingData:
                 "Add measurements of another CNN or GPU."
             )
         return Model(
-            roofline=estimator.law_,
+            roofline=estimator,
             layers=self.layer_models(),
             methods=self.methods(),
             epoch_ms_per_iteration=between_iterations(whole),
-            ranges=ranges_of(whole, rows_of(whole)),
             card=_card(self.features, whole, self.provenance, estimator),
         )
 
@@ -288,7 +265,7 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
     return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 
 
-def _own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
+def own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
     """The project's own measurements of these kinds, in `datasets/measurements`; CNNs of the zoo.
 
     Files whose names end in `HELD_OUT` are a test set: the model is judged on them and not fitted on them.
@@ -374,7 +351,7 @@ def _card(
     sources = sorted(named) or ["own measurements"]
     return {
         "name": "roofline",
-        "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
+        "trained_on": estimator.trained_on_,
         "sources": sources,
         "provenance": provenance,
         "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,

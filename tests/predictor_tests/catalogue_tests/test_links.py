@@ -34,10 +34,11 @@ def test_the_bandwidth_lies_between_known_numbers_of_gpus_and_ends_with_them():
     assert link.bandwidth_gb_per_s(16) == link.bandwidth_gb_per_s(8)
 
 
-def test_the_usual_link_is_that_of_the_offers_else_pci_express():
+def test_the_usual_link_is_that_of_the_offers_else_nvlink_or_pci_express():
     offers = load_offers()
     names = {name: usual_link(find_gpu(name), offers).name for name in ("H200", "T4", "RTX 6000 Ada")}
     assert names == {"H200": "nvlink4", "T4": "pcie3", "RTX 6000 Ada": "pcie4"}
+    assert usual_link(find_gpu("P100 SXM2"), offers).name == "nvlink1"
 
 
 def test_cards_without_peer_access_exchange_through_the_host_where_nothing_hides_it():
