@@ -180,7 +180,9 @@ def options_of(kind: type[Any], answer: str | None = None) -> Mapping[str, Optio
 def check_read(asked: Any, answer: str) -> None:
     """Refuse an option that an answer does not read; SchemaError unless it has its default."""
     for name, known in options_of(type(asked)).items():
-        if answer not in known.answers and not _is_default(getattr(asked, name), known.default):
+        if answer in known.answers or asked.followed(name):
+            continue
+        if not _is_default(getattr(asked, name), known.default):
             raise SchemaError(f"{known.shown} has no effect on {_IN_WORDS[answer]}. Leave it out.")
 
 

@@ -44,7 +44,7 @@ from predictor.checks import (
     as_list,
     batch_sizes_of,
 )
-from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.layer_table import LayerTable, Step
 from predictor.cnns.resolve import has_own_image_size, resolve_cnn
 from predictor.errors import OutOfRangeError, SchemaError, nearest
 from predictor.measurements.hosts import HostMeasurement, read_host
@@ -300,8 +300,11 @@ class Question:
     def __post_init__(self) -> None:
         for name, known in options_of(type(self)).items():
             object.__setattr__(self, name, known.checked(getattr(self, name)))
+        if self.step is not None:
+            self._follow(self.step)
         if self.batch_sizes is not None:
             object.__setattr__(self, "batch_sizes", batch_sizes_of(self.batch_sizes, named("batch_size")))
+            self._check_parts()
         if self.samples is not None:
             self.training_set()  # refuses more samples than it has
         if self.validation_samples and self.samples is None and self.data_set is None:
@@ -317,6 +320,57 @@ class Question:
                     f"{self.precision or 'of its own'}. Leave it out, or ask for PyTorch's tf32."
                 )
             object.__setattr__(self, "precision", "tf32")
+
+    @property
+    def step(self) -> Step | None:
+        """The recorded step that it is about; None if no CNN of it was recorded."""
+        steps = {cnn.step if isinstance(cnn, LayerTable) else None for cnn in as_list(self.cnn)}
+        if len(steps) > 1:
+            raise SchemaError(
+                "a recorded step brings its own batch size, precision and optimizer, and these CNNs differ. "
+                "Ask about one at a time."
+            )
+        return next(iter(steps), None)
+
+    def in_mode(self, gpus: Sequence[Gpu], precision: str, memory_format: str) -> Question:
+        """The question in another mode, as if its step had been recorded in it."""
+        cnns = [
+            replace(cnn, step=replace(cnn.step, precision=precision, memory_format=memory_format))
+            if isinstance(cnn, LayerTable) and cnn.step is not None
+            else cnn
+            for cnn in as_list(self.cnn)
+        ]
+        return replace(self, cnn=cnns, gpus=gpus, precision=precision, memory_format=memory_format)
+
+    def followed(self, name: str) -> bool:
+        """Whether an option is what the recorded step does."""
+        return self.step is not None and getattr(self.step, name, None) == getattr(self, name)
+
+    def _follow(self, step: Step) -> None:
+        """Take the recorded step's options where none are given; SchemaError where others are."""
+        for name in ("framework", "precision", "memory_format", "optimizer"):
+            given, usual = getattr(self, name), options_of(type(self))[name].default
+            does = "pytorch" if name == "framework" else getattr(step, name)
+            if does is None and (name != "precision" or given in (None, "fp32", "tf32")):
+                continue
+            if given not in (usual, does):
+                raise SchemaError(
+                    f"{named(name)} {given!r}: the recorded step trains in {does or 'float32'}. Leave it out, or "
+                    "record the step as it is to be trained."
+                )
+            object.__setattr__(self, name, does)
+        if self.batch_sizes is None:
+            object.__setattr__(self, "batch_sizes", [step.batch_size * self.n_gpus])
+
+    def _check_parts(self) -> None:
+        parts = 1 if self.step is None else self.step.parts
+        for size in self.batch_sizes:
+            if size % (parts * self.n_gpus) and parts > 1:
+                near = max(1, round(size / parts / self.n_gpus)) * parts * self.n_gpus
+                raise OutOfRangeError(
+                    f"{named('batch_size')} {size} is that of a whole step, whose {parts} parts cannot share it "
+                    f"evenly. Nearest: {near}."
+                )
 
     def check_team(self) -> None:
         """Refuse GPUs or mini-batches that cannot be shared evenly, and a link that joins nothing here.

@@ -106,7 +106,7 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     ----------
     layer : Layer
     pass_ : str
-        One of `PASSES`. The first layer of a CNN has no ``backward_input``: its count is 0.
+        One of `PASSES`, as often as it runs. The first layer of a CNN has no ``backward_input``: its count is 0.
     batch_size : int
         Images per mini-batch, >= 1.
 
@@ -124,8 +124,7 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     arXiv:2205.14135: one of them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
-    if not _has_pass(layer, pass_):
-        return 0.0
+    batch_size *= _runs(layer, pass_)
     per_number = _work(layer).flops
     if per_number is None:
         return 2.0 * batch_size * multiply_adds(layer) * _products_of_pass(layer, pass_)
@@ -223,15 +222,19 @@ def _products_of_pass(layer: Layer, pass_: str) -> float:
     return 1.0
 
 
-def _has_pass(layer: Layer, pass_: str) -> bool:
-    """Whether a pass runs: the gradient of the image is not computed."""
+def _runs(layer: Layer, pass_: str) -> int:
+    """How often a pass runs; unless it is known, once, and the gradient of the image not at all."""
+    number = PASSES.index(pass_)
+    if layer.forwards is not None:
+        return (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)[number]
     is_first = layer.inputs == (IMAGE,) or layer.index == 0
-    return not (is_first and PASSES.index(pass_) == 1)
+    return int(not (is_first and number == 1))
 
 
 def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
     _check(pass_, batch_size)
-    return _work(layer)[1 + PASSES.index(pass_)] if _has_pass(layer, pass_) else Traffic()  # type: ignore[return-value]
+    runs, traffic = _runs(layer, pass_), _work(layer)[1 + PASSES.index(pass_)]
+    return traffic if runs == 1 else Traffic(*(runs * each for each in traffic))  # type: ignore[return-value,union-attr]
 
 
 def _elements(layer: Layer) -> _Elements:

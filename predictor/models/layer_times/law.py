@@ -242,6 +242,7 @@ def layer_sums(
         If an operator lacks the shape from which its work is computed; the message names it.
     """
     operators, counts = counted_operators(table, fp32_products)
+    batch_sizes = batch_sizes / table.parts
     times = library.times(operators, batch_sizes)
     weighted = counts[:, None] * times.gpu_ms
     class_of, gradients = _classes_of(operators)

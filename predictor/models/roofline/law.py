@@ -135,7 +135,7 @@ class RooflineLaw:
         captured : bool
             Whether the iteration was captured as a graph, which the host launches at once.
         """
-        batches = np.asarray(batch_sizes, dtype=float)
+        batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)
         device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
         alone = self._host_ms(kernels, contexts, machine)[:, None] * (not captured)
