@@ -16,6 +16,7 @@ from predictor.catalogue.modes import Mode
 from predictor.errors import SchemaError
 from predictor.models.epoch_start import first_calls_s, has_known_start, start_factor
 from predictor.models.input_pipeline import Feed, beside_workers, host_beside_workers
+from predictor.models.ratios import ratios_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +33,7 @@ __all__ = [
     "LOADING_OPTIONS",
     "LOADING_TIMES",
     "STARTS",
+    "WAITS",
     "data_exceeded",
     "feed_of_offers",
     "feed_of_rentals",
@@ -50,6 +52,9 @@ ENDS = ("iteration_time_ms", "low_ms", "high_ms")
 """Time of an iteration and the ends of its interval, and below those of loading."""
 
 LOADING_TIMES = ("loading_time_ms", "loading_low_ms", "loading_high_ms")
+
+WAITS = ("first_wait_s", "first_wait_low_s", "first_wait_high_s")
+"""What a pass over a data set waits for its workers and their first mini-batch, and the ends of its interval."""
 
 STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
@@ -212,8 +217,8 @@ def with_loading(
     Returns
     -------
     dict of str to ndarray, shape (n_rows,)
-        `ENDS` with loading, `LOADING_TIMES`, `bottleneck`, and `workers_needed`: workers of each GPU that would make
-        loading no bottleneck. NaN where loading is not counted, or no number of workers helps.
+        `ENDS` with loading, `LOADING_TIMES`, `WAITS`, `bottleneck`, and `workers_needed`: workers of each GPU that
+        would make loading no bottleneck. NaN (waits: 0) where loading is not counted, or no number of workers helps.
     """
     gpu_ms, host_ms, ends = times["gpu_time_ms"], times["host_time_ms"], tuple(times[name] for name in ENDS)
     unknown = np.full(gpu_ms.shape, math.nan)
@@ -226,7 +231,7 @@ def with_loading(
     # a method may predict whole iterations alone
     bounds = np.where(np.isnan(gpu_ms), "unknown", np.where(host_ms >= gpu_ms, "host", "gpu"))
     if feed is None or loading is None:
-        columns = dict.fromkeys(LOADING_TIMES, unknown)
+        columns = dict.fromkeys(LOADING_TIMES, unknown) | dict.fromkeys(WAITS, np.zeros(gpu_ms.shape))
         return {
             **dict(zip(ENDS, ends, strict=True)),
             **columns,
@@ -236,8 +241,10 @@ def with_loading(
     waits = loading.time_ms > ends[0]
     helps = (waits | loading.between) & ~loading.is_reading
     needed = feed.workers_needed(local_batch_sizes, ends[0]) if helps.any() else unknown
+    wait_s = np.nan_to_num(feed.first_mini_batch_s(local_batch_sizes, n_gpus))
     return {
         **dict(zip(ENDS, loading.joined_ms(*ends), strict=True)),
+        **dict(zip(WAITS, (wait_s, wait_s / feed.spread, wait_s * feed.spread), strict=True)),
         **dict(zip(LOADING_TIMES, loading.ends_ms, strict=True)),
         "bottleneck": np.where(waits, np.where(loading.is_reading, "reading", "loading"), bounds),
         "workers_needed": np.where(helps, needed, math.nan),
@@ -246,18 +253,19 @@ def with_loading(
 
 def starts(
     feed: Feed | None,
-    local_batch_sizes: NDArray[np.int64],
-    n_gpus: NDArray[np.int64],
+    shape: tuple[int, ...],
     table: LayerTable,
     modes: Sequence[Mode],
     device: NDArray[np.int64],
 ) -> dict[str, Array]:
-    """Columns `STARTS` of so many images of each GPU; NaN where loading is not counted or no start was measured.
+    """Columns `STARTS`; NaN where loading is not counted or no start was measured.
 
     Parameters
     ----------
-    feed, local_batch_sizes, n_gpus
+    feed
         As of `with_loading`.
+    shape : tuple of int
+        (n_rows,)
     table : LayerTable
     modes : sequence of Mode
         Of a question's GPUs.
@@ -266,12 +274,12 @@ def starts(
 
     Notes
     -----
-    Images of a GPU / rate of one worker + `predictor.models.epoch_start.first_calls_s`.
+    `predictor.models.epoch_start.first_calls_s` + `jpeg_s` where workers decode JPEGs on the same vCPUs.
     """
     if feed is None or not has_known_start(modes[0]):
-        return dict.fromkeys(STARTS, np.full(local_batch_sizes.shape, math.nan))
-    first_calls = np.array([first_calls_s(table, mode) for mode in modes])[device]
-    start_s = feed.first_mini_batch_s(local_batch_sizes, n_gpus) + first_calls
+        return dict.fromkeys(STARTS, np.full(shape, math.nan))
+    start_s = np.array([first_calls_s(table, mode) for mode in modes])[device]
+    start_s = start_s + (feed.decodes and not feed.between) * ratios_of("start")["jpeg_s"]
     start_s = np.where(np.isnan(feed.vcpus), math.nan, start_s)
     return dict(zip(STARTS, (start_s, start_s / start_factor(), start_s * start_factor()), strict=True))
 
@@ -308,7 +316,11 @@ def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
     measured = question.input_measurement()
     rates = _rates(question, image_size, measured)
     reading = _reading(question, measured)
-    return Feed(rates.per_worker, rates.per_vcpu, question.workers, vcpus, reading, rates.spread)
+    data_set = question.training_set()
+    decodes = data_set is None or data_set.stored == "jpeg"
+    return Feed(
+        rates.per_worker, rates.per_vcpu, question.workers, vcpus, reading, rates.spread, decodes=decodes
+    )
 
 
 def _rates(question: Question, image_size: int, measured: InputMeasurement | None) -> _Rates:
