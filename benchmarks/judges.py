@@ -252,30 +252,36 @@ def _model_without(*cnns: str) -> Model:
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
-    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each CNN and all proxies left out."""
-    rows = []
-    for group in sorted({pair.group for pair in chainer_pairs(Model.load())}):
-        pairs = chainer_pairs(_model_without(group))
-        ratios = CHAINER.fitted([pair for pair in pairs if pair.group != group])
-        for pair in (pair for pair in pairs if pair.group == group):
+    """Chainer's GPU time in fp32 and TF32 from PyTorch's, each family of CNNs and all proxies left out."""
+    known, rows = chainer_pairs(Model.load()), []
+    for group in sorted({pair.group for pair in known}):
+        cnns = {pair.cnn for pair in known if pair.group == group}
+        ratios = CHAINER.fitted([pair for pair in known if pair.group != group])
+        for pair in chainer_pairs(_model_without(*cnns)):
+            if pair.group != group or not math.isfinite(pair.gpu_ms):
+                continue
             time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
             found = {"measured": pair.gpu_ms, "predicted": time_ms}
             ends = {"low": time_ms / within, "high": time_ms * within}
-            rows.append({"gpu": "NVIDIA H200", "precision": pair.precision, "cnn": group} | found | ends)
+            rows.append({"gpu": pair.gpu, "precision": pair.precision, "cnn": pair.cnn} | found | ends)
     return pd.DataFrame(rows)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
-    """Iterations of several GPUs from that of one as measured, CNNs left out, where the GPU is the bottleneck.
+    """Iterations of several GPUs from that of one as measured, CNNs left out.
 
-    The scenario is ``iteration``, or ``added``: what several GPUs add to it.
+    The scenario is ``iteration`` where the GPU is the bottleneck, ``added``: what several GPUs add to it; ``small``:
+    iterations of 2 to 32 images on each of two GPUs, which no fit reads.
     """
-    pairs, rows = team_pairs(own_tables("ddp")), []
-    without = DATA_PARALLEL.held_out(pairs)
-    for pair in (pair for pair in pairs if pair.gpu_bound):
+    fitted = team_pairs(own_tables("ddp"))
+    of_small = asked.scenario == "small"
+    pairs = team_pairs(own_tables("ddp_small")) if of_small else [pair for pair in fitted if pair.gpu_bound]
+    without, rows = DATA_PARALLEL.held_out(fitted), []
+    for pair in pairs:
         one_ms = pair.one_ms if asked.scenario == "added" else 0.0
-        time_ms = pair.predicted_ms(without[pair.cnn])
-        within = without[pair.cnn].spread * (time_ms - pair.one_ms)
+        ratios = without.get(pair.cnn) or DATA_PARALLEL.fitted(fitted)
+        time_ms = pair.predicted_ms(ratios)
+        within = ratios.spread * (time_ms - pair.one_ms)
         rows.append(
             {
                 "gpu": pair.gpu.name,

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from epoch_training import OTHER_FAMILIES, OWN, Job, train
 
-from predictor.answers.loading import STARTS
+from predictor.answers.loading import ENDS, STARTS
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.models.ratios_fit import measured_cnn
@@ -208,7 +208,7 @@ def _asked(patterns: str) -> list[Case]:
 
 
 def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
-    """An epoch of the task's images: as many iterations of those that the answer has for an epoch of its data set."""
+    """An epoch of the task's images: as many iterations more or less than an epoch of the answer's data set has."""
     import epochcast
     from predictor.catalogue.data_sets import find_training_set
     from predictor.catalogue.offers import Offer
@@ -238,7 +238,10 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     found = answers[0]
     of_answer = -(-find_training_set(task.data_set).samples // batch_size)
     n = -(-task.samples // batch_size)
-    seconds = {name: n / of_answer * found[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")}
+    seconds = {
+        epoch: found[epoch] + (n - of_answer) * found[end] / 1000
+        for epoch, end in zip(("epoch_time_s", "epoch_low_s", "epoch_high_s"), ENDS, strict=True)
+    }
     times = seconds | {"validation_s": answers[1]["epoch_time_s"] - found["epoch_time_s"]}
     times |= {name: found[name] for name in (*STARTS, *_OF_ITERATION)}
     return {

@@ -45,7 +45,14 @@ __all__ = [
     "with_loading",
 ]
 
-LOADING_OPTIONS = ("workers", "loader", "samples_per_worker_second", "data_source", "input")
+LOADING_OPTIONS = (
+    "workers",
+    "loader",
+    "samples_per_worker_second",
+    "images_per_second",
+    "data_source",
+    "input",
+)
 """Options of a question, any of which has its answer count loading; ``loader="none"`` leaves it out."""
 
 ENDS = ("iteration_time_ms", "low_ms", "high_ms")
@@ -59,7 +66,7 @@ WAITS = ("first_wait_s", "first_wait_low_s", "first_wait_high_s")
 STARTS = ("start_s", "start_low_s", "start_high_s")
 """What the first epoch takes longer than later ones, and the ends of its interval."""
 
-_OF_RATES = ("loader", "samples_per_worker_second", "input")
+_OF_RATES = ("loader", "samples_per_worker_second", "input", "images_per_second")
 _MEASURED_SPREAD = 1.15
 """Factor within which a rate holds that was measured: judged by repeats on a busy machine."""
 _GB_PER_GIB = 2**30 / 1e9
@@ -88,7 +95,12 @@ def loading_asked(question: Question) -> bool:
         raise SchemaError(f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them.")
     rates = [name for name in _OF_RATES if name in given]
     if len(rates) > 1:
-        raise SchemaError(f"{' and '.join(rates)} say each how fast a worker is. Pass one of them.")
+        raise SchemaError(f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them.")
+    if "workers" in given and "images_per_second" in given:
+        raise SchemaError(
+            "images_per_second is the rate of all workers, and workers is given, too. Pass one of them, or "
+            f"{named('samples_per_worker_second')} with workers."
+        )
     return bool(given) and question.loader != "none"
 
 
@@ -111,6 +123,8 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
     """
     if not loading_asked(question):
         return None
+    if question.images_per_second is not None:
+        return _feed(question, image_size, math.inf)
     if question.workers is not None:
         return _feed_of_workers(question, image_size)
     vcpus = []
@@ -136,7 +150,7 @@ def feed_of_offers(question: Question, image_size: int, offers: Sequence[Offer |
     """
     if not (loading_asked(question) or is_bound_by_default(question)):
         return None
-    unknown = math.nan if question.workers is None else math.inf
+    unknown = math.nan if question.workers is None and question.images_per_second is None else math.inf
     vcpus = np.array([unknown if offer is None or offer.vcpus is None else offer.vcpus for offer in offers])
     return None if np.isnan(vcpus).all() else _feed(question, image_size, vcpus)
 
@@ -175,6 +189,9 @@ def _rate_in_words(question: Question, image_size: int, by_offer: bool) -> str:
     measured = None if by_offer else _measured_together(question)
     if measured is not None:
         return _measured_in_words(question, image_size, measured)
+    if question.images_per_second is not None:
+        rate = f"{question.images_per_second:,.0f} images/s on each machine as given"
+        return f"data loading is included ({rate}, within a factor of {_MEASURED_SPREAD:g})"
     feed = _feed(question, image_size, 1.0)
     workers = "workers" if question.workers is None else f"{question.workers} workers for each GPU"
     bound = " where the vCPUs of the offer are known, which bound it" if by_offer else ""
@@ -313,18 +330,24 @@ def _feed_of_workers(question: Question, image_size: int) -> Feed:
 
 
 def _feed(question: Question, image_size: int, vcpus: float | Array) -> Feed:
-    measured = question.input_measurement()
-    rates = _rates(question, image_size, measured)
-    reading = _reading(question, measured)
-    data_set = question.training_set()
-    decodes = data_set is None or data_set.stored == "jpeg"
+    measured, data_set = question.input_measurement(), question.training_set()
+    rates, reading = _rates(question, image_size, measured), _reading(question, measured)
     return Feed(
-        rates.per_worker, rates.per_vcpu, question.workers, vcpus, reading, rates.spread, decodes=decodes
+        rates.per_worker,
+        rates.per_vcpu,
+        question.workers,
+        vcpus,
+        reading,
+        rates.spread,
+        decodes=data_set is None or data_set.stored == "jpeg",
+        in_all=question.images_per_second or math.inf,
     )
 
 
 def _rates(question: Question, image_size: int, measured: InputMeasurement | None) -> _Rates:
-    """Rates as given, else as measured, else those of the tables."""
+    """Rates as given, else as measured, else those of the tables; infinite where that of all workers is given."""
+    if question.images_per_second is not None:
+        return _Rates(math.inf, math.inf, _MEASURED_SPREAD)
     data_set = question.training_set()
     name = question.loader or USUAL_LOADER
     share = find_loader(name, "jpeg" if data_set is None else data_set.stored).vcpu_share
@@ -341,8 +364,8 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
     if data_set is None:
         raise SchemaError(
             "how fast a worker loads these images is not known. Pass "
-            f"{named('samples_per_worker_second')}, {named('input')} (the file of `epochcast profile input`), or a "
-            "data set."
+            f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
+            "`epochcast profile input`), or a data set."
         )
     return _of_tables(question, image_size, data_set, name)
 

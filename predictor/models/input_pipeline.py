@@ -68,7 +68,7 @@ class Feed:
     counted because they are not known. `measured` are the rates of one GPU's workers by their number, in ascending
     order, where they were measured together; they stand in place of the former. The true rates are meant to lie within
     a factor of `spread` nine times out of ten; those of workers may be `headroom` times higher beside.
-    `decodes`: images are stored as JPEGs.
+    `decodes`: images are stored as JPEGs. `in_all`: rate of all workers of a machine, which they do not exceed.
 
     Batch sizes, times and numbers of GPUs are arrays that broadcast with `vcpus`.
     """
@@ -82,6 +82,7 @@ class Feed:
     measured: tuple[tuple[float, float], ...] = ()
     headroom: float = 1.0
     decodes: bool = False
+    in_all: float = math.inf
 
     @property
     def between(self) -> bool:
@@ -97,7 +98,8 @@ class Feed:
         if self.measured and self.workers is not None:
             return np.asarray(self._measured_of(self.workers))
         own = math.inf if self.workers is None else max(1, self.workers) * self.per_worker
-        shared: Array = np.minimum(own, self.vcpus * self.per_vcpu / np.asarray(n_gpus, dtype=float))
+        in_all = np.minimum(self.in_all, self.vcpus * self.per_vcpu)
+        shared: Array = np.minimum(own, in_all / np.asarray(n_gpus, dtype=float))
         return shared
 
     def first_mini_batch_s(self, local_batch_sizes: NDArray[Any], n_gpus: int | NDArray[np.int64]) -> Array:
@@ -127,8 +129,10 @@ class Feed:
     def workers_needed(self, local_batch_sizes: NDArray[Any], iteration_time_ms: Array) -> Array:
         """Workers of each GPU at which loading takes no longer than the iteration, a vCPU for each where they share.
 
-        NaN where no measured number of workers is that fast.
+        NaN where no measured number of workers is that fast, or the rate of one is not known.
         """
+        if math.isinf(self.per_worker):
+            return np.full(np.shape(iteration_time_ms), math.nan)
         needed = 1000.0 * np.asarray(local_batch_sizes, dtype=float) / np.asarray(iteration_time_ms)
         if self.measured:
             numbers = range(1, math.floor(self.measured[-1][0]) + 1)

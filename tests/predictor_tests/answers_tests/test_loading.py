@@ -85,6 +85,20 @@ def test_a_given_rate_is_that_of_one_worker():
     assert row.workers_needed == pytest.approx(256 / row.training_time_ms * 1000 / 64, abs=1)
 
 
+def test_a_given_rate_of_all_workers_is_shared_by_the_gpus_of_a_machine():
+    alone, team = one(images_per_second=2560.0), one(n_gpus=2, batch_size=512, images_per_second=2560.0)
+    assert alone.loading_time_ms == pytest.approx(100.0)
+    assert team.loading_time_ms == pytest.approx(200.0)
+    assert (alone.bottleneck, alone.workers_needed) == ("loading", None)
+    assert one(images_per_second=1e5).bottleneck == "gpu"
+    [row] = compared(images_per_second=2560.0, offers=(offer(None),)).rows
+    assert row.loading_time_ms == pytest.approx(100.0)
+    assert (
+        "500 images/s on each machine as given"
+        in answer(Question("resnet50", "H100 SXM", 256, **IMAGENET, images_per_second=500.0)).scope
+    )
+
+
 def test_each_gpu_of_a_team_has_its_own_workers():
     team = one(batch_size=2048, n_gpus=8, workers=2)
     assert team.loading_time_ms == pytest.approx(one(workers=2).loading_time_ms)
@@ -162,7 +176,11 @@ def test_the_scope_names_the_measured_rate_of_the_workers(tmp_path):
             {"loader": "dali", "samples_per_worker_second": 9.0},
             "loader and samples_per_worker_second say each",
         ),
-        ({"workers": 4, "data_set": None, "samples": 1000}, "Pass samples_per_worker_second, input"),
+        ({"workers": 4, "images_per_second": 9.0}, "the rate of all workers, and workers is given"),
+        (
+            {"workers": 4, "data_set": None, "samples": 1000},
+            "Pass samples_per_worker_second, images_per_second, input",
+        ),
         (
             {"workers": 1, "samples_per_worker_second": 9.0, "data_set": None, "data_source": "nfs"},
             "data_source 'nfs'",
