@@ -108,7 +108,7 @@ def _type_of(known: Option) -> Any:
     """The type of an option's values, None not counted."""
     if known.kind == "whole":
         return Annotated[int, Field(ge=int(known.low), le=int(known.high))]
-    if known.kind in ("number", "hours"):
+    if known.kind in ("number", "hours", "usd"):
         high = min(known.high, _LARGEST)
         if known.default is not None:  # such as minutes, which may be 0
             return Annotated[float, Field(ge=known.low, le=high)]
@@ -250,9 +250,9 @@ class PredictionQuestion(_Predicted):
     precisions: Annotated[list[_Precision], Field(min_length=1, max_length=len(PRECISIONS))] | None = Field(
         None, description=f"Null: {options_of(Question)['precision'].usual}."
     )
-    memory_formats: Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] = (
-        Field([options_of(Question)["memory_format"].default])
-    )
+    memory_formats: (
+        Annotated[list[_MemoryFormat], Field(min_length=1, max_length=len(MEMORY_FORMATS))] | None
+    ) = Field(None, description=f"Null: {options_of(Question)['memory_format'].usual}.")
     form: Literal["rows", "columns"] = Field(
         "rows", description="Rows, or columns: smaller and faster where there are many."
     )

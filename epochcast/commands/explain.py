@@ -12,14 +12,15 @@ import typer
 
 from epochcast.api import USUAL_BATCH_SIZES
 from epochcast.commands import options as o
-from epochcast.notes import beware, gpu_name, legend, most_important
+from epochcast.notes import beware, legend, most_important
 from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.question import Question
+from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.bounds import Switch
-    from predictor.answers.explain import Explanation
+    from predictor.answers.explain import Explanation, OtherMode
 
 __all__ = ["explain_command"]
 
@@ -137,7 +138,7 @@ def _show_ways(
         Column("why", lambda r: r["why"], left=True, rank=3),
     ]
     for (cnn, name, link), group in groupby(records, key=lambda r: (r["cnn"], r["gpu"], r["link"])):
-        title = f"{cnn} on {options['n_gpus']} x {gpu_name(name)}, {link}"
+        title = f"{cnn} on {options['n_gpus']} x {short_name(name)}, {link}"
         print_table(list(group), columns, title, group="batch")
     print_notes([_WAYS])
 
@@ -182,11 +183,11 @@ def _show_all(found: "Sequence[Explanation]", scope: str, verbose: bool) -> None
 
 
 def _show(explanation: "Explanation", verbose: bool) -> None:
-    about = [explanation.precision, explanation.memory_format, explanation.capture]
+    about = [_arithmetic(explanation), explanation.memory_format, explanation.capture]
     about += ["autotune"] * explanation.autotune
     title = (
         f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
-        f"{gpu_name(explanation.gpu)}, {', '.join(about)}"
+        f"{short_name(explanation.gpu)}, {', '.join(about)}"
     )
     rows = (*explanation.extrapolates, *(other.extrapolates for other in explanation.other_modes))
     reasons = list(chain.from_iterable(rows))
@@ -249,7 +250,7 @@ def _columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -
 def _mode_records(explanation: "Explanation") -> list[Record]:
     return [
         {
-            "mode": f"{other.precision}, {other.memory_format}",
+            "mode": f"{_arithmetic(other)}, {other.memory_format}",
             "factor": other.factor,
             "low": other.low[-1],
             "high": other.high[-1],
@@ -257,6 +258,12 @@ def _mode_records(explanation: "Explanation") -> list[Record]:
         }
         for other in explanation.other_modes
     ]
+
+
+def _arithmetic(mode: "Explanation | OtherMode") -> str:
+    """Precision, and PyTorch's setting for matrix products where it is not the default."""
+    setting = mode.float32_matmul_precision
+    return mode.precision if setting in (None, "highest") else f"{mode.precision} ({setting})"
 
 
 def _mode_columns(explanation: "Explanation", letters: Mapping[Reason, str] | None) -> list[Column]:

@@ -7,7 +7,6 @@ and grouped first; then comes one split per question, of whole CNNs and of CNNs 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ __all__ = [
     "deal_into_groups",
     "epoch_time",
     "fine_grid",
-    "general_library",
     "interior_rows",
     "layers_measured",
     "leave_one_out",
@@ -67,9 +65,6 @@ _MIDDLE_BATCH_SIZE = 64
 _N_CNN_GROUPS = 3  # a fit for each of them and each chip: for each CNN and chip there are 48 on PROFET
 _WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
 _FINE = 12  # batch sizes that make a grid fine
-_FAMILY = re.compile(
-    r"(wide_resnet|resnext|resnet|vgg|densenet|efficientnet|convnext|mobilenet|regnet|shufflenet|[a-z]+)"
-)
 _NOTHING = np.empty(0, dtype=np.intp)
 
 
@@ -126,14 +121,6 @@ def library_of(features: pd.DataFrame) -> NDArray[np.str_]:
 def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
     values: NDArray[np.str_] = features[name].to_numpy().astype(str)
     return values
-
-
-def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:
-    """Label of every row: its CNN, or the family that the CNN's name begins with."""
-    names = [str(name) for name in features["cnn"]]
-    matches = [_FAMILY.match(name) if family else None for name in names]
-    labels = [match.group(1) if match else name for match, name in zip(matches, names, strict=True)]
-    return np.array(labels, dtype=np.str_)
 
 
 def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[str, Positions, Positions]]:
@@ -280,25 +267,16 @@ def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[
             yield Fold(f"{column} {name}", rest, _NOTHING, test)
 
 
-def layers_measured(
-    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
-) -> Iterator[Fold]:
-    """Hold out one CNN, or one family, whose operators were measured; all operators are known."""
+def layers_measured(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN whose operators were measured; all operators are known."""
     operators = _layer_rows(features)
     timed = _rows_in_measured_modes(features, rows)
     whole = timed[_layers_are_measured(features, timed, operators)]
     if not whole.size:
         raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
-    for name, test, rest in leave_one_out(_groups(features, family), timed):
+    for name, test, rest in leave_one_out(_column(features, "cnn"), timed):
         if np.isin(test, whole).any():
             yield Fold(name, np.union1d(rest, operators), _NOTHING, test[np.isin(test, whole)])
-
-
-def general_library(
-    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
-) -> Iterator[Fold]:
-    """Hold out one CNN, or one family, with the operators that no other CNN has."""
-    return _without_own(features, rows, _layer_rows(features), _groups(features, family))
 
 
 def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
@@ -311,7 +289,7 @@ def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, large
             f"no operator is of the library {largest}: none has library={largest} in its notes. "
             f"Measure it with `epochcast profile --preset {largest}`."
         )
-    return _without_own(features, rows, chosen, _groups(features, family=False))
+    return _without_own(features, rows, chosen)
 
 
 def same_chip(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
@@ -414,7 +392,7 @@ def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Pos
         if cell not in shares:
             counted = operators_of(table)
             known = sum(n for operator, n in counted.items() if operator.name in measured[modes[i]])
-            shares[cell] = known / counted.total()
+            shares[cell] = known / sum(counted.values())
     return np.array(
         [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
     )
@@ -427,10 +405,9 @@ def _modes(features: pd.DataFrame) -> list[DeviceMode]:
     return modes_of(features)
 
 
-def _without_own(
-    features: pd.DataFrame, rows: Positions, operators: Positions, groups: NDArray[np.str_]
-) -> Iterator[Fold]:
-    """Hold out each group with the operators that it alone has, among these operators."""
+def _without_own(features: pd.DataFrame, rows: Positions, operators: Positions) -> Iterator[Fold]:
+    """Hold out each CNN with the operators that it alone has, among these operators."""
+    groups = _column(features, "cnn")
     rows = _rows_in_measured_modes(features, rows, operators)
     records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
     names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)

@@ -37,6 +37,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "data_set": {"data_set": "imagenet", "workers": 1},
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
     "validation_samples": EPOCH,
+    "rank_by": {"samples": 1_281_167},
     "nodes": TEAM,
     "link": TEAM,
     "sync_batch_norm": TEAM,
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, Any] = {
     "samples": 1000,
     "validation_samples": 40_000,
     "precision": "amp_fp16",
+    "float32_matmul_precision": "high",
     "memory_format": "channels_last",
     "framework": "tensorflow",
     "autotune": True,
@@ -84,7 +86,7 @@ EXAMPLES: dict[str, Any] = {
     "deadline_h": 0.001,
     "trials": 30,
     "setup_minutes": 10.0,
-    "relative_to": "T4",
+    "relative_to": "L4",
     "rank_by": "time",
     "all_offers": True,
 }
@@ -97,7 +99,7 @@ def predicted(options, _folder):
 
 def compared(options, _folder):
     epoch = {} if {"samples", "data_set"} & set(options) else EPOCH
-    return epochcast.compare(CNN, [GPU, "T4"], BATCH, **epoch, **options).to_dict("records")
+    return epochcast.compare(CNN, [GPU, "L4"], BATCH, **epoch, **options).to_dict("records")
 
 
 def in_a_table(options, folder, cells=None):

@@ -19,7 +19,7 @@ def module():
 
 
 def claim_of(module, **changes):
-    row = next(row for row in module.claims() if row["id"] == "mac-ml-218")
+    row = next(row for row in module.claims() if row["id"] == "zeus-cifar-277")
     return row | changes
 
 
@@ -40,8 +40,8 @@ def test_claims_of_low_confidence_do_not_count(module):
 def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
     stated = module.options_of(claim_of(module))
     assert stated == {
-        "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 8,
-        "precision": "fp32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
+        "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 4,
+        "precision": "tf32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
         "capture": "eager",
     }  # fmt: skip
     assert module.options_of(claim_of(module, loader_asked="none"))["loader"] == "none"

@@ -133,7 +133,7 @@ def test_predictions_of_the_wrong_shape_are_refused(features):
 
 
 def test_scenarios_that_a_table_cannot_answer_are_reported_in_one_line(features, world):
-    table = evaluate(features, ["unseen-cnn-general-library"], {"law": world.lawful()}).table()
+    table = evaluate(features, ["unseen-cnn-quick-preset"], {"law": world.lawful()}).table()
     (note,) = table["notes"]
     assert "no single layers are among the rows" in note
 
