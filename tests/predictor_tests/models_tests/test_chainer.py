@@ -36,10 +36,12 @@ def pairs(model):
     return chainer_pairs(model)
 
 
+@pytest.mark.slow
 def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(CHAINER.shipped(pairs), SHIPPED)
 
 
+@pytest.mark.slow
 def test_a_cnn_held_out_is_within_a_third_of_its_gpu_time(pairs):
     laws = CHAINER.held_out(pairs)
     wrong = [np.expm1(p.log_error(laws[p.group])) for p in pairs if p.group != "proxies"]
