@@ -13,7 +13,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup test lint bench figures model notebooks docs containers clean apt skypilot
+.PHONY: predict setup check test lint bench figures model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -69,6 +69,10 @@ REDOCLY := build/redocly/node_modules/.bin/redocly
 $(REDOCLY): $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --no-fund --no-audit --prefix build/redocly @redocly/cli@2.77.0
 	@touch $@
+
+# What is worth to run before each commit: no service, browser, framework or notebook, and no long test.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not framework and not slow" tests/predictor_tests tests/integrity_tests
 
 lint: $(VENV)/.dev $(REDOCLY)
 	$(BIN)/ruff check .

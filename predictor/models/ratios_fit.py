@@ -203,7 +203,14 @@ def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) ->
     key = tuple(row[name] for name in (*_SAME, "batch_size"))
     table, family = measured_cnn(str(row["cnn"]), int(row["image_size"]))
     gpu, batch_size = find_gpu(str(row["gpu"])), int(row["batch_size"])
-    mode = Mode("pytorch", str(row["precision"]), str(row["memory_format"]), capture="compile")
+    setting = row["float32_matmul_precision"] or Mode().float32_matmul_precision
+    mode = Mode(
+        "pytorch",
+        str(row["precision"]),
+        str(row["memory_format"]),
+        capture="compile",
+        float32_matmul_precision=str(setting),
+    )
     known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
     beside_others = "." in table.cnn  # CNNs of other families compiled 6 to 15 at once

@@ -22,7 +22,7 @@ from predictor.operators.operators import operators_of
 
 SIZES = (16, 64, 256)
 MODE = DeviceMode("NVIDIA H200", "pytorch", "tf32")
-TF32 = Mode(precision="tf32")
+TF32 = Mode(precision="tf32", float32_matmul_precision="high")
 H200 = find_gpu("H200")
 RESNET = zoo_cnn("resnet18")
 
@@ -243,7 +243,7 @@ def test_a_batch_size_beyond_the_measured_ones_is_named(model):
 
 
 def test_another_optimizer_is_named(model):
-    adam = model.forecast(RESNET, H200, Mode(precision="tf32", optimizer="adam"), [64])
+    adam = model.forecast(RESNET, H200, replace(TF32, optimizer="adam"), [64])
     assert adam.extrapolates[0][0].kind == "optimizer"
 
 
