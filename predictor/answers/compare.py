@@ -355,7 +355,7 @@ class Comparer:
         if self.question.capture != "eager" or best.link is not None:
             return None
         question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
-        fast_format = best.fast_memory_format or question.memory_format
+        fast_format = best.fast_memory_format or question.memory_format or "nchw"
 
         def row_in(mode: Question) -> ComparisonRow:
             rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))

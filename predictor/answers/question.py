@@ -249,13 +249,19 @@ class Question:
         answers=_LOADED,
     )  # fmt: skip
     loader: str | None = option(
-        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out.", "choice", _LOADING,
+        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
+        "choice", _LOADING,
         choices=(*LOADERS, "none"), usual="torchvision",
         answers=_LOADED,
     )  # fmt: skip
     samples_per_worker_second: float | None = option(
         None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
         usual="by the loader and the data set",
+        answers=_LOADED,
+    )  # fmt: skip
+    images_per_second: float | None = option(
+        None, "Images that all workers of a machine deliver in a second, however many they are.", "number", _LOADING,
+        usual="by the workers",
         answers=_LOADED,
     )  # fmt: skip
     data_source: str | None = option(

@@ -31,8 +31,8 @@ from predictor.models.extrapolation import Ranges
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.served import (
-    HOST_DRIFT,
     forecast_by_layers,
+    host_drift,
     small_host_ms,
     too_little_measured,
 )
@@ -285,7 +285,7 @@ class Model(Epochs):
         if host not in (None, layers.library.host):
             other = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
         is_known = host is not None or layers.library.host_mode in self.layers.given
-        spread = HOST_DRIFT if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
+        spread = host_drift() if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
         return forecast_by_layers(layers, case, sums, host, other, spread)
 
     def _by_specifications(

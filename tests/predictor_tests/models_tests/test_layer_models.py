@@ -147,7 +147,9 @@ def test_auto_prefers_measured_layers_and_says_so(model):
 def test_the_gpu_time_is_the_weighted_sum(model, made_up_gpu):
     weighted = 1.2 * made_up_gpu.target_ms(RESNET, SIZES, {})
     found = model.forecast(RESNET, H200, TF32, SIZES)
-    np.testing.assert_allclose(found.gpu_time_ms, weighted + 0.001 * operators_of(RESNET).total(), rtol=1e-6)
+    np.testing.assert_allclose(
+        found.gpu_time_ms, weighted + 0.001 * sum(operators_of(RESNET).values()), rtol=1e-6
+    )
     np.testing.assert_allclose(sum(found.class_ms.values()), weighted, rtol=1e-6)
 
 
@@ -267,7 +269,7 @@ def test_an_unknown_host_widens_an_iteration_that_waits_for_it_alone(model, laye
         found = model.forecast(RESNET, H200, mode, [batch_size], host=host)
         return np.log(found.high_ms / found.low_ms)[0]
 
-    assert width(shipped, 1) > 1.2 * width(shipped, 1, host=known)
+    assert width(shipped, 1) > 1.1 * width(shipped, 1, host=known)
     assert width(model, 1) == pytest.approx(width(shipped, 1, host=known), rel=1e-3)
     assert width(shipped, 512) == pytest.approx(width(model, 512), rel=0.01)
     graph = replace(TF32, capture="graph")
