@@ -92,15 +92,19 @@ def loading_asked(question: Question) -> bool:
     given = [name for name in LOADING_OPTIONS if getattr(question, name) is not None]
     if question.loader == "none" and len(given) > 1:
         other = next(name for name in given if name != "loader")
-        raise SchemaError(f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them.")
+        raise SchemaError(
+            f"loader 'none' leaves loading out, and {other} is given, too. Pass one of them."
+        ).about("loader")
     rates = [name for name in _OF_RATES if name in given]
     if len(rates) > 1:
-        raise SchemaError(f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them.")
+        raise SchemaError(
+            f"{' and '.join(rates)} say each how fast images are loaded. Pass one of them."
+        ).about(rates[0])
     if "workers" in given and "images_per_second" in given:
         raise SchemaError(
             "images_per_second is the rate of all workers, and workers is given, too. Pass one of them, or "
             f"{named('samples_per_worker_second')} with workers."
-        )
+        ).about("images_per_second")
     return bool(given) and question.loader != "none"
 
 
@@ -137,7 +141,7 @@ def feed_of_rentals(question: Question, image_size: int, offers: Sequence[Offer 
             )
             raise SchemaError(
                 f"workers is missing, and {what} to take them from. Pass workers, those of each GPU."
-            )
+            ).about("workers")
         vcpus.append(offer.vcpus)
     return _feed(question, image_size, np.array(vcpus))
 
@@ -366,7 +370,7 @@ def _rates(question: Question, image_size: int, measured: InputMeasurement | Non
             "how fast a worker loads these images is not known. Pass "
             f"{named('samples_per_worker_second')}, {named('images_per_second')}, {named('input')} (the file of "
             "`epochcast profile input`), or a data set."
-        )
+        ).about("samples_per_worker_second")
     return _of_tables(question, image_size, data_set, name)
 
 
@@ -391,4 +395,4 @@ def _reading(question: Question, measured: InputMeasurement | None) -> float:
     raise SchemaError(
         f"{named('data_source')} {question.data_source!r}: how large an image is stored is not known. Pass a data set, "
         f"or {named('input')} (the file of `epochcast profile input`)."
-    )
+    ).about("data_source")
