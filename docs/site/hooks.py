@@ -43,9 +43,9 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made, those that stand beside docs/, and the notebooks."""
     for name, make in _MADE.items():
         files.append(File.generated(config, name, content=make()))
-    for source, page in _BESIDE.items():
-        if files.get_file_from_path(page) is None:
-            files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for source, name in _BESIDE.items():
+        if files.get_file_from_path(name) is None:
+            files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         _add_notebook(files, path, config)
     return files

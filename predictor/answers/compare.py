@@ -209,7 +209,7 @@ class Comparer:
         if samples is None:
             raise SchemaError(
                 f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
-            )
+            ).about("samples")
         known, [table] = Knowledge.of(question), question.layer_tables()
         loading_asked(question)  # refuses options that contradict each other
         question = replace(

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from predictor.checks import positive_number, whole_number, yes_or_no
-from predictor.errors import SchemaError, nearest
+from predictor.errors import EpochcastError, SchemaError, nearest
 
 __all__ = ["ANSWERS", "Option", "check_read", "named_by_flags", "option", "options_of"]
 
@@ -77,7 +77,11 @@ class Option:
         """
         if value is None or (isinstance(value, str) and not value.strip()):
             return self.default
-        return _CHECKS[self.kind](self, value)
+        try:
+            return _CHECKS[self.kind](self, value)
+        except EpochcastError as error:
+            error.about(self.name)
+            raise
 
 
 def _whole(known: Option, value: Any) -> int:

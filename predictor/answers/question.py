@@ -249,13 +249,19 @@ class Question:
         answers=_LOADED,
     )  # fmt: skip
     loader: str | None = option(
-        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out.", "choice", _LOADING,
+        None, f"What decodes images: {', '.join(LOADERS)}; none leaves loading out, as with images on the GPU.",
+        "choice", _LOADING,
         choices=(*LOADERS, "none"), usual="torchvision",
         answers=_LOADED,
     )  # fmt: skip
     samples_per_worker_second: float | None = option(
         None, "Images that one worker reads, decodes and augments in a second.", "number", _LOADING,
         usual="by the loader and the data set",
+        answers=_LOADED,
+    )  # fmt: skip
+    images_per_second: float | None = option(
+        None, "Images that all workers of a machine deliver in a second, however many they are.", "number", _LOADING,
+        usual="by the workers",
         answers=_LOADED,
     )  # fmt: skip
     data_source: str | None = option(
@@ -311,7 +317,7 @@ class Question:
             raise SchemaError(
                 f"{named('validation_samples')} {self.validation_samples} needs an epoch to follow. "
                 f"Pass {named('samples')} or a data set, too."
-            )
+            ).about("validation_samples")
         if self.float32_matmul_precision is not None:
             if self.framework != "pytorch" or self.precision not in (None, "tf32"):
                 raise SchemaError(
@@ -387,22 +393,22 @@ class Question:
                 f"{named('method')} {self.method!r} predicts an iteration on one GPU, and {named('n_gpus')} is "
                 f"{self.n_gpus}. "
                 "Leave the method out: several GPUs need the GPU's time apart from the host's."
-            )
+            ).about("method")
         if self.n_gpus % self.nodes:
             raise OutOfRangeError(
                 f"{named('n_gpus')} {self.n_gpus} cannot be spread evenly over {named('nodes')} {self.nodes}. "
                 "Pass a multiple."
-            )
+            ).about("n_gpus")
         if self.link is not None:
             find_link(self.link, "gpu" if self.nodes == 1 else "node")
             if self.n_gpus == 1:
                 raise SchemaError(
                     f"{named('link')} {self.link!r} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
-                )
+                ).about("link")
         if self.sync_batch_norm and self.n_gpus == 1:
             raise SchemaError(
                 f"{named('sync_batch_norm')} joins several GPUs, and {named('n_gpus')} is 1. Pass both."
-            )
+            ).about("sync_batch_norm")
         for size in self.batch_sizes:
             check_share(size, self.n_gpus)
 
@@ -578,7 +584,7 @@ def check_share(batch_size: int, n_gpus: int) -> None:
         raise OutOfRangeError(
             f"{named('batch_size')} {batch_size} is that of all GPUs, and {n_gpus} GPUs cannot share it evenly. "
             f"Nearest: {near}."
-        )
+        ).about("batch_sizes")
 
 
 def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") -> list[Gpu]:
@@ -613,7 +619,9 @@ def gpus_of(gpus: object, precision: str | None = None, capture: str = "eager") 
             check_precision(found, precision)
         chosen[found.name] = found
     if not chosen:
-        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.")
+        raise SchemaError("no GPU is given. Pass names, or 'all'; `epochcast gpu list` shows them.").about(
+            "gpus"
+        )
     return list(chosen.values())
 
 

@@ -106,7 +106,8 @@ def _compiling(question: Question) -> list[str]:
     if question.capture != "compile":
         return []
     return [
-        f"Compiling, once, is in no time: {compiling_in_words(question)} on the hosts where it was measured."
+        f"Compiling takes {compiling_in_words(question)} on the hosts where it was measured: no epoch includes it, the "
+        "start of a training does where loading is counted."
     ]
 
 

@@ -470,7 +470,7 @@ def check_precision(gpu: Gpu, precision: str) -> None:
         raise OutOfRangeError(
             f"{gpu.name} (compute capability {gpu.compute_capability}) has no {precision}. "
             f"It has: {', '.join(available)}."
-        )
+        ).about("precision")
 
 
 COMPILES_FROM = 7.0

@@ -164,7 +164,7 @@ class RooflineLaw:
             raise OutOfRangeError(
                 f"host {host!r} was not measured. Nearest: {nearest(host, found)}; "
                 f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
-            )
+            ).about("host")
         return found[host]
 
     def with_host(self, host: HostMeasurement, mode: Mode) -> RooflineLaw:
