@@ -21,6 +21,7 @@ __all__ = [
     "FEATURES_OF_FAMILY",
     "kernel_base_ms",
     "kernel_features",
+    "kernel_gain",
     "like",
 ]
 
@@ -43,6 +44,8 @@ DEPTHWISE = tuple(name for name, family in FAMILY_OF.items() if family == "depth
 _SUMS_OVER_THE_BATCH = (
     "conv_backward_weight"  # its product's inner size grows with the batch, not its outer one
 )
+
+_FP32_BYTES = 4
 
 FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
     "conv": (
@@ -78,7 +81,7 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
 def kernel_base_ms(
     family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
 ) -> Array:
-    """Roofline time of kernels of one family, in ms: work over sustained rate, smoothly joined, plus the launch.
+    """Roofline time of kernels of one family in fp32, in ms: work over sustained rate, smoothly joined, plus the launch.
 
     Parameters
     ----------
@@ -97,7 +100,25 @@ def kernel_base_ms(
     ndarray
         Of the shape that the arguments broadcast to.
     """
+    return _roofline_ms(family, *_compute_and_memory_ms(columns, batch_size, rates), xp)
+
+
+def kernel_gain(
+    family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
+) -> Array:
+    """ln of a kernel's roofline time in fp32 over that in a mode: what the mode gains if its rates are sustained."""
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
+    in_mode = _roofline_ms(
+        family,
+        compute * rates.fp32_flop_per_ms / rates.flop_per_ms,
+        memory * rates.element_bytes / _FP32_BYTES,
+        xp,
+    )
+    gain: Array = xp.log(_roofline_ms(family, compute, memory, xp) / in_mode)
+    return gain
+
+
+def _roofline_ms(family: str, compute: Array, memory: Array, xp: ModuleType) -> Array:
     if family in ("element", "depthwise"):
         return memory + LAUNCH_MS
     joined: Array = xp.sqrt(compute**2 + memory**2) + LAUNCH_MS
@@ -123,7 +144,7 @@ def kernel_features(
     if family == "depthwise":
         return {
             "one": xp.ones(1),
-            "issue_bound": xp.log(8 * compute * rates.flop_per_ms / (rates.fp32_flop_per_ms * memory)),
+            "issue_bound": xp.log(8 * compute / memory),
             "side": xp.log2(columns["positions"]) / 2 - 4,
             "is_strided": _one_if(columns["stride"] > 1, xp),
             "small_batch": _above(6, xp.log2(batch_size), xp),
@@ -149,10 +170,10 @@ def _tensor_gain(rates: Rates, xp: ModuleType) -> Array:
 def _compute_and_memory_ms(
     columns: Mapping[str, Array], batch_size: Array, rates: Rates
 ) -> tuple[Array, Array]:
+    """Least times by FLOPs and by bytes in fp32, whatever the mode."""
     elements = columns["elements"] * batch_size + columns["elements_fixed"]
-    return columns[
-        "flops"
-    ] * batch_size / rates.flop_per_ms, rates.element_bytes * elements / rates.bytes_per_ms
+    compute = columns["flops"] * batch_size / rates.fp32_flop_per_ms
+    return compute, _FP32_BYTES * elements / rates.bytes_per_ms
 
 
 def _conv_features(

@@ -12,8 +12,18 @@ from scipy.linalg import cho_factor, cho_solve
 
 from predictor.models.intervals import Predicted, Shares
 from predictor.models.roofline.features import DEPTHWISE
-from predictor.models.roofline.rows import Rows
-from predictor.models.roofline.terms import BY_GPU, LAW, Term, TermTable, expected_of, join_host, ridge_of
+from predictor.models.roofline.rows import Items, Rows
+from predictor.models.roofline.terms import (
+    BY_GPU,
+    GAIN,
+    LAW,
+    Term,
+    TermTable,
+    expected_of,
+    gained,
+    join_host,
+    ridge_of,
+)
 from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = ["Coefficients", "Measured", "Objective", "Strengths"]
@@ -97,11 +107,13 @@ class Objective:
     ) -> None:
         self.whole, self.passes = whole, passes
         self.items = whole.rows.items()
-        terms, self.law = self.items.matrix(law)
+        terms = [term for table in (law, GAIN) for term in self.items.matrix(table)[0]]
         if passes is not None:  # they may have terms of their own: a generation, or a pass forward
             self.pass_items = passes.rows.items()
-            terms = list(dict.fromkeys([*terms, *self.pass_items.matrix(law)[0]]))
-            self.pass_law, self.law = (each.matrix(law, terms)[1] for each in (self.pass_items, self.items))
+            of_passes = [term for table in (law, GAIN) for term in self.pass_items.matrix(table)[0]]
+            terms = list(dict.fromkeys([*terms, *of_passes]))
+            self.pass_law = _Kernels.of(self.pass_items, law, terms)
+        self.law = _Kernels.of(self.items, law, terms)
         gpu_terms, self.by_gpu = self.items.matrix(by_gpu)
         self.terms = (terms, gpu_terms)
         rows = whole.rows
@@ -110,9 +122,9 @@ class Objective:
         sources, self.source = _numbered(rows.levels)
         gpus, self.gpu = _numbered(context.gpu.name for context in rows.contexts)
         self.counts, self.megabytes = rows.kernel_counts(), rows.image_megabytes()
-        of_passes: list[str] = []
+        pass_sources: list[str] = []
         if passes is not None:
-            of_passes, self.pass_source = _numbered(passes.rows.levels)
+            pass_sources, self.pass_source = _numbered(passes.rows.levels)
         s = strengths or Strengths()
         self.blocks = _Blocks()
         self.blocks.add("law", [expected_of(t) for t in terms], [s.law * ridge_of(t) for t in terms])
@@ -122,7 +134,7 @@ class Objective:
         self.blocks.add("host", [*np.log(_START_HOST_MS)] * len(self.frameworks), s.first_guess)
         self.blocks.add("machine", [0.0] * len(self.machines), s.machine)
         self.blocks.add("feed", [*np.log(_START_FEED_MS)], s.first_guess)
-        self.blocks.add("pass_source", [0.0] * len(of_passes), s.pass_source)
+        self.blocks.add("pass_source", [0.0] * len(pass_sources), s.pass_source)
 
     def solve(
         self, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
@@ -141,7 +153,7 @@ class Objective:
         x = _minimised(lambda y: self._of_law(y, weight, of_passes), x, law, self.blocks)
         x[self.blocks["gpu"]] = 0.0
         chosen = self.blocks.chosen("by_gpu")
-        frozen = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
+        frozen, _ = self.law.at(x[self.blocks["law"]])
         return _minimised(lambda y: self._of_gpus(y, frozen, weight), x, chosen, self.blocks)
 
     def times(self, x: Array) -> Array:
@@ -172,10 +184,7 @@ class Objective:
 
     def _ms(self, x: Array) -> Array:
         """Times of all kernels of whole iterations."""
-        law, by_gpu = (
-            matrix @ x[self.blocks[name]] for name, matrix in (("law", self.law), ("by_gpu", self.by_gpu))
-        )
-        ms: Array = self.items.base_ms * np.exp(law + by_gpu)
+        ms: Array = self.law.at(x[self.blocks["law"]])[0] * np.exp(self.by_gpu @ x[self.blocks["by_gpu"]])
         return ms
 
     def coefficients(self, x: Array) -> Coefficients:
@@ -191,8 +200,7 @@ class Objective:
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:
         """Residuals under the law, without what differs by GPU."""
-        ms = self.items.base_ms * np.exp(self.law @ x[self.blocks["law"]])
-        found = self._iterations(x, ms, self.law, "law", weight)
+        found = self._iterations(x, *self.law.at(x[self.blocks["law"]]), "law", weight)
         if self.passes is not None and of_passes.any():
             found.append(self._single_passes(x, of_passes))
         return found
@@ -250,13 +258,33 @@ class Objective:
 
     def _single_passes(self, x: Array, weight: Array) -> _Residuals:
         assert self.passes is not None  # noqa: S101 - the caller has looked
-        ms = self.pass_items.base_ms * np.exp(self.pass_law @ x[self.blocks["law"]])
+        ms, slopes = self.pass_law.at(x[self.blocks["law"]])
         total = self.pass_items.sums @ ms
         gradient = np.zeros((total.size, x.size))
-        gradient[:, self.blocks["law"]] = self.pass_items.weighted(ms, self.pass_law) / total[:, None]
+        gradient[:, self.blocks["law"]] = self.pass_items.weighted(ms, slopes) / total[:, None]
         gradient[np.arange(total.size), self.blocks["pass_source"].start + self.pass_source] = 1.0
         level = x[self.blocks["pass_source"]][self.pass_source]
         return np.log(total / self.passes.time_ms) + level, gradient, weight, _PASS_HUBER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kernels:
+    """Times of kernels by the law: base x exp(fp32 . x) over what their mode gains, which `mode` . x adds to."""
+
+    items: Items
+    fp32: sp.csr_matrix
+    mode: sp.csr_matrix
+    faster: Array
+
+    @classmethod
+    def of(cls, items: Items, law: TermTable, terms: Sequence[Term]) -> _Kernels:
+        return cls(items, items.matrix(law, terms)[1], items.matrix(GAIN, terms)[1], 1.0 * items.faster())
+
+    def at(self, x: Array) -> tuple[Array, sp.csr_matrix]:
+        """Times in ms, and the slopes of their ln, of shape (n_items, n_terms)."""
+        gain, slope = gained(self.items.gain + self.mode @ x)
+        ms = self.items.base_ms * np.exp(self.fp32 @ x - self.faster * gain)
+        return ms, (self.fp32 - sp.diags(self.faster * slope) @ self.mode).tocsr()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,14 +25,18 @@ from predictor.models.roofline.features import (
     FEATURES_OF_FAMILY,
     kernel_base_ms,
     kernel_features,
+    kernel_gain,
     like,
 )
 from predictor.models.roofline.terms import (
     BY_GPU,
+    GAIN,
     LAW,
     KernelContext,
     Term,
     conditions_of,
+    gained,
+    is_faster,
     join_host,
     terms_under,
 )
@@ -217,14 +221,18 @@ class RooflineLaw:
         """Each class's time on the GPU in ms, (n_contexts, n_batches); what takes nearly all of a question's time."""
         xp = self.arrays.xp
         rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
-        sizes = xp.asarray(batches)
+        sizes, faster = xp.asarray(batches), 1.0 * np.array([[[is_faster(each)]] for each in contexts])
         found: dict[str, Any] = {}
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
             features = [values[each] for each in _features_of(group.name)]
-            times = _weighted(group.weights_of_each(weights), number, features, xp)
+            times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
+            shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
+            if faster.any():
+                gain = _weighted(group.weights_of_each(weights[:, 1]), number, features, xp)
+                times -= xp.asarray(faster) * gained(gain + kernel_gain(*shape), xp)[0]
             times = xp.exp(times)
-            times *= kernel_base_ms(FAMILY_OF[group.name], group.columns, sizes, rates, xp)
+            times *= kernel_base_ms(*shape)
             times *= group.count
             for name, rows in group.classes.items():
                 found[name] = xp.sum(times[:, rows, :], axis=1)
@@ -243,20 +251,20 @@ class RooflineLaw:
     def _weights_in(self, context: KernelContext) -> Array:
         """Weights in one context; contexts of equal weights share them."""
         conditions = conditions_of(context)
-        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES])
+        weights = np.concatenate([self._weights_of(name, conditions) for name in KERNEL_CLASSES], axis=1)
         weights = self._shared_weights.setdefault(weights.tobytes(), weights)
         self._known_weights[context] = weights
         return weights
 
     def _weights_of(self, name: str, conditions: Sequence[tuple[str, str]]) -> Array:
-        """Weight of each feature of a kernel class where these conditions hold."""
+        """Weights of each feature of a kernel class where these conditions hold, in fp32 and of its mode's gain."""
         features = _features_of(name)
-        total = np.zeros(len(features))
+        total = np.zeros((2, len(features)))
         for kind, label in conditions:
-            for table in (LAW, BY_GPU):
+            for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN)):
                 for kernels, feature in terms_under(table, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
-                    total[features.index(feature)] += self.terms.get(term, 0.0)
+                    total[row, features.index(feature)] += self.terms.get(term, 0.0)
         return total
 
     @cached_property

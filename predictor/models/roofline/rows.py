@@ -14,8 +14,8 @@ from predictor.catalogue.devices import Rates, find_gpu, rates_of
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
-from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features
-from predictor.models.roofline.terms import KernelContext, Term, TermTable, conditions_of, terms_under
+from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features, kernel_gain
+from predictor.models.roofline.terms import KernelContext, Term, TermTable, conditions_of, is_faster, terms_under
 from predictor.operators.kernels import (
     KERNEL_CLASSES,
     Kernels,
@@ -32,6 +32,7 @@ __all__ = ["Items", "Rows", "pass_rows_of", "rows_of", "single_passes", "whole_i
 Array = NDArray[np.float64]
 
 _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
+_BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
 _NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {
@@ -95,7 +96,9 @@ def pass_rows_of(X: pd.DataFrame) -> Rows:
         for row, single in zip(records, alone, strict=True)
     ]
     contexts = [
-        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "") if single else _context(row, False)
+        KernelContext(find_gpu(row["gpu"]), str(row["precision"]), "")
+        if single and row["pass"] != _BOTH_PASSES
+        else _context(row, False)
         for row, single in zip(records, alone, strict=True)
     ]
     nothing = np.zeros(len(records), dtype=bool)
@@ -112,7 +115,7 @@ def single_passes(X: pd.DataFrame) -> pd.DataFrame:
     """Rows that time one pass: of single layers, whose whole steps update their inputs, too, or of whole CNNs."""
     if "pass" not in X:
         return X.iloc[:0]
-    return X[X["pass"].isin(_PASSES)]
+    return X[X["pass"].isin(_PASSES) | (_of_layers(X) & (X["pass"] == _BOTH_PASSES))]
 
 
 def _of_layers(X: pd.DataFrame) -> NDArray[np.bool_]:
@@ -142,7 +145,7 @@ def _rows(
             f"{_word(row, 'source', '')}: {_word(row, 'host', gpu)}"
             for row, gpu in zip(records, gpus, strict=True)
         ],
-        [f"{_word(row, 'source', '')}|{row['precision']}" for row in records],
+        [_word(row, 'source', '') for row in records],
         copies,
         waits,
     )
@@ -193,6 +196,7 @@ class Items:
     batch_size: Array
     rates: Rates
     base_ms: Array
+    gain: Array
     sums: sp.csr_matrix
 
     @classmethod
@@ -208,13 +212,16 @@ class Items:
         columns = {name: np.concatenate([k[name] for k in rows.kernels])[order] for name in names}
         batch = np.array(rows.batch_sizes, dtype=float)[row]
         rates = _rates(rows.contexts, row)
-        base = np.empty(row.size)
+        base, gain = np.empty((2, row.size))
         for name, part in _parts(class_of):
-            base[part] = kernel_base_ms(
-                FAMILY_OF[name], {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
-            )
+            cut = {k: v[part] for k, v in columns.items()}, batch[part], _cut(rates, part)
+            base[part], gain[part] = (of(FAMILY_OF[name], *cut) for of in (kernel_base_ms, kernel_gain))
         sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
-        return cls(rows, row, class_of, columns, batch, rates, base, sums)
+        return cls(rows, row, class_of, columns, batch, rates, base, gain, sums)
+
+    def faster(self) -> NDArray[np.bool_]:
+        """Which items are in a mode that gains over fp32."""
+        return np.array([is_faster(context) for context in self.rows.contexts])[self.row]
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,15 @@ from predictor.operators.kernels import KERNEL_CLASSES
 
 __all__ = [
     "BY_GPU",
+    "GAIN",
     "LAW",
     "KernelContext",
     "Term",
     "TermTable",
     "conditions_of",
     "expected_of",
+    "gained",
+    "is_faster",
     "join_host",
     "ridge_of",
     "terms_under",
@@ -38,8 +42,20 @@ TermTable = Mapping[str, Mapping[str, tuple[str, ...]]]
 LAW: TermTable = {
     "": {
         **dict.fromkeys(KERNEL_CLASSES, _LEVEL),
-        **{family: tuple(f for f in FEATURES_OF_FAMILY[family] if f != "one") for family in FAMILIES},
+        **{
+            family: tuple(f for f in FEATURES_OF_FAMILY[family] if f not in ("one", "tensor_gain"))
+            for family in FAMILIES
+        },
     },
+    "xla": _OF_FAMILIES,
+    "framework": _OF_FAMILIES,
+    "forward": _OF_FAMILIES,
+    "since": {"conv": _LEVEL, "element": _LEVEL},
+    "generation": {"conv": _LEVEL, "element": _LEVEL},
+}
+"""The law's terms in fp32, as they apply to every GPU: one efficiency of a kernel, which its modes share."""
+
+GAIN: TermTable = {
     "tensor": {
         "conv": (
             "one",
@@ -51,7 +67,9 @@ LAW: TermTable = {
             "compute_bound",
             "is_grouped",
             "is_stem",
-        )
+            "tensor_gain",
+        ),
+        "product": ("tensor_gain",),
     },
     "amp": {
         "conv": ("one", "is_1x1", "is_3x3", "is_grouped", "in_channels_below_128"),
@@ -59,15 +77,9 @@ LAW: TermTable = {
         "element": _LEVEL,
     },
     "amp_framework": {"conv": _LEVEL, "element": _LEVEL},
-    "half": {"element": _LEVEL},
-    "xla": _OF_FAMILIES,
     "channels_last": _OF_FAMILIES,
-    "framework": _OF_FAMILIES,
-    "forward": _OF_FAMILIES,
-    "since": {"conv": _LEVEL, "element": _LEVEL},
-    "generation": {"conv": _LEVEL, "element": _LEVEL},
 }
-"""The law's terms, as they apply to every GPU."""
+"""Terms of what a mode gains over fp32: it divides a kernel's time by 1 + e^z, which no mode makes slower (`gained`)."""
 
 BY_GPU: TermTable = {
     "gpu": {
@@ -110,10 +122,8 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
         found.append(("generation", generation))
     if tensor:
         found.append(("tensor", "yes"))
-    if context.precision.startswith("amp_"):
+    if context.precision.startswith("amp_") or context.precision == "fp16":
         found += [("amp", "yes"), ("amp_framework", context.framework)]
-    if context.precision == "fp16":
-        found.append(("half", "yes"))
     if context.forward:
         found.append(("forward", "yes"))
     if context.xla:
@@ -123,6 +133,12 @@ def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     if context.framework not in ("", _USUAL_FRAMEWORK):
         found.append(("framework", context.framework))
     return found
+
+
+def is_faster(context: KernelContext) -> bool:
+    """Whether a context's precision gains over fp32: by tensor cores, or by narrower elements."""
+    rates = rates_of(context.gpu, context.precision)
+    return rates.tensor or rates.element_bytes < rates_of(context.gpu, "fp32").element_bytes
 
 
 def terms_under(table: TermTable, name: str, kind: str) -> Iterator[tuple[str, str]]:
@@ -142,6 +158,18 @@ def ridge_of(term: Term) -> float:
     _, feature, condition = term
     free = condition.startswith("generation:") or (not condition and feature == "one")
     return 0.01 if free else 0.5
+
+
+_SHARPNESS = 4.0
+
+
+def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
+    """ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
+
+    ln(1 + e^(4 z)) / 4: z where it is large, 0 where it is far below 0.
+    """
+    power = _SHARPNESS * gain
+    return xp.maximum(gain, 0.0) + xp.log1p(xp.exp(-xp.abs(power))) / _SHARPNESS, 1 / (1 + xp.exp(-power))
 
 
 def join_host(device_ms: Array, host_ms: Array) -> Array:
