@@ -64,12 +64,20 @@ apt:
 test: apt $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q
 
-lint: $(VENV)/.dev
+REDOCLY := build/redocly/node_modules/.bin/redocly
+
+$(REDOCLY): $(VENV)/.dev
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --no-fund --no-audit --prefix build/redocly @redocly/cli@2.77.0
+	@touch $@
+
+lint: $(VENV)/.dev $(REDOCLY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
+	EPOCHCAST_STORE= $(BIN)/python -c 'import json; from api.main import create_app; print(json.dumps(create_app().openapi()))' > build/openapi.json
+	PATH="$(CURDIR)/$(BIN):$$PATH" REDOCLY_TELEMETRY=off $(REDOCLY) lint --max-problems 20 build/openapi.json
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run_all.py

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import orjson
@@ -14,12 +15,16 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
-__all__ = ["File", "KeptRoute", "accepts_gzip", "file_response", "in_json"]
+__all__ = ["KEPT_ANSWER_BYTES", "File", "KeptRoute", "accepts_gzip", "file_response", "in_json"]
+
+KEPT_ANSWER_BYTES = 64 * 2**20
+"""What kept answers may take, unless the operator says otherwise."""
 
 _CACHING = "public, max-age=60"
 _LEAST_PACKED = 1000  # bytes: packing less is not worth it
 _LEVEL = 4  # a third of the time of the default level, and a few percent larger
-_PACKED_ANSWERS = 200
+_KEPT_BYTES = 8 * 2**20  # of each route of the catalogue
+_KEPT_WITH = 300  # bytes of an answer's key and place
 _NEVER = re.compile(r"q=0(\.0*)?")
 _ETAG = re.compile(r'(?:W/)?"([^"]*)"')
 
@@ -32,7 +37,10 @@ def in_json(content: object) -> bytes:
     content : object
         Plain values, dataclasses, and lists, tuples and dicts of these.
     """
-    return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    written = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    return bytes(
+        memoryview(written)
+    )  # orjson's own bytes hold up to four times their length for as long as they live
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,11 @@ class File:
     packed: bytes | None = None
     etag: str = ""
     caching: str = ""
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes that it takes where it is kept, with its key and its place."""
+        return len(self.content) + len(self.packed or b"") + _KEPT_WITH
 
     @property
     def is_packed(self) -> bool:
@@ -67,16 +80,19 @@ class KeptRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The route's handler, with an ETag of what it answers."""
         handler = super().get_route_handler()
-        files: LRUCache[bytes, File] = LRUCache(_PACKED_ANSWERS)
+        files: LRUCache[bytes, File] = LRUCache(_KEPT_BYTES, attrgetter("kept_size"))
 
         async def handled(request: Request) -> Response:
             answer = await handler(request)
             if answer.status_code != 200 or request.method != "GET":
                 return answer
             content = bytes(answer.body)
-            if content not in files:
-                files[content] = await run_in_threadpool(File.kept, content, "application/json", _CACHING)
-            return file_response(request, files[content])
+            file = files.get(content)
+            if file is None:
+                file = await run_in_threadpool(File.kept, content, "application/json", _CACHING)
+                if file.kept_size <= _KEPT_BYTES:
+                    files[content] = file
+            return file_response(request, file)
 
         return handled
 

@@ -70,6 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         title="epochcast",
         version=_version(),
         description="How long one epoch of your CNN takes on a GPU, what it costs, and how sure the answer is.",
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         openapi_tags=TAGS,
         servers=[{"url": "/", "description": "This service."}],
         openapi_url=None,  # api.pages has it: FastAPI makes and writes it on the event loop
@@ -88,7 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     _add_layers(app)
     for router in ROUTERS.values():
         app.include_router(router)
-    app.openapi = document(app, _examples(app.state.serving))  # type: ignore[method-assign]
+    app.openapi = document(app, _examples(app))  # type: ignore[method-assign]
     app.state.document = pages.Document(app.openapi)
     return app
 
@@ -124,16 +125,23 @@ def _add_layers(app: FastAPI) -> None:
     app.add_middleware(Observed, metrics=app.state.metrics)
 
 
-def _examples(serving: ServingState) -> Examples:
-    """What answers the first example of each question."""
+def _examples(app: FastAPI) -> Examples:
+    """What answers the example of each operation that is not of the catalogue."""
+    serving: ServingState = app.state.serving
 
-    def of(kind: type[Q], answer: Answering[Q]) -> tuple[str, Callable[[], Any]]:
-        return kind.example_names[0], partial(example_answer, kind, answer, serving)
+    def of(kind: type[Q], answer: Answering[Q]) -> Callable[[], Any]:
+        return partial(example_answer, kind, answer, serving)
 
     return {
-        "/v1/predictions": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
-        "/v1/comparisons": of(ComparisonQuestion, comparisons.answer_to),
-        "/v1/explanations": of(ExplanationQuestion, explanations.answer_to),
+        "create_prediction": of(PredictionQuestion, partial(predictions.answer_to, max_rows=1000)),
+        "create_comparison": of(ComparisonQuestion, comparisons.answer_to),
+        "create_explanation": of(ExplanationQuestion, explanations.answer_to),
+        "create_calibration": partial(calibrations.example, app.state),
+        "create_cnn": cnns.example,
+        "get_readiness": partial(health.ready, app.state),
+        **{name: partial(dict, shown) for name, shown in measurements.EXAMPLES.items()},
+        "get_health": lambda: health.ALIVE,
+        "get_metrics": lambda: observability.EXAMPLE,
     }
 
 

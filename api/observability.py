@@ -34,7 +34,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.problems import problem
 
-__all__ = ["SECURITY_HEADERS", "Metrics", "Observed", "logging_json", "router"]
+__all__ = ["EXAMPLE", "SECURITY_HEADERS", "Metrics", "Observed", "logging_json", "router"]
 
 SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -44,6 +44,12 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 """Headers of every answer; docs/security.md says what each prevents."""
+
+EXAMPLE = """# HELP epochcast_requests_total Requests answered.
+# TYPE epochcast_requests_total counter
+epochcast_requests_total{method="GET",route="/v1/gpus",status="200"} 1.0
+"""
+"""The first lines of the metrics of a service that answered one request."""
 
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}", re.ASCII)

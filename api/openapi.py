@@ -1,13 +1,17 @@
-"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves and the refusals of all.
+"""The OpenAPI document: what FastAPI finds, with the bodies that routes read themselves, refusals, words and examples.
 
-Rows of a measurement table are described from the columns' own declaration.
+Rows of a measurement table are described from the columns' own declaration. Examples of answers are what the service
+answers now: a route without one fails a test.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
+from fastapi.encoders import jsonable_encoder
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model
 from pydantic.json_schema import models_json_schema
 
@@ -18,6 +22,9 @@ from api.questions import (
     ExplanationQuestion,
     PredictionQuestion,
 )
+from predictor.answers.bounds import BOUNDS
+from predictor.answers.options import options_of
+from predictor.answers.question import Question
 from predictor.measurements.schema import COLUMNS, Column
 
 __all__ = ["TAGS", "Examples", "document", "question_body"]
@@ -26,7 +33,7 @@ _TYPES: dict[str, type] = {"count": int, "amount": float, "time": float, "flag":
 
 
 def _field(column: Column) -> tuple[Any, Any]:
-    kind: Any = _TYPES.get(column.form, str)
+    kind: Any = Literal[column.words] if column.words else _TYPES.get(column.form, str)
     about = f"{column.about}, {column.unit}" if column.unit else column.about
     if column.required:
         return kind, Field(description=about)
@@ -87,8 +94,29 @@ TAGS = [
 ]
 """Groups of routes."""
 
-Examples = Mapping[str, tuple[str, Callable[[], Any]]]
-"""By path: the name of a request's example, and what answers it."""
+Examples = Mapping[str, Callable[[], Any]]
+"""By operation: what answers it, where asking its route for its own example would not do."""
+
+_MOST_SHOWN = 2  # of a list
+_BOTTLENECKS = ("gpu", "host", "loading", "reading", "unknown")
+
+
+def _words() -> dict[str, tuple[str, ...]]:
+    """What a field of an answer may say, by its name, where that is one of few words."""
+    options = options_of(Question)
+    words = {name: options[name].choices for name in ("framework", "capture", "optimizer")}
+    modes = {name: options[name].choices for name in ("precision", "memory_format")}
+    return {
+        **words,
+        **modes,
+        **{f"fast_{name}": choices for name, choices in modes.items()},
+        "bottleneck": _BOTTLENECKS,
+        "fast_bottleneck": _BOTTLENECKS,
+        "bound": BOUNDS,
+        "because": BOUNDS,
+        "binding": ("memory", "budget", "deadline"),
+        "data_exceeds": ("memory", "disk"),
+    }
 
 
 def question_body(model: type[BaseModel]) -> dict[str, Any]:
@@ -106,7 +134,7 @@ def question_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
-    """A function that makes the document when it is first asked for; answers in it are those of the model served."""
+    """A function that makes the document when it is first asked for; call it in a thread without an event loop."""
 
     def make() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -114,10 +142,12 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
                 title=app.title,
                 version=app.version,
                 description=app.description,
+                license_info=app.license_info,
                 routes=app.routes,
                 tags=app.openapi_tags,
                 servers=app.servers,
             )
+            made["security"] = []  # of all that does not say otherwise
             _, definitions = models_json_schema(
                 [(model, "validation") for model in _MODELS], ref_template=_REF
             )
@@ -125,26 +155,67 @@ def document(app: FastAPI, examples: Examples) -> Callable[[], dict[str, Any]]:
             schemas |= definitions["$defs"]
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
-            for path, operations in made["paths"].items():
+            _add_words(schemas)
+            routes = {route.operation_id: route for route in _routes(app)}
+            for operations in made["paths"].values():
                 for operation in operations.values():
                     _add_refusals(operation)
                     if "catalogue" in operation["tags"] and "requestBody" not in operation:
                         operation["responses"]["304"] = {
                             "description": "As the client has it (If-None-Match)"
                         }
-                    _add_example(operation, examples.get(path) if "requestBody" in operation else None)
+                    name = operation["operationId"]
+                    shown = examples[name]() if name in examples else _asked(app, routes[name])
+                    _add_example(operation, shown)
             app.openapi_schema = made
         return app.openapi_schema
 
     return make
 
 
-def _add_example(operation: dict[str, Any], example: tuple[str, Callable[[], Any]] | None) -> None:
-    """Show what the first example of a question is answered with."""
-    if example is not None:
-        name, answer = example
-        content = operation["responses"]["200"]["content"]["application/json"]
-        content["examples"] = {name: {"summary": f"to {name.replace('_', ' ')}", "value": answer()}}
+def _routes(app: FastAPI) -> list[APIRoute]:
+    routers = [getattr(route, "original_router", None) for route in app.routes]
+    return [route for router in routers if router for route in router.routes if isinstance(route, APIRoute)]
+
+
+def _add_words(schemas: dict[str, Any]) -> None:
+    """Name the words of fields that have few."""
+    words = _words()
+    for schema in schemas.values():
+        for name, field in schema.get("properties", {}).items():
+            if name in words:
+                for kind in (field, field.get("items", {}), *field.get("anyOf", ())):
+                    if kind.get("type") == "string":
+                        kind.setdefault("enum", list(words[name]))
+
+
+def _asked(app: FastAPI, route: APIRoute) -> Any:
+    """What a route of the catalogue answers to its own examples of parameters; of a list, its first entries."""
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": route.path,
+        "headers": [],
+        "query_string": b"",
+        "app": app,
+    }
+    given: dict[str, Any] = {
+        field.name: (field.field_info.examples or [None])[0] for field in route.dependant.path_params
+    }
+    if route.dependant.request_param_name:
+        given[route.dependant.request_param_name] = Request(scope)
+    found = jsonable_encoder(asyncio.run(route.endpoint(**given)))
+    return found[:_MOST_SHOWN] if isinstance(found, list) else found
+
+
+def _add_example(operation: dict[str, Any], shown: Any) -> None:
+    """Show what an operation answers; of a question, what its first example is answered with."""
+    asked = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples")
+    name = next(iter(asked)) if asked else "answer"
+    status = next(code for code in operation["responses"] if code.startswith("2"))
+    content = next(iter(operation["responses"][status]["content"].values()))
+    summary = {"summary": f"to {name.replace('_', ' ')}"} if asked else {}
+    content["examples"] = {name: summary | {"value": shown}}
 
 
 def _add_refusals(operation: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request, Response
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 
 from api.bodies import LARGER_TABLES, read_body
@@ -37,6 +37,7 @@ __all__ = [
     "Q",
     "answered",
     "example_answer",
+    "examples_of",
     "fitted",
     "json_of",
     "question_of",
@@ -105,10 +106,16 @@ def _from_body(
     return answer(question, table, model, offers)
 
 
+def examples_of(kind: type[BaseModel]) -> list[Any]:
+    """The examples of a model, as its schema shows them."""
+    extra: Any = kind.model_config.get("json_schema_extra", {})
+    examples: list[Any] = extra.get("examples", [])
+    return examples
+
+
 def example_answer(kind: type[Q], answer: Answering[Q], serving: ServingState) -> Any:
     """What the first example of a question is answered with."""
-    extra: Any = kind.model_config["json_schema_extra"]
-    body = to_json(extra["examples"][0])
+    body = to_json(examples_of(kind)[0])
     return from_json(_from_body(body, kind, answer, serving.model.current, serving.offers))
 
 

@@ -302,7 +302,6 @@ class CalibrationQuestion(PredictionQuestion):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [
-                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
                 {
                     "cnn": "resnet50",
                     "batch_sizes": [32],
@@ -317,11 +316,12 @@ class CalibrationQuestion(PredictionQuestion):
                         }
                     ],
                 },
+                {"cnn": "resnet50", "batch_sizes": [32, 64], "stored": {"gpu": "L40S"}},
             ]
         }
     )
 
-    example_names: ClassVar[tuple[str, ...]] = ("stored_rows", "own_rows")
+    example_names: ClassVar[tuple[str, ...]] = ("own_rows", "stored_rows")
 
     most_keys: ClassVar[int] = 400_000
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from os import PathLike
 from pathlib import Path
 from threading import Lock
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from cachetools import LRUCache
 from fastapi import Request
 
-from api.caching import File
+from api.caching import KEPT_ANSWER_BYTES, File
 from api.limits import address_of
 from api.queues import Queue
 from predictor.catalogue.offers import load_offers
@@ -37,15 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["ServedModel", "ServingState", "Snapshot", "client_of", "serving_of"]
 
 _LOG = logging.getLogger("epochcast.model")
-_KEPT_ANSWER_BYTES = 64 * 2**20
-_LARGEST_KEPT = _KEPT_ANSWER_BYTES // 8
 _KEPT_FITS = 8  # of measurements that came with questions, each some megabytes
 _Stamp = tuple[int, int, int]
-
-
-def _kept_size(file: File) -> int:
-    """Bytes that a kept answer takes, with its key and its place."""
-    return len(file.content) + len(file.packed or b"") + 300
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,13 +54,15 @@ class Snapshot:
     """
 
     model: Model
+    kept_bytes: int
     fits: LRUCache[str, OwnMeasurements] = field(default_factory=lambda: LRUCache(_KEPT_FITS))
-    _answers: LRUCache[bytes, File] = field(
-        default_factory=lambda: LRUCache(_KEPT_ANSWER_BYTES, getsizeof=_kept_size)
-    )
+    _answers: LRUCache[bytes, File] = field(init=False)
     _clients: Counter[bytes] = field(default_factory=Counter)
     _large: dict[bytes, File] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_answers", LRUCache(self.kept_bytes, attrgetter("kept_size")))
 
     def kept(self, key: bytes, *, packed: bool) -> File | None:
         """The answer kept by this key; None if there is none, or it is to be packed and is not."""
@@ -82,7 +78,7 @@ class Snapshot:
         file = self.kept(key, packed=False) or File(compute())
         file = file.with_gzip() if packed else file
         with self._lock:
-            if _kept_size(file) <= _LARGEST_KEPT:  # one answer does not drive out all others
+            if file.kept_size <= self.kept_bytes // 8:  # one answer does not drive out all others
                 self._answers[key] = file
             elif self._clients[key] > 1:
                 self._large[key] = file
@@ -110,6 +106,8 @@ class ServedModel:
     ----------
     path : path, optional
         The default that comes with epochcast, if not given.
+    kept_bytes : int
+        What kept answers may take.
 
     Attributes
     ----------
@@ -124,11 +122,12 @@ class ServedModel:
         If there is no model to begin with.
     """
 
-    def __init__(self, path: str | PathLike[str] | None = None) -> None:
+    def __init__(self, path: str | PathLike[str] | None = None, kept_bytes: int = KEPT_ANSWER_BYTES) -> None:
+        self._kept_bytes = kept_bytes
         self.path = Path(path) if path is not None else data_file("models/default.json")
         self.problem: str | None = None
         self._stamp = self._file_stamp()
-        self.snapshot = Snapshot(Model.load(self.path))
+        self.serve(Model.load(self.path))
 
     @property
     def current(self) -> Model:
@@ -158,7 +157,7 @@ class ServedModel:
 
     def serve(self, model: Model) -> None:
         """Answer with another model from the next request on."""
-        self.snapshot = Snapshot(model)
+        self.snapshot = Snapshot(model, self._kept_bytes)
 
     async def watch(self, every_s: float = 1.0) -> None:
         """Check the file again and again, in a thread, until cancelled."""
@@ -185,7 +184,7 @@ class ServingState:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.model = ServedModel(settings.model)
+        self.model = ServedModel(settings.model, settings.kept_answer_bytes)
         self.offers = load_offers(settings.offers)
         queue = partial(Queue, most_wait_s=settings.queue_wait_s)
         self.model_queue = queue(waiting=64)

@@ -5,6 +5,8 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from api.caching import KEPT_ANSWER_BYTES
+
 __all__ = ["Settings"]
 
 _Seconds = Annotated[float, Field(gt=0, le=3600)]
@@ -30,6 +32,9 @@ class Settings(BaseSettings):
 
     max_bytes_in_work: Annotated[int, Field(ge=2**20, le=2**40)] = 256 * 2**20
     """Of the bodies of all requests in work together."""
+
+    kept_answer_bytes: Annotated[int, Field(ge=2**20, le=2**40)] = KEPT_ANSWER_BYTES
+    """Of answers that are kept for whoever asks the same again; the oldest go first."""
 
     max_rows: _Count = 20_000
     """Rows of one answer."""

@@ -81,7 +81,7 @@ def gpu_name() -> str:
 
 def by_the_law() -> Callable[[str], Floats]:
     """Iteration times of CNNs on all GPUs at all batch sizes, of shape (n_questions,), by device."""
-    law = Model.load().roofline
+    law = Model.load().roofline.law_
     kernels = [kernels_of(zoo_cnn(cnn)) for cnn in CNNS]
     contexts = [KernelContext(gpu, default_precision(gpu, "pytorch"), "pytorch") for gpu in all_gpus()]
     sizes = BATCH_SIZES["the law alone"]

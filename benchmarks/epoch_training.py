@@ -29,9 +29,10 @@ __all__ = ["OTHER_FAMILIES", "OWN", "Job", "train"]
 
 OTHER_FAMILIES = (
     "ghostnet_100", "skresnet34", "res2net50_26w_4s", "xception41", "rexnet_100", "selecsls42b", "resnetv2_50x1_bit",
-    "hrnet_w18_small",
+    "hrnet_w18_small", "dpn68", "gernet_m", "fasternet_t0", "starnet_s1", "nfnet_l0", "hgnet_tiny", "lcnet_100",
+    "repvit_m0_9",
 )  # fmt: skip
-"""The strangers of `other_families.csv`."""
+"""The strangers of `other_families.csv`: eight of the third set, eight of the fourth."""
 
 OWN = {"own": ("own_cnn", "make_model"), "own_plain": ("own_plain_cnn", "make_model")}
 OWN |= {cnn: ("other_families", cnn) for cnn in OTHER_FAMILIES}

@@ -23,6 +23,7 @@ from judges import JUDGES, Asked
 from machine import machine
 
 from predictor.errors import DataError, EpochcastError, nearest
+from predictor.evaluation.scenarios import SCENARIOS
 from predictor.files import data_root
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,17 +32,23 @@ NOISE = 0.005
 """Figures of two days differ by half a percent (docs/evaluation.md); more than that is worse."""
 
 _FILTERS = ("predictor", "gpu", "precision", "memory_format")
+_MANY = "published"
+"""The judge whose scenarios are judged together: those that leave out the same group share its fits."""
 
 Figure = dict[str, str]
 """A row of figures.csv."""
 
 
 class Value(NamedTuple):
-    """A judged figure: mean absolute relative error, its bias, the share inside the 90 % interval, rows, worst CNN."""
+    """A judged figure: mean absolute relative error, its bias, share inside the 90 % interval, rows, worst CNN.
+
+    `width` is the median of the intervals' ln half-widths.
+    """
 
     error: float
     bias: float
     inside: float
+    width: float
     n: int
     worst: str
 
@@ -92,36 +99,46 @@ def chosen_figures(names: Sequence[str] | None = None, *, readme: bool = False) 
 def value_of(figure: Figure, judged: pd.DataFrame) -> Value:
     """The figure of judged rows; a DataError if none of them is of its GPU, mode and predictor."""
     rows = _rows_of(figure, judged)
-    error = rows["predicted"] / rows["measured"] - 1
-    parts = rows["part"] if "part" in rows else pd.Series(0, index=rows.index)
+    error = _errors(rows)
+    parts = rows["part"].fillna("") if "part" in rows else pd.Series(0, index=rows.index)
     means = pd.DataFrame({"error": error.abs(), "bias": error}).groupby(parts).mean().mean()
-    inside = rows["measured"].between(rows["low"], rows["high"]).mean() if "low" in rows else np.nan
+    inside, width = np.nan, np.nan
+    if "low" in rows and rows["low"].notna().any():
+        inside = rows["measured"].between(rows["low"], rows["high"]).mean()
+        width = np.median(np.log(rows["high"] / rows["low"].clip(lower=1e-9)) / 2)
     by_cnn = error.abs().groupby(rows["cnn"]).mean()
     worst = f"{by_cnn.idxmax()} {by_cnn.max():.0%}"
-    return Value(float(means["error"]), float(means["bias"]), float(inside), len(rows), worst)
+    return Value(float(means["error"]), float(means["bias"]), float(inside), float(width), len(rows), worst)
+
+
+def _errors(rows: pd.DataFrame) -> "pd.Series[float]":
+    return rows["error"] if "error" in rows else rows["predicted"] / rows["measured"] - 1
 
 
 def _rows_of(figure: Figure, judged: pd.DataFrame) -> pd.DataFrame:
     rows = judged.reset_index(drop=True)
-    for column in _FILTERS:
+    filters = (*_FILTERS, *(["scenario"] * ("scenario" in rows)))
+    for column in filters:
         if figure[column]:
             rows = rows[rows[column] == figure[column]]
+    if figure["cnn"]:
+        rows = rows[rows["cnn"].str.contains(figure["cnn"])]
     if rows.empty:
-        raise DataError(f"{figure['name']}: nothing was judged of {[figure[name] for name in _FILTERS]}.")
+        raise DataError(f"{figure['name']}: nothing was judged of {[figure[name] for name in filters]}.")
     return rows
 
 
 def parts(figure: Figure, judged: pd.DataFrame, by: Sequence[str]) -> str:
     """Error, bias, share inside and number of a figure's rows by these columns."""
     rows = _rows_of(figure, judged)
-    error = 100 * (rows["predicted"] / rows["measured"] - 1)
+    error = 100 * _errors(rows)
     inside = 100 * rows["measured"].between(rows["low"], rows["high"]) if "low" in rows else np.nan
     grouped = rows.assign(error=error.abs(), bias=error, inside=inside).groupby(list(by))
     table = grouped[["error", "bias", "inside"]].mean().assign(n=grouped.size())
     return f"{table.round(1).to_string()}\n"
 
 
-_HEAD = f"{'':92} {'goal':>6} {'committed':>10} {'now':>6} {'bias':>7} {'inside':>7} {'n':>6}  worst CNN"
+_HEAD = f"{'':92} {'goal':>6} {'committed':>10} {'now':>6} {'bias':>7} {'inside':>7} {'width':>6} {'n':>6}  worst CNN"
 
 
 def line(figure: Figure, value: Value | None) -> str:
@@ -131,8 +148,10 @@ def line(figure: Figure, value: Value | None) -> str:
     text = f"{figure['question']:92} {goal:>6} {committed:>10}"
     if value is None:
         return f"{text} {'-':>6}"
-    inside = "" if np.isnan(value.inside) else f"{value.inside:.0%}"
-    text += f" {value.error:6.1%} {value.bias:+7.1%} {inside:>7} {value.n:6}  {value.worst}"
+    inside, width = "", ""
+    if not np.isnan(value.inside):
+        inside, width = f"{value.inside:.0%}", f"{value.width:.2f}"
+    text += f" {value.error:6.1%} {value.bias:+7.1%} {inside:>7} {width:>6} {value.n:6}  {value.worst}"
     worse = figure["committed"] and value.error > float(figure["committed"]) + NOISE
     return text + "  WORSE THAN COMMITTED" * bool(worse)
 
@@ -141,16 +160,18 @@ def _groups(figures: list[Figure]) -> list[list[Figure]]:
     """Figures that one call of a judge answers."""
     groups: dict[tuple[str, str], list[Figure]] = {}
     for figure in figures:
-        groups.setdefault((figure["judge"], figure["scenario"]), []).append(figure)
+        scenario = figure["scenario"]
+        together = SCENARIOS[scenario].group if figure["judge"] == _MANY else scenario
+        groups.setdefault((figure["judge"], together), []).append(figure)
     return list(groups.values())
 
 
 def _asked(group: list[Figure], published: Path | None, jobs: int) -> Asked:
-    predictors, precisions = (
-        tuple(sorted({figure[name] for figure in group if figure[name]}))
-        for name in ("predictor", "precision")
+    scenarios, predictors, precisions = (
+        tuple(dict.fromkeys(figure[name] for figure in group if figure[name] or name == "scenario"))
+        for name in ("scenario", "predictor", "precision")
     )
-    return Asked(group[0]["scenario"], predictors, precisions, published, jobs)
+    return Asked(scenarios, predictors, precisions, published, jobs)
 
 
 def state_of(published: Path | None) -> str:
@@ -168,7 +189,7 @@ def state_of(published: Path | None) -> str:
 
 
 def _path(group: list[Figure], folder: Path, state: str) -> Path:
-    names = f"{group[0]['judge']} {group[0]['scenario']} {[figure['name'] for figure in group]}"
+    names = f"{group[0]['judge']} {[(figure['scenario'], figure['name']) for figure in group]}"
     return folder / f"{hashlib.sha256((names + state).encode()).hexdigest()[:16]}.csv.gz"
 
 
@@ -182,6 +203,8 @@ def keep(judged: pd.DataFrame, group: list[Figure], folder: Path, state: str, se
     """Write judged rows, to be used again in this state."""
     folder.mkdir(parents=True, exist_ok=True)
     columns = [
+        "scenario",
+        "error",
         "gpu",
         "precision",
         "memory_format",

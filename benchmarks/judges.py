@@ -1,40 +1,40 @@
 """What the judged figures compare: measurements, and what was predicted of them by fits that did not see them.
 
-A judge takes a scenario and gives a table with a row for each measurement: `measured` and `predicted`, `low` and `high`
-where there is an interval, and `gpu`, `precision`, `memory_format`, `cnn`, `predictor` as far as it tells them apart.
-Rows of one `part` are averaged before the mean over parts is taken. A new judge is one function and one entry of
-`JUDGES`.
+A judge takes scenarios and gives a table with a row for each measurement: `measured` and `predicted` or their `error`,
+`low` and `high` where there is an interval, and `scenario`, `gpu`, `precision`, `memory_format`, `cnn`, `predictor` as
+far as it tells them apart. Rows of one `part` are averaged before the mean over parts is taken. A new judge is one
+function and one entry of `JUDGES`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import real_epochs
+from claims import asked_claims, claims
 from real_epochs import CASES, Task, table_of
 
 from predictor.catalogue.data_sets import find_training_set
-from predictor.catalogue.devices import find_gpu
+from predictor.catalogue.devices import find_gpu, precisions_of
 from predictor.catalogue.loading_rates import find_loader
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
 from predictor.evaluation.run import evaluate
-from predictor.evaluation.scenarios import SCENARIOS
 from predictor.evaluation.served import held_out_tables, judge_served
 from predictor.evaluation.splits import LIBRARIES
 from predictor.files import data_root, published_data_root
 from predictor.measurements.features import feature_table
-from predictor.measurements.published import published_features
 from predictor.measurements.table import read_measurements
 from predictor.models.epoch_start import grouped_shapes, shapes
-from predictor.models.fit import default_features, fit_layer_models
-from predictor.models.forecast import Anchor
+from predictor.models.fit import HELD_OUT, TrainingData, fit_layer_models, own_measurements
 from predictor.models.layer_times.estimator import LayerTimes, modes_of
 from predictor.models.layer_times.files import LayerModels
 from predictor.models.layer_times.law import layer_sums
@@ -51,8 +51,6 @@ from predictor.models.ratios_fit import (
     own_tables,
     team_pairs,
 )
-from predictor.models.roofline.model import Roofline
-from predictor.models.roofline.rows import rows_of, whole_iterations
 from predictor.models.roofline.terms import join_host
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
@@ -65,16 +63,22 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a judge is asked: its scenario, the predictors and precisions that figures name, and where data lie.
+    """What a judge is asked: its scenarios, the predictors and precisions that figures name, and where data lie.
 
     `published` is the folder of published measurements; None where it is not known.
     """
 
-    scenario: str
+    scenarios: tuple[str, ...]
     predictors: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     published: Path | None = None
     jobs: int = 1
+
+    @property
+    def scenario(self) -> str:
+        """The only scenario, of judges that are asked for one at a time."""
+        (scenario,) = self.scenarios
+        return scenario
 
     @property
     def published_folder(self) -> Path:
@@ -83,33 +87,33 @@ class Asked:
 
 
 def of_published(asked: Asked) -> pd.DataFrame:
-    """A scenario of `epochcast evaluate` on the published data that it is defined on."""
-    return _scenario(asked, published_features(asked.published_folder))
+    """Scenarios of `epochcast evaluate` on all that the default is fitted on, by its own recipe."""
+    return _evaluated(asked, TrainingData.of_default(asked.published_folder).features)
 
 
 def of_own_tables(asked: Asked) -> pd.DataFrame:
     """A scenario of `epochcast evaluate` on our own tables."""
-    gpus = tuple(dict.fromkeys(("h200", *SCENARIOS[asked.scenario].sources)))
-    return _scenario(asked, own_features(gpus, asked.precisions))
+    return _evaluated(asked, own_features(asked.precisions))
 
 
-def _scenario(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
-    result = evaluate(features, [asked.scenario], asked.predictors or None, n_jobs=asked.jobs)
-    formats = features["memory_format"].to_numpy()[result.predictions["row"].to_numpy()]
-    return result.predictions.assign(memory_format=formats)
+def _evaluated(asked: Asked, features: pd.DataFrame) -> pd.DataFrame:
+    result = evaluate(features, asked.scenarios, asked.predictors or None, n_jobs=asked.jobs)
+    rows = features.iloc[result.predictions["row"].to_numpy()].reset_index(drop=True)
+    machine = rows["source"].astype(str) + ": " + rows["host"].fillna(rows["gpu"]).astype(str)
+    of_machines = result.predictions["scenario"] == "unseen-gpu"  # a machine counts once
+    return result.predictions.assign(memory_format=rows["memory_format"], part=machine.where(of_machines, ""))
 
 
-def own_features(gpus: Sequence[str] = ("h200",), precisions: Sequence[str] = ()) -> pd.DataFrame:
-    """Feature table of the PyTorch rows of our operator and target tables of these GPUs, with each operator's library.
+def own_features(precisions: Sequence[str] = ()) -> pd.DataFrame:
+    """Feature table of the PyTorch rows of our operator and target tables, with each operator's library.
 
     `h200_pytorch_targets` was measured before there was an instrument, its gradients added to kept ones: two launches
     per parameter tensor and 16 bytes per parameter more than operators add up to, 0.2 to 1.1 ms. It is left out.
     """
     root = data_root() / "measurements"
-    kinds = ("operators", "targets")
-    paths = [path for gpu in gpus for kind in kinds for path in sorted(root.glob(f"{gpu}*_{kind}.csv.gz"))]
+    paths = [path for kind in ("operators", "targets") for path in sorted(root.glob(f"*_{kind}.csv.gz"))]
     if not any("operators" in path.name for path in paths):
-        raise DataError(f"{root} has no {gpus[0]}*_operators.csv.gz. Measure them with `epochcast profile`.")
+        raise DataError(f"{root} has no *_operators.csv.gz. Measure them with `epochcast profile`.")
     frame = pd.concat([_with_library(path) for path in paths], ignore_index=True)
     frame = frame[(frame["framework"] == "pytorch") & (frame["source"] == "epochcast")]
     if precisions:
@@ -128,24 +132,8 @@ def _with_library(path: Path) -> pd.DataFrame:
     frame = read_measurements(path)
     library = next((name for name in LIBRARIES if f"_{name}_" in path.name), "zoo")
     single = frame["kind"] == "operator"
-    return frame.assign(notes=frame["notes"].astype(object).where(~single, f"library={library}"))
-
-
-def of_chips(asked: Asked) -> pd.DataFrame:
-    """Each chip of the default left out with all that was measured on it; a machine counts once."""
-    features = default_features(asked.published_folder)
-    chips = np.array([find_gpu(name).chip for name in features["gpu"]])
-    whole = features.index.isin(whole_iterations(features).index)
-    tables = []
-    for chip in sorted(set(chips[whole])):
-        train, test = features[chips != chip], features[(chips == chip) & whole]
-        predicted = Roofline(calibrate=False).fit(train, train["iteration_time_ms"]).predict(test)
-        tables.append(
-            test[["gpu", *MODE, "cnn"]].assign(
-                measured=test["iteration_time_ms"], predicted=predicted, part=rows_of(test).machines
-            )
-        )
-    return pd.concat(tables)
+    notes = frame["notes"].astype(object).where(~single, f"library={library}")
+    return frame.assign(notes=notes, held_out=path.name.endswith(HELD_OUT))
 
 
 def of_held_out(_: Asked) -> pd.DataFrame:
@@ -190,70 +178,13 @@ def _renamed(judged: pd.DataFrame) -> pd.DataFrame:
     return judged.rename(columns={f"{name}_ms": name for name in ("measured", "predicted", "low", "high")})
 
 
-_MIDDLE = 64
-
-
-def of_runs(asked: Asked) -> pd.DataFrame:
-    """What runs of one's own are worth, by the path that answers questions; `predictor` is which of `_runs` are known.
-
-    The law is fitted without the CNN that is asked about, and the hosts are unknown, as for a user.
-    """
-    features = published_features(asked.published_folder)
-    target = (features["source"] == "profet") & (features["kind"].fillna("target") == "target")
-    tables = []
-    for cnn in sorted(features.loc[target, "cnn"].unique()):
-        train = features[(target | (features["kind"] == "operator")) & (features["cnn"] != cnn)]
-        law = Roofline().fit(train, train["iteration_time_ms"]).law_
-        model = replace(Model.load(), roofline=law, layers=LayerModels())
-        for _, of_size in features[target & (features["cnn"] == cnn)].groupby("image_size"):
-            for gpu, rows in of_size.groupby("gpu"):
-                tables += [
-                    _with_runs(model, rows, runs).assign(predictor=name)
-                    for name, runs in _runs(of_size, str(gpu))
-                ]
-    return pd.concat(tables)
-
-
-def _runs(rows: pd.DataFrame, gpu: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each way in which one or two runs of the CNN are known, with these runs."""
-    here, elsewhere = rows[rows["gpu"] == gpu], rows[rows["gpu"] != gpu]
-    smallest, largest = here["batch_size"].min(), here["batch_size"].max()
-    yield "none", here.iloc[:0]
-    yield "one here", here[here["batch_size"] == _MIDDLE]
-    yield "two here", here[here["batch_size"].isin([smallest, largest])]
-    middle = elsewhere[elsewhere["batch_size"] == _MIDDLE]
-    for _, one in middle.groupby("gpu"):
-        yield "one elsewhere", one
-    yield "three elsewhere", middle
-
-
-def _with_runs(model: Model, rows: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    test = rows[~rows.index.isin(runs.index)]
-    if test.empty:
-        return test
-    gpu, table = find_gpu(test["gpu"].iloc[0]), test["layer_table"].iloc[0]
-    anchors = [
-        Anchor(
-            str(run["gpu"]), int(run["batch_size"]), float(run["iteration_time_ms"]), table.image_size, "fp32"
-        )
-        for run in runs.to_dict("records")
-    ]
-    method = "anchored" if anchors else "roofline"
-    answer = model.forecast(table, gpu, Mode("tensorflow"), test["batch_size"].to_numpy(), anchors, method)
-    return test[["gpu", *MODE, "cnn"]].assign(
-        measured=test["iteration_time_ms"],
-        predicted=answer.iteration_time_ms,
-        low=answer.low_ms,
-        high=answer.high_ms,
-    )
-
-
 _LARGEST_EAGER_BATCH = 32
 
 
 def of_eager(asked: Asked) -> pd.DataFrame:
     """Small eager iterations of CNNs whose operators were measured; whole iterations and hosts by other CNNs."""
-    features = own_features(("h200",), asked.precisions)
+    features = own_features(asked.precisions)
+    features = features[(features["source"] == "h200") & ~features["held_out"]]
     small = (features["kind"] == "target") & (features["batch_size"] <= _LARGEST_EAGER_BATCH)
     small &= features["host_time_ms"].notna() & features["layer_table"].notna()
     tables = []
@@ -279,63 +210,58 @@ def _eager_answers(known: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 def of_compile(asked: Asked) -> pd.DataFrame:
     """GPU time of compiled iterations.
 
-    The scenario is what is left out, ``cnn`` or ``gpu``, or ``strangers``: CNNs of other families, forecast before they
-    were measured.
+    The scenario is what is left out: ``gpu``, or ``family``, whose CNNs the layer models have not seen either.
     """
-    if asked.scenario == "strangers":
-        return _compiled_strangers()
-    pairs = compiled_pairs(own_tables("compiled"), Model.load())
-    groups = {"cnn": lambda pair: pair.cnn, "gpu": lambda pair: pair.gpu.name}
-    group = groups[asked.scenario]
-    without = COMPILE.held_out(pairs, group)
-    answers = [pair.forecast(without[group(pair)]) for pair in pairs]
-    return pd.DataFrame(
-        {
-            "gpu": pair.gpu.name,
-            "precision": pair.mode.precision,
-            "memory_format": pair.mode.memory_format,
-            "cnn": pair.cnn,
-            "measured": pair.gpu_ms,
-            "predicted": float(answer.gpu_time_ms[0]),
-            "low": float(answer.gpu_low_ms[0]),
-            "high": float(answer.gpu_high_ms[0]),
-        }
-        for pair, answer in zip(pairs, answers, strict=True)
-    )
+    measured, shipped = own_tables("compiled"), Model.load()
+    known = compiled_pairs(measured, shipped)
+    of_group = {"family": lambda pair: pair.family, "gpu": lambda pair: pair.gpu.name}[asked.scenario]
+    rows = []
+    for name in dict.fromkeys(map(of_group, known)):
+        ratios = COMPILE.fitted([pair for pair in known if of_group(pair) != name])
+        own = [pair for pair in known if of_group(pair) == name]
+        cnns = {pair.table.cnn for pair in own}
+        if asked.scenario == "family" and not all("." in cnn for cnn in cnns):
+            own = compiled_pairs(measured[measured["cnn"].isin(cnns)], _model_without(*cnns))
+        for pair in own:
+            answer = pair.forecast(ratios)
+            rows.append(
+                {
+                    "gpu": pair.gpu.name,
+                    "precision": pair.mode.precision,
+                    "memory_format": pair.mode.memory_format,
+                    "cnn": pair.cnn,
+                    "measured": pair.gpu_ms,
+                    "predicted": float(answer.gpu_time_ms[0]),
+                    "low": float(answer.gpu_low_ms[0]),
+                    "high": float(answer.gpu_high_ms[0]),
+                }
+            )
+    return pd.DataFrame(rows)
 
 
-def _compiled_strangers() -> pd.DataFrame:
-    paths = sorted((data_root() / "measurements").glob("*_other_families.csv.gz"))
-    measured = pd.concat([read_measurements(path) for path in paths], ignore_index=True)
-    measured["cnn"] = measured["cnn"].str.rpartition(".")[2]
-    key = ["cnn", "image_size", "gpu", *MODE, "capture", "batch_size"]
-    forecasts = pd.read_csv(HERE / "other_families_forecast.csv")
-    both = measured.merge(forecasts, on=key, suffixes=("", "_forecast"))
-    names = {
-        "gpu_time_ms": "measured",
-        "gpu_time_ms_forecast": "predicted",
-        "gpu_low_ms": "low",
-        "gpu_high_ms": "high",
-    }
-    return both[both["capture"] == "compile"].rename(columns=names)
+@cache
+def _own() -> pd.DataFrame:
+    return own_measurements()
+
+
+def _model_without(*cnns: str) -> Model:
+    """The shipped model with layer models refitted from nothing without CNNs; their operators are known."""
+    models = fit_layer_models(_own()[~_own()["cnn"].isin(cnns).to_numpy()])
+    return replace(Model.load(), layers=LayerModels().with_more(models))
 
 
 def of_chainer(_: Asked) -> pd.DataFrame:
     """Chainer's GPU time in fp32 and TF32 from PyTorch's, each CNN and all proxies left out."""
-    pairs = chainer_pairs(Model.load())
-    without = CHAINER.held_out(pairs)
-    return pd.DataFrame(
-        {
-            "gpu": "NVIDIA H200",
-            "precision": pair.precision,
-            "cnn": pair.group,
-            "measured": pair.gpu_ms,
-            "predicted": pair.predicted_ms(without[pair.group]),
-            "low": pair.predicted_ms(without[pair.group]) * math.exp(-without[pair.group].spread),
-            "high": pair.predicted_ms(without[pair.group]) * math.exp(without[pair.group].spread),
-        }
-        for pair in pairs
-    )
+    rows = []
+    for group in sorted({pair.group for pair in chainer_pairs(Model.load())}):
+        pairs = chainer_pairs(_model_without(group))
+        ratios = CHAINER.fitted([pair for pair in pairs if pair.group != group])
+        for pair in (pair for pair in pairs if pair.group == group):
+            time_ms, within = pair.predicted_ms(ratios), math.exp(ratios.spread)
+            found = {"measured": pair.gpu_ms, "predicted": time_ms}
+            ends = {"low": time_ms / within, "high": time_ms * within}
+            rows.append({"gpu": "NVIDIA H200", "precision": pair.precision, "cnn": group} | found | ends)
+    return pd.DataFrame(rows)
 
 
 def of_several_gpus(asked: Asked) -> pd.DataFrame:
@@ -384,6 +310,33 @@ def of_energy(asked: Asked) -> pd.DataFrame:
         }
         for reading in readings
     )
+
+
+_PAIR_GPUS = ("T4", "V100-SXM2-16GB", "RTX 3060", "RTX 3090", "A100-SXM4-40GB", "RTX 4090", "L4", "L40S")
+_PAIR_CNNS = (
+    "alexnet", "convnext_tiny", "densenet121", "densenet201", "efficientnet_b0", "efficientnet_b4", "googlenet",
+    "inception_v3", "mnasnet1_0", "mobilenet_v2", "mobilenet_v3_large", "regnet_y_1_6gf", "resnet18", "resnet50",
+    "resnet152", "resnext50_32x4d", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg16", "wide_resnet50_2",
+)  # fmt: skip
+_FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("fp16", "amp_fp16"))
+
+
+def of_pairs(_: Asked) -> pd.DataFrame:
+    """Precisions in the wrong order at batch 64: `error` is 1 where the faster one is answered slower, else 0."""
+    model, rows = Model.load(), []
+    for name, gpu in product(_PAIR_CNNS, map(find_gpu, _PAIR_GPUS)):
+        times = {
+            precision: model.forecast(
+                zoo_cnn(name), gpu, Mode(precision=precision), np.array([64])
+            ).iteration_time_ms[0]
+            for precision in precisions_of(gpu)
+        }
+        rows += [
+            {"gpu": gpu.name, "precision": fast, "cnn": name, "error": float(times[fast] > times[slow])}
+            for fast, slow in _FASTER
+            if {fast, slow} <= set(times)
+        ]
+    return pd.DataFrame(rows)
 
 
 _LEAST_GIB = 0.5
@@ -530,6 +483,12 @@ def _pytorch_epochs() -> pd.DataFrame:
     )
 
 
+def of_claims(asked: Asked) -> pd.DataFrame:
+    """Published trainings as `predict` answers them; of all, a part is a group of sources."""
+    rows = asked_claims(claims(asked.scenario))
+    return rows.rename(columns={"group": "part"}) if asked.scenario == "all" else rows
+
+
 def _image_s(task: Task) -> float:
     """Seconds of one image on a busy vCPU."""
     data_set = find_training_set(task.data_set)
@@ -544,16 +503,16 @@ def _geometric_mean(values: Any) -> float:
 JUDGES: dict[str, Callable[[Asked], pd.DataFrame]] = {
     "published": of_published,
     "own": of_own_tables,
-    "chips": of_chips,
     "held-out": of_held_out,
     "three-minutes": of_three_minutes,
-    "runs": of_runs,
     "eager": of_eager,
     "compile": of_compile,
     "chainer": of_chainer,
     "several-gpus": of_several_gpus,
     "energy": of_energy,
     "memory": of_memory,
+    "pairs": of_pairs,
     "epochs": of_epochs,
     "starts": of_starts,
+    "claims": of_claims,
 }

@@ -1,15 +1,22 @@
-"""CNNs of families that no table has: those of `other_families.csv`, by their names in timm, and a U-Net of our own.
+"""CNNs of families that no table has: those of `other_families.csv`, by their names in timm, and two of our own.
 
-A user's file: `epochcast profile --preset targets:benchmarks/other_families.py:repvgg_a0@224`.
+A user's file: `epochcast profile --preset targets:benchmarks/other_families.py:repvgg_a0@224`. Run as a program it
+writes the layer tables of all of them for those that have neither PyTorch nor timm.
 """
 
+import csv
 from collections.abc import Callable
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from torch import nn  # noqa: TID253 - a user's file, loaded where it is trained
 
 _GROUPS = 8
 _CLASSES = 10
+_SIZE_OF_EPOCHS = 96
 _WIDTHS = (48, 96, 192, 384)
 
 
@@ -67,3 +74,66 @@ class UNet(nn.Module):
 
 def unet_group_norm() -> nn.Module:
     return UNet()
+
+
+class Squeezed(nn.Module):
+    """A residual block: two 3 x 3 convolutions with group norms and SiLU, squeeze and excitation, a projection."""
+
+    def __init__(self, channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.twice = Twice(channels, out_channels)
+        self.squeeze = nn.AdaptiveAvgPool2d(1)
+        self.narrow = nn.Conv2d(out_channels, out_channels // 4, 1)
+        self.activation = nn.SiLU()
+        self.widen = nn.Conv2d(out_channels // 4, out_channels, 1)
+        self.gate = nn.Sigmoid()
+        self.shortcut = nn.Identity() if channels == out_channels else nn.Conv2d(channels, out_channels, 1)
+
+    def forward(self, x: Any) -> Any:  # noqa: D102 - PyTorch's
+        y = self.twice(x)
+        scale = self.gate(self.widen(self.activation(self.narrow(self.squeeze(y)))))
+        return y * scale + self.shortcut(x)
+
+
+def group_norm_se() -> nn.Module:
+    """A CNN of one's own: 48, 96 and 192 channels, group norms, squeeze and excitation."""
+    layers: list[nn.Module] = [nn.Conv2d(3, _WIDTHS[0], 3, stride=2, padding=1, bias=False)]
+    layers += [nn.GroupNorm(_GROUPS, _WIDTHS[0]), nn.SiLU()]
+    for before, width in zip((_WIDTHS[0], *_WIDTHS), _WIDTHS[:3], strict=False):
+        layers += [Squeezed(before, width), Squeezed(width, width), nn.MaxPool2d(2)]
+    head = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(_WIDTHS[2], _CLASSES))
+    return nn.Sequential(*layers, *head)
+
+
+def main() -> None:
+    """Write the layers of every CNN of `other_families.csv`, at its image size and at those of whole epochs."""
+    from predictor.files import data_root
+    from predictor.models.ratios_fit import LAYERS
+    from proxy_cnns.user_cnns import named_table
+
+    here = Path(__file__)
+    with (
+        here.with_suffix(".csv").open(newline="", encoding="utf-8") as file,
+        ZipFile(data_root() / LAYERS, "w", ZIP_DEFLATED, compresslevel=9) as layers,
+    ):
+        for row in csv.DictReader(file):
+            for size in {int(row["image_size"]), _SIZE_OF_EPOCHS}:
+                table = named_table(f"{here}:{row['cnn']}@{size}")
+                layers.writestr(f"{row['family']}/{table.cnn}@{size}.csv", _as_csv(table))
+
+
+def _as_csv(table: Any) -> str:
+    rows = [{name: _cell(value) for name, value in asdict(layer).items()} for layer in table]
+    text = StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+if __name__ == "__main__":
+    main()

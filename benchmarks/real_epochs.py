@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
+from functools import lru_cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from shutil import copyfile
@@ -46,6 +47,7 @@ _HOSTS = {
     "NVIDIA H100 80GB HBM3": "h100_16_cores.json",
     "NVIDIA H200": "h200_16_cores.json",
 }
+_GPU_OF_FOURTH = "NVIDIA H200"
 _VCPUS = 16  # of each GPU of the machine
 
 
@@ -67,7 +69,8 @@ TASKS = {
     "mobilenet_v2": Task("imagenet", 224, 16, from_files=True, samples=20_000),
     "resnet18_cifar": Task("cifar10", 32, 8),
     "own_plain": Task("stl10", 96, 8),
-    **dict.fromkeys(OTHER_FAMILIES, Task("stl10", 96, 8, samples=15_000)),
+    **dict.fromkeys(OTHER_FAMILIES[:8], Task("stl10", 96, 8, samples=15_000)),
+    **dict.fromkeys(OTHER_FAMILIES[8:], Task("stl10", 96, 8, samples=10_000)),
 }
 _MODES = {
     "tf32": Mode("pytorch", "tf32"),
@@ -140,17 +143,29 @@ SECOND_CASES = (
 )
 """CNNs that the law of loading beside training and of the start was not fitted on."""
 
-_HALF = OTHER_FAMILIES[::2]
+_THIRD, _FOURTH = OTHER_FAMILIES[:8], OTHER_FAMILIES[8:]
+_HALF = _THIRD[::2]
 THIRD_CASES = (
-    *(Case(cnn, "pytorch", 1, 128, mode) for mode in ("amp", "tf32") for cnn in OTHER_FAMILIES),
+    *(Case(cnn, "pytorch", 1, 128, mode) for mode in ("amp", "tf32") for cnn in _THIRD),
     *(Case(cnn, "pytorch", 2, 128, mode) for mode in ("amp", "tf32") for cnn in _HALF),
     *(Case(cnn, "pytorch", 1, 32, "tf32") for cnn in _HALF),
-    *(Case(cnn, "pytorch", 1, 512, "amp") for cnn in OTHER_FAMILIES[1::2]),
-    *(Case(cnn, "pytorch", 1, 128, f"{mode}compiled") for cnn in OTHER_FAMILIES for mode in ("amp", "tf32")),
+    *(Case(cnn, "pytorch", 1, 512, "amp") for cnn in _THIRD[1::2]),
+    *(Case(cnn, "pytorch", 1, 128, f"{mode}compiled") for cnn in _THIRD for mode in ("amp", "tf32")),
 )
 """CNNs of families that no table has; one GPU and two, compiled, too."""
 
-_ALL = (*CASES, *SECOND_CASES, *THIRD_CASES)
+FOURTH_CASES = tuple(
+    Case(cnn, "pytorch", n_gpus, size, mode)
+    for n_gpus, size, mode in (
+        *((1, size, mode) for size in (128, 512) for mode in ("amp", "tf32")),
+        *((2, size, mode) for size in (128, 512) for mode in ("amp", "tf32")),
+        *((1, 128, mode) for mode in ("tf32compiled", "ampcompiled")),
+    )
+    for cnn in _FOURTH
+)
+"""Eight more of such families, for an H200."""
+
+_ALL = (*CASES, *SECOND_CASES, *THIRD_CASES, *FOURTH_CASES)
 
 _MEASURED = (
     "case", "gpu", "gpus", "iterations", "epoch_s", "whole_s", "second_epoch_s", "second_whole_s", "second_wait_s",
@@ -174,6 +189,8 @@ def _forecast(options: argparse.Namespace) -> None:
     rows = []
     for gpu, host_file in _HOSTS.items():
         for case in _asked(options.cases):
+            if case in FOURTH_CASES and gpu != _GPU_OF_FOURTH:
+                continue
             hosts = [None] if case.framework == "chainer" else [host_file, None]
             rows += [_forecast_of(case, gpu, host) for host in hosts]
     with options.out.open("w", newline="", encoding="utf-8") as file:
@@ -242,6 +259,7 @@ def _forecast_of(case: Case, gpu: str, host_file: str | None) -> dict[str, Any]:
     }
 
 
+@lru_cache
 def table_of(cnn: str) -> LayerTable:
     """The layers of a case's CNN at the size of its task."""
     from proxy_cnns.user_cnns import named_table
@@ -343,7 +361,7 @@ def _tiny(job: Job) -> Job:
     """The same job as a CPU does it in a few seconds."""
     precision = "amp_bf16" if job.framework == "pytorch" and job.mode.precision == "amp_bf16" else "fp32"
     small = {"resnet50": ("resnet18", 32), "own": ("own", 48), "own_plain": ("own_plain", 48)}
-    small |= {cnn: (cnn, 48) for cnn in OTHER_FAMILIES}
+    small |= {cnn: (cnn, 64) for cnn in OTHER_FAMILIES}
     cnn, image_size = small.get(job.cnn, (job.cnn, 32))
     return replace(
         job, cnn=cnn, image_size=image_size, mode=replace(job.mode, precision=precision), local_batch_size=8,

@@ -411,14 +411,16 @@ def _with_methods(
     summaries: Sequence[Any],
 ) -> "Model":
     """The model in `out` with its named methods fitted again, written beside it."""
-    from predictor.models.fit import default_methods, methods_of
+    from predictor.models.fit import TrainingData
     from predictor.models.named import errors_of
     from predictor.models.served import Model
 
     if out is None:
         raise SchemaError("methods_only needs out, the model file whose methods are fitted. Pass its path.")
     model = Model.load(out)
-    found = default_methods(published) if measurements is None else methods_of(_measured(measurements))
+    own = None if measurements is None else _measured(measurements)
+    data = TrainingData.of_default(published) if own is None else TrainingData.of_table(own)
+    found = data.methods()
     judged = [_accuracy_of_card(model), *summaries]
     model = replace(model, methods=errors_of(judged, found) if summaries else found)
     model.save(out)
@@ -595,13 +597,12 @@ def evaluation(
 ) -> Any:
     """Run the evaluation; the command reports from this `predictor.evaluation.run.EvaluationResult`."""
     from predictor.evaluation.run import evaluate as run_evaluation
-    from predictor.files import published_data_root
     from predictor.measurements.features import feature_table
-    from predictor.measurements.published import published_features
     from predictor.measurements.schema import is_compiled
+    from predictor.models.fit import TrainingData
 
     if measurements is None:
-        features = published_features(published_data_root(published), seed=seed)
+        features = TrainingData.of_default(published).features
     else:
         measured = _measured(measurements)
         features = feature_table(measured[~is_compiled(measured)].reset_index(drop=True))

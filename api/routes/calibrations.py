@@ -12,12 +12,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request, Response
+from pydantic_core import from_json, to_json
 from sqlalchemy import Engine
 
 from api.answers import CalibrationAnswer
 from api.caching import File, file_response, in_json
 from api.openapi import question_body
-from api.parsing import json_of, question_of
+from api.parsing import examples_of, json_of, question_of
 from api.questions import CalibrationQuestion, StoredRows, core_question
 from api.routes.predictions import predicted
 from api.serving import ServingState, Snapshot, client_of, serving_of
@@ -30,7 +31,7 @@ from predictor.measurements.table import canonical_gpu_name
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["router"]
+__all__ = ["example", "router"]
 
 router = APIRouter(prefix="/v1/calibrations", tags=["measurements"])
 
@@ -62,6 +63,11 @@ async def calibrate(request: Request) -> Response:
     queue.check(client)  # before 16 MiB are read
     file = await queue.run(client, _answer, await json_of(request), request.app.state)
     return file_response(request, file)
+
+
+def example(state: Any) -> Any:
+    """What its first example is answered with."""
+    return from_json(_answer(to_json(examples_of(CalibrationQuestion)[0]), state).content)
 
 
 def _answer(body: bytes, state: Any) -> File:

@@ -4,7 +4,7 @@ from functools import cache
 from math import isfinite
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
@@ -75,7 +75,9 @@ class KnownOption(BaseModel):
     """An option of a question: what a form or a client needs to offer it."""
 
     name: str
-    kind: str = Field(description="whole, number, hours, choice, word, flag or anchors.")
+    kind: str = Field(
+        json_schema_extra={"enum": ["whole", "number", "hours", "choice", "word", "flag", "anchors"]}
+    )
     help: str
     default: str | float | bool | list[str] | None
     usual: str = Field(description="What holds where the default is null.")
@@ -84,8 +86,8 @@ class KnownOption(BaseModel):
     needs: dict[str, str] = Field(description="Choices that mean something only beside another option.")
     low: float
     high: float | None = Field(description="Null: unbounded.")
-    answers: tuple[str, ...] = Field(
-        description="Questions that take it: predictions, comparisons, explanations."
+    answers: tuple[Annotated[str, Field(json_schema_extra={"enum": [*_ANSWERS]})], ...] = Field(
+        description="Questions that take it."
     )
     listed: str | None = Field(description="Its name where a question about predictions takes several.")
 
@@ -122,7 +124,7 @@ async def gpus(
 
 
 @router.get("/gpus/{name}", operation_id="get_gpu", summary="One GPU, by any of its names")
-async def gpu(request: Request, name: str) -> KnownGpu:
+async def gpu(request: Request, name: Annotated[str, Path(examples=["T4"])]) -> KnownGpu:
     """All that is known of it, with its sources."""
     return _known_gpu(find_gpu(name[:200]), serving_of(request).model.current)
 
@@ -147,7 +149,8 @@ async def cnns() -> list[KnownCnn]:
 
 @router.get("/cnns/{name}", operation_id="get_cnn", summary="One CNN, layer by layer")
 async def cnn(
-    name: str, image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None
+    name: Annotated[str, Path(examples=["lenet5"])],
+    image_size: Annotated[int | None, Query(ge=1, le=MAX_IMAGE_SIZE)] = None,
 ) -> CnnLayers:
     """Its layer table at an image size; the usual one by default."""
     table = await run_in_threadpool(zoo_cnn, name[:200], image_size)

@@ -12,6 +12,7 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
 from pydantic import BaseModel, Field
+from pydantic_core import from_json
 
 from api.bodies import read_body
 from api.caching import File, file_response, in_json
@@ -20,10 +21,11 @@ from api.onnx_process import read_onnx
 from api.serving import client_of, serving_of
 from predictor.checks import MAX_IMAGE_SIZE
 from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import SchemaError
 from predictor.operators.work import cnn_flops
 
-__all__ = ["MAX_FORM_BYTES", "router"]
+__all__ = ["MAX_FORM_BYTES", "example", "router"]
 
 MAX_ONNX_BYTES = 16 * 2**20
 MAX_FORM_BYTES = MAX_ONNX_BYTES + 2**20
@@ -94,6 +96,11 @@ async def read(request: Request) -> Response:
     file = await serving.model_queue.run(client, _file, content, form)
     table = await serving.onnx_queue.run(client, read_onnx, *file)
     return file_response(request, await serving.model_queue.run(client, _answer, table))
+
+
+def example() -> Any:
+    """What is read in the file of a small CNN."""
+    return from_json(_answer(zoo_cnn("lenet5")).content)
 
 
 def _file(content: bytes, content_type: str) -> tuple[bytes, str, int | None]:

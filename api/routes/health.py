@@ -3,17 +3,20 @@
 import asyncio
 import math
 import time
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 from sqlalchemy import Engine, text
 
-from api.serving import serving_of
 from api.store.engine import reading
 from predictor.errors import StoreError
 
-__all__ = ["Readiness", "router"]
+__all__ = ["ALIVE", "Readiness", "ready", "router"]
+
+ALIVE = "ok\n"
+"""What a process that lives says."""
 
 _ASK_EVERY_S = 1.0
 
@@ -40,22 +43,27 @@ class Ready(BaseModel):
 )
 async def healthz() -> Response:
     """Answers at once, whatever else works."""
-    return Response(b"ok\n", media_type="text/plain")
+    return Response(ALIVE, media_type="text/plain")
 
 
 @router.get("/readyz", operation_id="get_readiness", summary="Whether it can answer")
 async def readyz(request: Request) -> Ready:
     """Answers 503 while the store cannot be reached; a damaged new model is reported, for the old one answers."""
-    served, store = serving_of(request).model, request.app.state.store
-    if store is not None:
-        await request.app.state.ready.check(store)
+    if request.app.state.store is not None:
+        await request.app.state.ready.check(request.app.state.store)
+    return Ready(**ready(request.app.state))
+
+
+def ready(state: Any) -> dict[str, Any]:
+    """What it answers with, as the fields of `Ready`."""
+    served = state.serving.model
     card = served.current.card
-    return Ready(
-        model=str(card.get("name")),
-        trained_on=str(card.get("trained_on")),
-        store=store is not None,
-        model_problem=served.problem,
-    )
+    return {
+        "model": str(card.get("name")),
+        "trained_on": str(card.get("trained_on")),
+        "store": state.store is not None,
+        "model_problem": served.problem,
+    }
 
 
 class Readiness:

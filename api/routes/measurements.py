@@ -27,7 +27,7 @@ from predictor.errors import DataError
 from predictor.measurements.schema import COLUMNS
 from predictor.measurements.table import canonical_gpu_name
 
-__all__ = ["MAX_BODY_BYTES", "UploadReceipt", "router"]
+__all__ = ["EXAMPLES", "MAX_BODY_BYTES", "UploadReceipt", "router"]
 
 MAX_BODY_BYTES = 16 * 2**20
 _ATTRIBUTION = ("id", "upload", "key", "received_at")
@@ -41,6 +41,15 @@ _EXAMPLE = {
     "precision": "fp32",
     "iteration_time_ms": 310.5,
 }
+
+_SENT = {"id": 1, "upload": 1, "key": "lab", "received_at": "2026-11-23T06:30:00Z"}
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "create_measurements": {"upload": 1, "stored": 1, "duplicates": 0, "ids": [1]},
+    "list_measurements": {"rows": [_SENT | _EXAMPLE], "next": None},
+    "delete_upload": {"upload": 1, "deleted": 1, "kept": 0},
+}
+"""What a new store answers to the example of an upload, then to a search, then to its deletion."""
 
 _Name = Annotated[str, Field(max_length=300, pattern=r"^[^\u0000]*$")]  # PostgreSQL refuses NUL in text
 
@@ -80,10 +89,6 @@ async def _uploader(
 
 class UploadReceipt(BaseModel):
     """What became of an upload. `ids` are its rows', in the order sent, new and known ones alike."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"upload": 7, "stored": 2, "duplicates": 1, "ids": [41, 42, 12]}]}
-    )
 
     upload: int = Field(
         description="Number of this upload; `GET /v1/measurements?upload=7` shows its new rows."
@@ -126,11 +131,19 @@ class Filters(BaseModel):
     summary="Upload measurements",
     operation_id="create_measurements",
     openapi_extra={
+        "parameters": [
+            {
+                "name": "Content-Encoding",
+                "in": "header",
+                "description": "Of a body that is packed.",
+                "schema": {"type": "string", "enum": ["gzip"]},
+            }
+        ],
         "requestBody": {
             "required": True,
             "content": {
                 "text/csv": {
-                    "schema": {"type": "string"},
+                    "schema": {"type": "string", "format": "binary"},
                     "examples": {
                         "one_row": {
                             "value": ",".join(_EXAMPLE) + "\n" + ",".join(map(str, _EXAMPLE.values())) + "\n"
@@ -142,7 +155,7 @@ class Filters(BaseModel):
                     "examples": {"one_row": {"value": {"rows": [_EXAMPLE]}}},
                 },
             },
-        }
+        },
     },
 )
 async def upload(request: Request, key: Annotated[ApiKey, Security(_uploader)]) -> UploadReceipt:
@@ -198,7 +211,7 @@ async def find(request: Request, filters: Annotated[Filters, Query()]) -> Respon
 )
 async def delete(
     request: Request,
-    upload: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    upload: Annotated[int, Path(ge=1, le=2**63 - 1, examples=[1])],
     key: Annotated[ApiKey, Security(_uploader)],
 ) -> Deletion:
     """Delete an upload of this key, with the rows that it alone brought; others pass to the next upload that has them.

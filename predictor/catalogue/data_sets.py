@@ -75,7 +75,14 @@ def training_sets() -> Mapping[str, TrainingSet]:
     return MappingProxyType(_training_sets())
 
 
-_OTHER_NAMES = {"coco": "mscoco", "imagenet1k": "imagenet", "ilsvrc2012": "imagenet"}
+_OTHER_NAMES = {
+    "coco": "mscoco",
+    "ilsvrc2012": "imagenet",
+    "imagenet1k": "imagenet",
+    "imagenette2": "imagenette",
+    "imagenette2160": "imagenette160",
+    "imagenette2320": "imagenette320",
+}
 
 
 @lru_cache(maxsize=256)

@@ -271,7 +271,7 @@ def _bare_key(name: str) -> str:
 def _nearest_names(name: str, n: int = 3) -> str:
     """Quote the GPUs that share most words with this name in any order, then those that look most like it.
 
-    The vendor's words do not count; a word counts its letters, one with a digit twice.
+    The vendor's words do not count; a word counts its letters, one with a digit three times.
     """
     _, bare = _index()
     close = get_close_matches(_bare_key(name), list(bare), n=4 * n, cutoff=0.4)
@@ -291,7 +291,7 @@ def _words(name: str) -> set[str]:
 
 
 def _weight(word: str) -> int:
-    return len(word) * (2 if any(map(str.isdigit, word)) else 1)
+    return len(word) * (3 if any(map(str.isdigit, word)) else 1)
 
 
 @lru_cache(maxsize=1024)
@@ -306,6 +306,23 @@ def design_of(gpu: Gpu) -> str:
     'TU104, 40 SMs, 1.59 GHz'
     """
     return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
+
+
+_WITHOUT_PEER_ACCESS = ("GeForce", "NVIDIA TITAN RTX")
+
+
+def has_peer_access(gpu: Gpu) -> bool:
+    """Whether GPUs of this kind read one another's memory over PCI Express.
+
+    Notes
+    -----
+    NVIDIA's drivers allow it on no GeForce card from Turing on (github.com/NVIDIA/nccl-tests, issue 117), nor on TITAN
+    RTX without its bridge.
+    """
+    return gpu.compute_capability < _TURING or not gpu.name.startswith(_WITHOUT_PEER_ACCESS)
+
+
+_TURING = 7.5
 
 
 def is_cpu(name: str) -> bool:

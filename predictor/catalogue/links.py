@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from predictor.catalogue.devices import Gpu
+from predictor.catalogue.devices import Gpu, has_peer_access
 from predictor.catalogue.offers import Offer
+from predictor.checks import yes_or_no
 from predictor.errors import SchemaError, nearest
 from predictor.files import data_file
 
@@ -29,7 +30,8 @@ class Link:
     """One kind of link.
 
     `bus_bandwidth_gb_per_s` maps the number of GPUs (of `joins` ``node``: of machines) to the bus bandwidth of an
-    all-reduce of a large message, 10^9 bytes/s; `basis` to where that figure is from, one of `BASES`.
+    all-reduce of a large message, 10^9 bytes/s; `basis` to where that figure is from, one of `BASES`. `overlaps`: sums
+    go on while the backward pass computes.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Link:
     bus_bandwidth_gb_per_s: Mapping[int, float] = field(hash=False)
     basis: Mapping[int, str] = field(hash=False)
     latency_us: float
+    overlaps: bool = True
 
     def bandwidth_gb_per_s(self, n: int) -> float:
         """Bus bandwidth among `n`: linear in log n between known numbers, that of the nearest outside them."""
@@ -86,7 +89,9 @@ def find_link(name: str, joins: str | None = None) -> Link:
 
 
 def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
-    """Link between GPUs of this kind: that of most offers with several of them, else its PCI Express.
+    """Link between GPUs of this kind: that of most offers with several of them, else its NVLink or PCI Express.
+
+    SXM modules have NVLink; cards without peer access exchange through the host's memory.
 
     Raises
     ------
@@ -96,7 +101,9 @@ def usual_link(gpu: Gpu, offers: Iterable[Offer]) -> Link:
     offered = Counter(offer.link for offer in offers if offer.gpu == gpu.name and offer.link)
     if offered:
         return find_link(offered.most_common(1)[0][0], "gpu")
-    name = f"pcie{gpu.pcie_generation}"
+    name = f"pcie{gpu.pcie_generation}" + ("" if has_peer_access(gpu) else "_host")
+    if "SXM" in gpu.name and gpu.nvlink_generation:
+        name = f"nvlink{gpu.nvlink_generation}"
     if name in _links():
         return find_link(name)
     known = ", ".join(link.name for link in all_links() if link.joins == "gpu")
@@ -120,4 +127,5 @@ def _link(name: str, rows: list[dict[str, str]]) -> Link:
         {int(row["n_joined"]): float(row["bus_bandwidth_gb_per_s"]) for row in rows},
         {int(row["n_joined"]): row["basis"] for row in rows},
         max(float(row["latency_us"]) for row in rows),
+        all(yes_or_no("overlaps", row["overlaps"]) for row in rows),
     )

@@ -143,7 +143,7 @@ def _figure_class() -> Any:
 def _unit(scenario: Scenario) -> str:
     if scenario.answer == "epoch_time_s":
         return "epoch time (s)"
-    return "time per image (ms)" if scenario.per_image else "iteration time (ms)"
+    return "iteration time (ms)"
 
 
 def _draw_predicted_vs_measured(figure: Any, answers: pd.DataFrame, scenario: Scenario) -> None:

@@ -43,6 +43,7 @@ ROW_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision")
 
 _ANSWERS = ("iteration_time_ms", "iteration_time_ms_iqr", "epoch_time_s")
 _MEASURED_BESIDE = ("gpu_time_ms", "host_time_ms", "peak_memory_mib", "conv_algorithms")
+_MACHINE = ("source", "host")
 _CELL = ["gpu", "cnn", "image_size"]
 _SAME_RUN = (
     "source", "framework", "gpu", "cnn", "image_size", "batch_size", "precision", "memory_format", "xla",
@@ -70,7 +71,7 @@ class EvaluationResult:
 
     `predictions` has one row per scenario, fold, predictor and tested row: `scenario, fold, predictor, row`
     (position in the feature table), `gpu, cnn, image_size, batch_size, precision, measured, predicted, low,
-    high` (ms; ms per image or seconds where the scenario says so). `not_applicable` has `scenario, fold,
+    high` (ms, or seconds where the scenario says so). `not_applicable` has `scenario, fold,
     predictor, n_rows, reason`; `noise` gives each scenario's run-to-run noise as a fraction; `published` says
     whether published data were evaluated, to which alone starts and goals belong.
     """
@@ -268,7 +269,7 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
     from sklearn.base import clone
 
     model = clone(task.estimator)
-    _check_applies(model, task.scenario, task.fold)
+    _check_applies(model, task.fold)
     for estimator, learned in fits:
         if _learn_the_same(estimator, task.estimator):
             if isinstance(learned, EpochcastError):
@@ -288,11 +289,11 @@ def _fitted(features: pd.DataFrame, task: _Task, fits: list[tuple[Any, Any]], se
 
 def _learn_the_same(one: Any, other: Any) -> bool:
     """Whether two estimators learn the same from the same rows: `roofline` and `anchored` do."""
-    from predictor.models.base import FeatureTablePredictor
+    from predictor.models.base import Predictor
 
     if one is other:
         return True
-    ours = isinstance(one, FeatureTablePredictor) and type(one).fit is type(other).fit
+    ours = isinstance(one, Predictor) and type(one).fit is type(other).fit
     return ours and one.get_params() == other.get_params()
 
 
@@ -313,10 +314,8 @@ def _whole_or_by_cell(
     ]
 
 
-def _check_applies(model: Any, scenario: Scenario, fold: Fold) -> None:
+def _check_applies(model: Any, fold: Fold) -> None:
     """Refuse an estimator that a fold gives nothing of what it needs."""
-    if scenario.needs_operators and not getattr(model, "uses_operators", False):
-        raise DataError("it reads no single layers, so that it answers as in unseen-gpu-specs")
     if getattr(model, "needs_anchors", False) and not fold.anchors.size:
         raise DataError("it needs a measurement of the CNN, of which this scenario knows none")
 
@@ -326,6 +325,8 @@ def _fit(model: Any, features: pd.DataFrame, scenario: Scenario, fold: Fold) -> 
     if not getattr(model, "uses_operators", False) and "kind" in train:
         kinds = ("target", "proxy") if getattr(model, "uses_proxies", False) else ("target",)
         train = train[train["kind"].fillna("target").isin(kinds)]
+        if "pass" in train:
+            train = train[train["pass"].fillna("training") == "training"]
     model.fit(_shown_to_fit(train, scenario), _truth(train, scenario))
 
 
@@ -336,7 +337,8 @@ def _shown_to_fit(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
 
 def _shown_to_predict(rows: pd.DataFrame, scenario: Scenario) -> pd.DataFrame:
     """Leave out all that was measured of the rows, so that no predictor can read the answer."""
-    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE)))
+    machine = () if scenario.host_known else _MACHINE
+    return rows.drop(columns=_hidden(rows, scenario, (*_ANSWERS, *_MEASURED_BESIDE, *machine)))
 
 
 def _hidden(rows: pd.DataFrame, scenario: Scenario, measured: Iterable[str]) -> list[str]:
@@ -360,18 +362,14 @@ def _answers(model: Any, features: pd.DataFrame, scenario: Scenario, name: str, 
     predicted = _one_per_row(model.predict(shown, **extra), name, len(rows))
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
     if hasattr(model, "predict_interval"):
-        ends = model.predict_interval(shown, **extra, coverage=COVERAGE)
+        ends = model.predict_interval(shown, **extra)
         low, high = (_one_per_row(end, name, len(rows)) for end in ends)
-    scale = 1.0 / rows["batch_size"].to_numpy(dtype=float) if scenario.per_image else 1.0
     answered = rows[list(ROW_COLUMNS)].reset_index(drop=True)
     answered.insert(0, "scenario", scenario.name)
     answered.insert(1, "fold", fold.name)
     answered.insert(2, "predictor", name)
     answered.insert(3, "row", fold.test)
-    truth = _truth(rows, scenario)
-    return answered.assign(
-        measured=truth * scale, predicted=predicted * scale, low=low * scale, high=high * scale
-    )
+    return answered.assign(measured=_truth(rows, scenario), predicted=predicted, low=low, high=high)
 
 
 def _one_per_row(answer: Any, name: str, n_rows: int) -> NDArray[np.float64]:

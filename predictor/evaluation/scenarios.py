@@ -6,13 +6,15 @@ A new one is one entry in `SCENARIOS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from predictor.errors import DataError, nearest
 from predictor.evaluation import splits
-from predictor.evaluation.splits import N_PROXIES, Fold, Positions, target_rows
+from predictor.evaluation.splits import Fold, Positions, target_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,13 +30,13 @@ Split = Callable[["pd.DataFrame", Positions, int], Iterable[Fold]]
 class Scenario:
     """One question that predictors answer, with its split.
 
-    `sources` are the published data sets that it is defined on; of a table without published data, such as a
-    user's own, it takes every row. `group` is the column whose worst value is reported. `goal` and `start`
+    `sources` are the data sets whose rows are tested, on fits of all sources; of a table without published data, such
+    as a user's own, it takes every row. `group` is the column whose worst value is reported. `goal` and `start`
     (best figure known before this project) are MAPE as fractions, None where there is none. `answer` is
     the predicted column; `known` names measured columns that predictors may read. Without
-    `proxies_known`, the proxies' times are hidden. With `needs_operators`, only predictors that read single
-    layers apply. With `per_image`, times are reported divided by the batch size. `predictors` are the
-    registered names that apply, all where it is empty.
+    `proxies_known`, the proxies' times are hidden, without `host_known` the machines. `predictors` are the
+    registered names that apply, all where it is empty. One that `repeats` another on other data is left out on a table
+    without published rows.
     """
 
     name: str
@@ -47,22 +49,22 @@ class Scenario:
     split: Split
     answer: str = "iteration_time_ms"
     known: tuple[str, ...] = ()
-    per_image: bool = False
-    needs_operators: bool = False
     proxies_known: bool = True
+    host_known: bool = True
+    repeats: bool = False
     predictors: tuple[str, ...] = ()
 
     @property
     def for_any_table(self) -> bool:
         """Whether it applies to any table; the others need measured layers, or repeat a scenario on other data."""
-        return self.answer != "gpu_time_ms" and not self.per_image
+        return self.answer != "gpu_time_ms" and not self.repeats
 
     def rows(self, features: pd.DataFrame) -> Positions:
         """Positions of the target rows that the scenario is about."""
         return target_rows(features, self.sources if holds_published_rows(features) else ())
 
     def folds(self, features: pd.DataFrame, seed: int = 0) -> list[Fold]:
-        """Folds of a feature table, the same for the same table and seed.
+        """Folds of a feature table, the same for the same table and seed; no fit sees rows marked ``held_out``.
 
         Raises
         ------
@@ -70,7 +72,13 @@ class Scenario:
             If the table's rows give no fold.
         """
         rows = self.rows(features)
-        found = [fold for fold in self.split(features, rows, seed) if fold.train.size and fold.test.size]
+        fitted = np.ones(len(features), dtype=bool)
+        if "held_out" in features:
+            fitted = ~features["held_out"].to_numpy(dtype=bool)
+        folds = (
+            replace(fold, train=fold.train[fitted[fold.train]]) for fold in self.split(features, rows, seed)
+        )
+        found = [fold for fold in folds if fold.train.size and fold.test.size]
         if not found:
             raise DataError(
                 f"{self.name}: the table's {rows.size} rows of CNNs give no fold. "
@@ -106,6 +114,17 @@ SCENARIOS: dict[str, Scenario] = {
         start=0.025,
         split=splits.problem_scaling,
     ),
+    "unseen-batch-size": Scenario(
+        name="unseen-batch-size",
+        title="A batch size at which no CNN was measured",
+        question="How long does an iteration take at batch 64, where CNNs were measured at other batch sizes alone?",
+        sources=("profet",),
+        group="cnn",
+        goal=0.055,
+        start=0.105,
+        split=splits.unseen_batch_size,
+        predictors=("roofline",),
+    ),
     "problem-scaling-fine-grid": Scenario(
         name="problem-scaling-fine-grid",
         title="Problem scaling on a fine grid of batch sizes",
@@ -127,18 +146,6 @@ SCENARIOS: dict[str, Scenario] = {
         goal=0.015,
         start=0.025,
         split=splits.layers_measured,
-        answer="gpu_time_ms",
-        predictors=_OF_LAYERS,
-    ),
-    "unseen-cnn-general-library": Scenario(
-        name="unseen-cnn-general-library",
-        title="An unseen CNN, its own shapes not among the layers measured",
-        question="How long does a CNN take some of whose layer shapes were never measured?",
-        sources=("h200",),
-        group="cnn",
-        goal=0.030,
-        start=0.057,
-        split=splits.general_library,
         answer="gpu_time_ms",
         predictors=_OF_LAYERS,
     ),
@@ -190,30 +197,6 @@ SCENARIOS: dict[str, Scenario] = {
         answer="gpu_time_ms",
         predictors=("layer-times",),
     ),
-    "unseen-family-layers-measured": Scenario(
-        name="unseen-family-layers-measured",
-        title="An unseen family of CNNs whose layers were measured on the GPU",
-        question="How long does a CNN take whose layers were measured, but no CNN of its family?",
-        sources=("h200",),
-        group="cnn",
-        goal=None,
-        start=None,
-        split=partial(splits.layers_measured, family=True),
-        answer="gpu_time_ms",
-        predictors=_OF_LAYERS,
-    ),
-    "unseen-family-general-library": Scenario(
-        name="unseen-family-general-library",
-        title="An unseen family of CNNs, its own shapes not among the layers measured",
-        question="How long does a CNN take of a family none of whose own shapes was measured?",
-        sources=("h200",),
-        group="cnn",
-        goal=None,
-        start=None,
-        split=partial(splits.general_library, family=True),
-        answer="gpu_time_ms",
-        predictors=_OF_LAYERS,
-    ),
     "unseen-cnn": Scenario(
         name="unseen-cnn",
         title="An unseen CNN, only other CNNs measured on the GPU",
@@ -224,15 +207,60 @@ SCENARIOS: dict[str, Scenario] = {
         start=0.087,
         split=splits.unseen_cnn,
     ),
+    "unseen-cnn-host-unknown": Scenario(
+        name="unseen-cnn-host-unknown",
+        title="An unseen CNN on a machine of which only the GPU is known",
+        question="How long does a CNN take that was never run, on a measured GPU in a machine that was not?",
+        sources=("profet",),
+        group="cnn",
+        goal=None,
+        start=None,
+        split=splits.unseen_cnn,
+        predictors=("roofline",),
+        host_known=False,
+        repeats=True,
+    ),
     "unseen-cnn-one-run": Scenario(
         name="unseen-cnn-one-run",
         title="An unseen CNN with one run of it at a middle batch size",
         question="How much does one run of the CNN on that GPU, at batch 64, help for its other batch sizes?",
         sources=("profet",),
         group="cnn",
-        goal=None,
+        goal=0.05,
         start=0.056,
         split=splits.unseen_cnn_one_run,
+    ),
+    "unseen-cnn-run-elsewhere": Scenario(
+        name="unseen-cnn-run-elsewhere",
+        title="An unseen CNN with one run of it on another GPU",
+        question="How much does one run of the CNN at batch 64 on another GPU help, where other CNNs ran on both?",
+        sources=("profet",),
+        group="cnn",
+        goal=0.11,
+        start=None,
+        split=splits.unseen_cnn_run_elsewhere,
+        predictors=("anchored", "flops-ratio"),
+    ),
+    "unseen-gpu": Scenario(
+        name="unseen-gpu",
+        title="An unseen GPU from its specifications, all sources",
+        question="How long does a CNN, measured elsewhere, take on a chip that has no measurement of anything?",
+        sources=(
+            "profet",
+            "lambda-tf",
+            "pytorch/gpu-benchmark",
+            "pytorch/lambda",
+            "pytorch/sia",
+            "timm",
+            "h200",
+        ),
+        group="gpu",
+        goal=0.11,
+        start=0.158,
+        split=splits.unseen_gpu,
+        predictors=("roofline",),
+        proxies_known=False,
+        repeats=True,
     ),
     "unseen-gpu-specs": Scenario(
         name="unseen-gpu-specs",
@@ -247,7 +275,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "unseen-gpu-specs-lambda": Scenario(
         name="unseen-gpu-specs-lambda",
-        title="An unseen GPU from its specifications (S), 14 GPUs, time per image",
+        title="An unseen GPU from its specifications (S), 14 GPUs",
         question="How long does a CNN, measured elsewhere, take on a chip known by its data sheet only?",
         sources=("lambda-tf",),
         group="gpu",
@@ -255,7 +283,7 @@ SCENARIOS: dict[str, Scenario] = {
         start=0.084,
         split=splits.unseen_gpu,
         proxies_known=False,
-        per_image=True,
+        repeats=True,
     ),
     "unseen-gpu-anchored": Scenario(
         name="unseen-gpu-anchored",
@@ -267,39 +295,6 @@ SCENARIOS: dict[str, Scenario] = {
         start=0.112,
         split=splits.unseen_gpu_anchored,
         proxies_known=False,
-    ),
-    "unseen-gpu-anchored-lambda": Scenario(
-        name="unseen-gpu-anchored-lambda",
-        title="An unseen GPU, the CNN measured on other GPUs (A), 14 GPUs, time per image",
-        question="How long does a CNN new to the fit take on a new chip, given its runs on other chips?",
-        sources=("lambda-tf",),
-        group="gpu",
-        goal=0.06,
-        start=0.089,
-        split=splits.unseen_gpu_anchored,
-        proxies_known=False,
-        per_image=True,
-    ),
-    "unseen-gpu-proxies": Scenario(
-        name="unseen-gpu-proxies",
-        title=f"An unseen GPU with {N_PROXIES} convolutions measured on it (P)",
-        question=f"How much do {N_PROXIES} convolutions, timed alone on the GPU, improve predictions of whole CNNs?",
-        sources=("profet",),
-        group="gpu",
-        goal=0.10,
-        start=0.158,
-        split=splits.unseen_gpu_proxies,
-        needs_operators=True,
-    ),
-    "hardware-scaling": Scenario(
-        name="hardware-scaling",
-        title="Hardware scaling: from one GPU to another where other CNNs were measured",
-        question="A CNN ran on the first GPU, other CNNs on both: how long does it take on the second?",
-        sources=("profet",),
-        group="gpu",
-        goal=0.05,
-        start=0.071,
-        split=splits.hardware_scaling,
     ),
     "problem-and-hardware-scaling": Scenario(
         name="problem-and-hardware-scaling",

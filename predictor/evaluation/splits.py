@@ -1,23 +1,22 @@
 """Splits of a feature table into rows that a fit sees and rows that judge it: groups are held out whole.
 
-Rows are chosen and grouped first; then comes one split per question, of whole CNNs and of CNNs whose single layers were
-measured. `predictor.evaluation.scenarios` names the questions.
+A fit sees all rows of all sources but those of the group that is judged, as the shipped default does. Rows are chosen
+and grouped first; then comes one split per question, of whole CNNs and of CNNs whose single layers were measured.
+`predictor.evaluation.scenarios` names the questions.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from predictor.catalogue.devices import device_of
 from predictor.catalogue.modes import MODE_COLUMNS
 from predictor.errors import DataError, SchemaError
+from predictor.measurements.groups import chips_of, cnns_of
 from predictor.operators.operators import operator_from_row, operators_of
 
 if TYPE_CHECKING:
@@ -28,24 +27,15 @@ if TYPE_CHECKING:
 __all__ = [
     "LIBRARIES",
     "N_KNOWN_BATCH_SIZES",
-    "N_PROXIES",
     "Fold",
     "Positions",
-    "chips",
     "deal_into_groups",
     "epoch_time",
     "fine_grid",
-    "general_library",
-    "hardware_scaling",
     "interior_rows",
     "layers_measured",
     "leave_one_out",
     "library_of",
-    "middle_rows",
-    "one_run_folds",
-    "operator_configurations",
-    "operator_rows",
-    "ordered_pair_folds",
     "preset_library",
     "problem_and_hardware_scaling",
     "problem_scaling",
@@ -53,17 +43,15 @@ __all__ = [
     "same_chip_quick",
     "series_of",
     "target_rows",
+    "unseen_batch_size",
     "unseen_cnn",
     "unseen_cnn_one_run",
+    "unseen_cnn_run_elsewhere",
     "unseen_gpu",
     "unseen_gpu_anchored",
-    "unseen_gpu_proxies",
 ]
 
 Positions = NDArray[np.intp]
-
-N_PROXIES = 20
-"""Convolutions timed alone on the new GPU in the scenario with proxies."""
 
 N_KNOWN_BATCH_SIZES = 5
 """Batch sizes of the CNN itself that are known on a fine grid: smallest, largest, and three between."""
@@ -72,24 +60,11 @@ LIBRARIES = ("quick", "library")
 """Libraries that were designed before any CNN was timed, smallest first; each holds the ones before it."""
 
 _SERIES_COLUMNS = ("source", "host", "gpu", "cnn", "image_size", *MODE_COLUMNS)
-_OPERATOR_COLUMNS = (
-    "source",
-    "gpu",
-    "cnn",
-    "batch_size",
-    "precision",
-    "optimizer",
-    "activation_kind",
-    "parameters",
-)
 _EPOCH_COLUMNS = ["epoch_time_s", "samples_per_epoch", "iteration_time_ms"]
 _MIDDLE_BATCH_SIZE = 64
-_N_CNN_GROUPS = 4
+_N_CNN_GROUPS = 3  # a fit for each of them and each chip: for each CNN and chip there are 48 on PROFET
 _WHOLE = 0.95  # of a CNN's operators, for its layers to count as measured
 _FINE = 12  # batch sizes that make a grid fine
-_FAMILY = re.compile(
-    r"(wide_resnet|resnext|resnet|vgg|densenet|efficientnet|convnext|mobilenet|regnet|shufflenet|[a-z]+)"
-)
 _NOTHING = np.empty(0, dtype=np.intp)
 
 
@@ -123,59 +98,10 @@ def target_rows(features: pd.DataFrame, sources: tuple[str, ...] = ()) -> Positi
     return np.flatnonzero(chosen)
 
 
-def operator_rows(features: pd.DataFrame) -> Positions:
-    """Positions of single layers and of proxy CNNs: what can be measured without the target."""
-    return np.flatnonzero(np.isin(_kind(features), ("operator", "proxy")))
-
-
-def operator_configurations(features: pd.DataFrame, rows: Positions) -> list[Positions]:
-    """Rows of one and the same layer, pass by pass, together; whole training steps of it are left out."""
-    columns = [column for column in _OPERATOR_COLUMNS if column in features]
-    chosen = features.iloc[rows]
-    number = chosen.groupby(columns, dropna=False, sort=False).ngroup().to_numpy()
-    alone = np.ones(rows.size, dtype=bool)
-    if "pass" in chosen:  # a training step of a single layer also updates what it should only read
-        alone = ~chosen["pass"].isin(("training",)).to_numpy()
-    return [rows[alone & (number == each)] for each in np.unique(number[alone])]
-
-
-def _fp32_convolutions(features: pd.DataFrame) -> Positions:
-    rows = operator_rows(features)
-    chosen = features.iloc[rows]
-    keep = (chosen["precision"] == "fp32").to_numpy()
-    if "type" in chosen:
-        keep = keep & (chosen["type"] == "conv2d").to_numpy()
-    return rows[keep]
-
-
-def _operators_of_other_chips(features: pd.DataFrame, chip_of: NDArray[np.str_], chip: str) -> Positions:
-    operators = operator_rows(features)
-    elsewhere: Positions = operators[chip_of[operators] != chip]
-    return elsewhere
-
-
 def _kind(features: pd.DataFrame) -> NDArray[np.str_]:
     if "kind" not in features:
         return np.full(len(features), "target")
     return features["kind"].fillna("target").to_numpy().astype(str)
-
-
-def chips(features: pd.DataFrame) -> NDArray[np.str_]:
-    """Name the chip of every row: cards with one chip (RTX 2080 Ti, Quadro RTX 8000) tell about each other.
-
-    Returns
-    -------
-    ndarray of shape (n_rows,)
-        The catalogue's chip; a CPU (``cpu:<model>``) is its own.
-
-    Raises
-    ------
-    UnknownGpuError
-        If the catalogue lacks a GPU.
-    """
-    names = [str(name) for name in features["gpu"].unique()]
-    chip_of = {name: device_of(name).chip for name in names}
-    return features["gpu"].map(chip_of).to_numpy().astype(str)
 
 
 def series_of(features: pd.DataFrame) -> NDArray[np.intp]:
@@ -197,14 +123,6 @@ def _column(features: pd.DataFrame, name: str) -> NDArray[np.str_]:
     return values
 
 
-def _groups(features: pd.DataFrame, family: bool) -> NDArray[np.str_]:
-    """Label of every row: its CNN, or the family that the CNN's name begins with."""
-    names = [str(name) for name in features["cnn"]]
-    matches = [_FAMILY.match(name) if family else None for name in names]
-    labels = [match.group(1) if match else name for match, name in zip(matches, names, strict=True)]
-    return np.array(labels, dtype=np.str_)
-
-
 def leave_one_out(groups: NDArray[np.str_], rows: Positions) -> Iterator[tuple[str, Positions, Positions]]:
     """Name of each group, its rows, and the other rows. `groups` labels every row of the table."""
     for name in sorted(set(groups[rows])):
@@ -223,125 +141,120 @@ def interior_rows(features: pd.DataFrame, rows: Positions) -> dict[int, Position
     return {k: np.sort(np.concatenate(parts)) for k, parts in sorted(held_out.items())}
 
 
-def middle_rows(features: pd.DataFrame, rows: Positions, batch_size: int = _MIDDLE_BATCH_SIZE) -> Positions:
-    """Of each series in `rows` the row whose batch size is nearest to `batch_size`, as a ratio."""
-    series, batch = series_of(features)[rows], features["batch_size"].to_numpy()[rows]
-    distance = np.abs(np.log2(batch / batch_size))
-    order = np.lexsort((batch, distance, series))
-    first = np.unique(series[order], return_index=True)[1]
-    return np.sort(rows[order][first])
-
-
 def deal_into_groups(names: list[str], n_groups: int, seed: int) -> list[list[str]]:
     """`names` shuffled with `seed` and dealt into `n_groups` groups whose sizes differ by one at most."""
     shuffled = np.random.default_rng(seed).permutation(sorted(names))
     return [[str(name) for name in shuffled[i::n_groups]] for i in range(min(n_groups, len(names)))]
 
 
-def _union(*parts: Positions) -> Positions:
-    joined: Positions = np.unique(np.concatenate(parts))
-    return joined
+def _all_but(gone: NDArray[np.bool_]) -> Positions:
+    """What a fit sees: all rows of all sources but those gone."""
+    return np.flatnonzero(~gone)
+
+
+def _without(features: pd.DataFrame, test: Positions) -> Positions:
+    """All rows but those tested."""
+    gone = np.zeros(len(features), dtype=bool)
+    gone[test] = True
+    return _all_but(gone)
 
 
 def problem_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Hold out the k-th interior batch size of every series; the rest is known."""
     for k, test in interior_rows(features, rows).items():
-        rest = np.setdiff1d(rows, test)
-        yield Fold(f"interior batch size {k}", _union(rest, operator_rows(features)), rest, test)
+        yield Fold(f"interior batch size {k}", _without(features, test), np.setdiff1d(rows, test), test)
+
+
+def unseen_batch_size(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one batch size of whole CNNs everywhere, the interior one nearest to 64."""
+    size, gone = _middle_batch_size(features, rows)
+    yield Fold(f"batch size {size}", _all_but(gone), _NOTHING, rows[gone[rows]])
+
+
+def _middle_batch_size(features: pd.DataFrame, rows: Positions) -> tuple[int, NDArray[np.bool_]]:
+    """The interior batch size nearest to 64, as a ratio, and whether each row is a CNN at it."""
+    batch = features["batch_size"].to_numpy()
+    sizes = np.unique(batch[rows])[1:-1]
+    if not sizes.size:
+        raise DataError("no batch size lies between others. Measure the CNNs at three batch sizes or more.")
+    size = int(sizes[np.argmin(np.abs(np.log(sizes / _MIDDLE_BATCH_SIZE)))])
+    return size, (batch == size) & (_kind(features) == "target")
 
 
 def unseen_cnn(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out one CNN on all GPUs."""
-    for name, test, rest in leave_one_out(_column(features, "cnn"), rows):
-        yield Fold(name, _union(rest, operator_rows(features)), _NOTHING, test)
+    """Hold out one CNN everywhere, under all its names."""
+    cnns = cnns_of(features)
+    for name, test, _ in leave_one_out(cnns, rows):
+        yield Fold(name, _all_but(cnns == name), _NOTHING, test)
 
 
 def unseen_cnn_one_run(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out one CNN on all GPUs; of each series tested, one run is known and no other series."""
-    for name, held_out, rest in leave_one_out(_column(features, "cnn"), rows):
-        yield from one_run_folds(features, name, _union(rest, operator_rows(features)), held_out)
+    """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 is known and no other series."""
+    for name, train, series in _series_of_unseen_cnns(features, rows):
+        for members in series:
+            run = _nearest_to_middle(features, members)
+            rest = members[members != run]
+            if rest.size:
+                first = features.iloc[run]
+                yield Fold(
+                    f"{name} | {first['gpu']} | {first['image_size']} px", train, np.array([run]), rest
+                )
 
 
-def one_run_folds(features: pd.DataFrame, name: str, train: Positions, held_out: Positions) -> Iterator[Fold]:
-    """Make a fold of each series of `held_out`: its row nearest to batch 64 is known, the rest is tested."""
+def unseen_cnn_run_elsewhere(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN everywhere; of each series tested, the run nearest to batch 64 on one other GPU is known."""
+    for name, train, series in _series_of_unseen_cnns(features, rows):
+        runs = [(members, features.iloc[_nearest_to_middle(features, members)]) for members in series]
+        for members, first in runs:
+            for others, run in runs:
+                if run["gpu"] != first["gpu"] and run["image_size"] == first["image_size"]:
+                    known = np.array([_nearest_to_middle(features, others)])
+                    label = f"{name} | {run['gpu']} -> {first['gpu']} | {first['image_size']} px"
+                    yield Fold(label, train, known, members)
+
+
+def _series_of_unseen_cnns(
+    features: pd.DataFrame, rows: Positions
+) -> Iterator[tuple[str, Positions, list[Positions]]]:
+    """Of each CNN: its name, the rows without it, and its series."""
     series = series_of(features)
-    for number in np.unique(series[held_out]):
-        members = held_out[series[held_out] == number]
-        anchor = middle_rows(features, members)
-        rest = np.setdiff1d(members, anchor)
-        if rest.size:
-            first = features.iloc[members[0]]
-            yield Fold(f"{name} | {first['gpu']} | {first['image_size']} px", train, anchor, rest)
+    for fold in unseen_cnn(features, rows, 0):
+        numbers = series[fold.test]
+        yield fold.name, fold.train, [fold.test[numbers == number] for number in np.unique(numbers)]
+
+
+def _nearest_to_middle(features: pd.DataFrame, members: Positions) -> int:
+    """The row of a series whose batch size is nearest to 64, as a ratio; of two the smaller."""
+    batch = features["batch_size"].to_numpy()[members]
+    return int(members[np.lexsort((batch, np.abs(np.log2(batch / _MIDDLE_BATCH_SIZE))))[0]])
 
 
 def unseen_gpu(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Hold out one chip with all that was measured on it."""
-    chip_of = chips(features)
-    for name, test, rest in leave_one_out(chip_of, rows):
-        yield Fold(name, _union(rest, _operators_of_other_chips(features, chip_of, name)), _NOTHING, test)
+    chips = chips_of(features)
+    for name, test, _ in leave_one_out(chips, rows):
+        yield Fold(name, _all_but(chips == name), _NOTHING, test)
 
 
-def unseen_gpu_anchored(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out one chip, and one CNN everywhere; that CNN's runs on other chips are anchors."""
-    chip_of, cnn = chips(features), _column(features, "cnn")
-    for chip, held_out, rest in leave_one_out(chip_of, rows):
-        operators = _operators_of_other_chips(features, chip_of, chip)
-        for name in sorted(set(cnn[held_out])):
-            train = rest[cnn[rest] != name]
-            if train.size:  # operators alone would be another question
-                train = _union(train, operators)
-                yield Fold(
-                    f"{chip} | {name}", train, rest[cnn[rest] == name], held_out[cnn[held_out] == name]
-                )
-
-
-def unseen_gpu_proxies(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
-    """Hold out one chip, but for some convolutions timed alone on it."""
-    chip_of = chips(features)
-    convolutions = _fp32_convolutions(features)
-    for number, (chip, test, rest) in enumerate(leave_one_out(chip_of, rows)):
-        measured = operator_configurations(features, convolutions[chip_of[convolutions] == chip])
-        if len(measured) < N_PROXIES:
-            raise DataError(
-                f"{chip} has {len(measured)} convolutions timed alone; this scenario "
-                f"needs {N_PROXIES} on every chip. Add operator rows to the table."
-            )
-        chosen = np.random.default_rng([seed, number]).choice(len(measured), N_PROXIES, replace=False)
-        others = _operators_of_other_chips(features, chip_of, chip)
-        yield Fold(chip, _union(rest, others, *(measured[i] for i in chosen)), _NOTHING, test)
-
-
-def hardware_scaling(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
-    """From each GPU to each other one, with a group of CNNs held out on the second."""
-    deal = partial(deal_into_groups, n_groups=_N_CNN_GROUPS, seed=seed)
-    return ordered_pair_folds(features, rows, deal)
-
-
-def ordered_pair_folds(
-    features: pd.DataFrame, rows: Positions, groups: Callable[[list[str]], list[list[str]]]
-) -> Iterator[Fold]:
-    """From one GPU to another: all of the first is known, and of the second the CNNs not held out."""
-    gpu, cnn = features["gpu"].to_numpy().astype(str), features["cnn"].to_numpy().astype(str)
-    names = sorted(set(gpu[rows]))
-    for first, second in ((a, b) for a in names for b in names if a != b):
-        known, target = rows[gpu[rows] == first], rows[gpu[rows] == second]
-        both = sorted(set(cnn[known]) & set(cnn[target]))
-        for held_out in groups(both):
-            test = target[np.isin(cnn[target], held_out)]
-            train = np.concatenate([known, target[~np.isin(cnn[target], held_out)]])
-            anchors = known[np.isin(cnn[known], held_out)]
-            yield Fold(f"{first} -> {second} | {', '.join(held_out)}", np.sort(train), anchors, test)
+def unseen_gpu_anchored(features: pd.DataFrame, rows: Positions, seed: int) -> Iterator[Fold]:
+    """Hold out one chip, and a third of the CNNs everywhere; these CNNs' runs on other chips are anchors."""
+    chips, cnns = chips_of(features), cnns_of(features)
+    groups = deal_into_groups(sorted(set(cnns[rows])), _N_CNN_GROUPS, seed)
+    for chip, held_out, rest in leave_one_out(chips, rows):
+        for names in groups:
+            out = np.isin(cnns, names)
+            train = _all_but(out | (chips == chip))
+            if _kind(features)[train].tolist().count("target"):  # operators without CNNs are another question
+                yield Fold(f"{chip} | {', '.join(names)}", train, rest[out[rest]], held_out[out[held_out]])
 
 
 def problem_and_hardware_scaling(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
-    """Hold out one chip, and the k-th interior batch size of every series everywhere."""
-    chip_of = chips(features)
-    for k, interior in interior_rows(features, rows).items():
-        outside = np.setdiff1d(rows, interior)
-        for chip, test, _ in leave_one_out(chip_of, interior):
-            rest = outside[chip_of[outside] != chip]
-            train = _union(rest, _operators_of_other_chips(features, chip_of, chip))
-            yield Fold(f"{chip} | interior batch size {k}", train, rest, test)
+    """Hold out one chip, and the interior batch size nearest to 64 everywhere."""
+    chips = chips_of(features)
+    size, gone = _middle_batch_size(features, rows)
+    for chip, test, _ in leave_one_out(chips, rows[gone[rows]]):
+        out = gone | (chips == chip)
+        yield Fold(f"{chip} | batch size {size}", _all_but(out), rows[~out[rows]], test)
 
 
 def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
@@ -349,30 +262,21 @@ def epoch_time(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[
     if not set(_EPOCH_COLUMNS) <= set(features.columns):
         return
     rows = rows[features[_EPOCH_COLUMNS].notna().all(axis=1).to_numpy()[rows]]
-    for column, groups in (("gpu", chips(features)), ("cnn", _column(features, "cnn"))):
+    for column, groups in (("gpu", chips_of(features)), ("cnn", _column(features, "cnn"))):
         for name, test, rest in leave_one_out(groups, rows):
             yield Fold(f"{column} {name}", rest, _NOTHING, test)
 
 
-def layers_measured(
-    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
-) -> Iterator[Fold]:
-    """Hold out one CNN, or one family, whose operators were measured; all operators are known."""
+def layers_measured(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
+    """Hold out one CNN whose operators were measured; all operators are known."""
     operators = _layer_rows(features)
     timed = _rows_in_measured_modes(features, rows)
     whole = timed[_layers_are_measured(features, timed, operators)]
     if not whole.size:
         raise DataError("no CNN had its layers measured: `epochcast profile --preset zoo` does.")
-    for name, test, rest in leave_one_out(_groups(features, family), timed):
+    for name, test, rest in leave_one_out(_column(features, "cnn"), timed):
         if np.isin(test, whole).any():
             yield Fold(name, np.union1d(rest, operators), _NOTHING, test[np.isin(test, whole)])
-
-
-def general_library(
-    features: pd.DataFrame, rows: Positions, _seed: int, *, family: bool = False
-) -> Iterator[Fold]:
-    """Hold out one CNN, or one family, with the operators that no other CNN has."""
-    return _without_own(features, rows, _layer_rows(features), _groups(features, family))
 
 
 def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, largest: str) -> Iterator[Fold]:
@@ -385,12 +289,12 @@ def preset_library(features: pd.DataFrame, rows: Positions, _seed: int, *, large
             f"no operator is of the library {largest}: none has library={largest} in its notes. "
             f"Measure it with `epochcast profile --preset {largest}`."
         )
-    return _without_own(features, rows, chosen, _groups(features, family=False))
+    return _without_own(features, rows, chosen)
 
 
 def same_chip(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Hold out one GPU with all its measurements; known are other cards of its chip, in the modes measured there."""
-    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips(features)
+    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips_of(features)
     timed = rows[_is_timed(features)[rows]]
     for name, test, rest in leave_one_out(gpus, timed):
         elsewhere = operators[(gpus[operators] != name) & (chip_of[operators] == chip_of[test[0]])]
@@ -401,7 +305,7 @@ def same_chip(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[F
 
 def same_chip_quick(features: pd.DataFrame, rows: Positions, _seed: int) -> Iterator[Fold]:
     """Hold out one CNN everywhere; known are operators of its GPU and, in the same mode, of other cards of its chip."""
-    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips(features)
+    operators, gpus, chip_of = _layer_rows(features), _column(features, "gpu"), chips_of(features)
     timed, cnn = rows[_is_timed(features)[rows]], _column(features, "cnn")
     targets = target_rows(features)
     for gpu, tested, _ in leave_one_out(gpus, timed):
@@ -501,10 +405,9 @@ def _modes(features: pd.DataFrame) -> list[DeviceMode]:
     return modes_of(features)
 
 
-def _without_own(
-    features: pd.DataFrame, rows: Positions, operators: Positions, groups: NDArray[np.str_]
-) -> Iterator[Fold]:
-    """Hold out each group with the operators that it alone has, among these operators."""
+def _without_own(features: pd.DataFrame, rows: Positions, operators: Positions) -> Iterator[Fold]:
+    """Hold out each CNN with the operators that it alone has, among these operators."""
+    groups = _column(features, "cnn")
     rows = _rows_in_measured_modes(features, rows, operators)
     records: list[dict[Any, Any]] = features.iloc[operators].to_dict("records")
     names = np.array([operator_from_row(row).name for row in records], dtype=np.str_)

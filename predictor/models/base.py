@@ -7,34 +7,42 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import Gpu, device_of, find_gpu, is_cpu
+from predictor.catalogue.devices import Gpu, device_of
 from predictor.catalogue.modes import UNKNOWN, Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import NotFittedError, OutOfRangeError, SchemaError, nearest
-from predictor.measurements.features import grid_rows
+from predictor.measurements.groups import chips_of
+from predictor.measurements.schema import is_set
 from predictor.models.forecast import Anchor, IterationForecast, Reason
+from predictor.models.registry import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    Anchors = tuple[pd.DataFrame, ArrayLike]
+    """Measured rows of the CNNs that are predicted, and their times in ms."""
+
 __all__ = [
     "MEASURED",
     "UNSEEN",
+    "Anchors",
     "Case",
-    "FeatureTablePredictor",
     "Floats",
+    "Measuring",
+    "Predictor",
     "WholePredictor",
     "cases_of",
-    "chips_of",
+    "check_image_size",
     "finite",
     "numbers_of",
+    "table_of",
     "times_of",
 ]
 
@@ -49,6 +57,20 @@ _LEAST_ROWS = 10
 _FOLDS = 5
 
 
+class Measuring(NamedTuple):
+    """How a row was measured, as far as no question asks for it.
+
+    `machine` is a key of `RooflineLaw.host_offset`, None for no machine in particular. `copies` and `waits` say whether
+    the iteration copies its images, and waits for a loader; None is as usual in the framework. `passes` is the table's
+    ``pass``.
+    """
+
+    machine: str | None = None
+    copies: bool | None = None
+    waits: bool = False
+    passes: str = "training"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """One CNN on one device in one mode at n batch sizes, with the measured runs of the CNN that are known."""
@@ -60,16 +82,20 @@ class Case:
     mode: Mode
     batch_sizes: Floats
     anchors: Sequence[Anchor] = ()
+    measuring: Measuring = Measuring()  # noqa: RUF009 - a tuple
 
 
-class FeatureTablePredictor:
-    """Base of the estimators whose X is a feature table (`predictor.measurements.features.feature_table`).
+class Predictor:
+    """Base of all predictors: what a question is answered with, and what evaluations judge on a feature table.
 
-    With `uses_operators` the training rows may contain single layers, with `uses_proxies` proxy CNNs. With
-    `uses_anchors` `predict` takes measurements of the predicted CNNs, without which one that `needs_anchors` is no
-    answer of its own. A subclass that inherits `fit` learns the same by it, and evaluations fit one of them for both.
+    A subclass gives `fit`, `forecasts`, `_learned` and `_restore`; X of `fit` and `predict` is a feature table
+    (`predictor.measurements.features.feature_table`) with the `columns`. With `uses_operators` the training rows may
+    contain single layers, with `uses_proxies` proxy CNNs. With `uses_anchors` `predict` takes measurements of the
+    predicted CNNs, without which one that `needs_anchors` is no answer of its own. A subclass that inherits `fit`
+    learns the same by it, and evaluations fit one of them for both.
     """
 
+    columns: ClassVar[tuple[str, ...]] = ("gpu", "cnn", "image_size", "batch_size", "layer_table")
     uses_operators: ClassVar[bool] = False
     uses_proxies: ClassVar[bool] = False
     uses_anchors: ClassVar[bool] = False
@@ -103,9 +129,64 @@ class FeatureTablePredictor:
         """Learn from a feature table of n rows and their times, of shape (n,)."""
         raise NotImplementedError(f"{type(self).__name__} has no fit.")
 
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """Times of shape (n,) for a feature table of n rows."""
-        raise NotImplementedError(f"{type(self).__name__} predicts nothing.")
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        """Answers to questions about one CNN, which differ in GPU, precision and anchors.
+
+        Raises
+        ------
+        OutOfRangeError
+            Where the predictor refuses a case. The message says why, and what to do.
+        """
+        raise NotImplementedError(f"{type(self).__name__} answers nothing.")
+
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
+        """Times in ms, shape (n_rows,), corrected by `anchors` where it uses them; errors as of `forecasts`."""
+        times = np.empty(len(self._checked(X, self.columns)))
+        for cases, rows in self._alike(X, anchors):
+            for found, at in zip(self._times(cases), rows, strict=True):
+                times[at] = found
+        return times
+
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
+        """Ends of the 90 % intervals in ms, as of the answers, each of shape (n_rows,)."""
+        low, high = np.empty((2, len(self._checked(X, self.columns))))
+        for cases, rows in self._alike(X, anchors):
+            for ends, at in zip(self._ends(cases), rows, strict=True):
+                low[at], high[at] = ends
+        return low, high
+
+    def _times(self, cases: Sequence[Case]) -> list[Floats]:
+        return [each.iteration_time_ms for each in self.forecasts(cases)]
+
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+        return [(each.low_ms, each.high_ms) for each in self.forecasts(cases)]
+
+    def _alike(
+        self, X: pd.DataFrame, anchors: Anchors | None
+    ) -> Iterator[tuple[list[Case], list[NDArray[np.intp]]]]:
+        """Cases of a table that `forecasts` takes together, with the positions of their rows."""
+        runs: dict[tuple[str, int], list[tuple[Case, Anchor]]] = {}
+        if anchors is not None and len(anchors[0]):
+            times = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
+            for run, rows in cases_of(anchors[0]):
+                known = runs.setdefault((run.cnn, run.image_size), [])
+                where = run.gpu.name, run.image_size, run.mode.precision
+                for size, ms in zip(run.batch_sizes, times[rows], strict=True):
+                    known.append((run, Anchor(where[0], int(size), float(ms), *where[1:], of_table=True)))
+        usual = Mode().precision
+        alike: dict[tuple[Any, ...], list[tuple[Case, NDArray[np.intp]]]] = {}
+        for case, rows in cases_of(X):
+            known = runs.get((case.cnn, case.image_size), [])
+            own = tuple(anchor for run, anchor in known if self._is_run_of(run, case))
+            mode = replace(case.mode, precision=usual)
+            key = case.cnn, case.image_size, id(case.table), mode, case.measuring, case.batch_sizes.tobytes()
+            alike.setdefault(key, []).append((replace(case, anchors=own), rows))
+        for some in alike.values():
+            yield [case for case, _ in some], [rows for _, rows in some]
+
+    def _is_run_of(self, run: Case, case: Case) -> bool:
+        """Whether a run of the case's CNN is an anchor of the case."""
+        return run.mode.precision == case.mode.precision
 
     def score(self, X: pd.DataFrame, y: ArrayLike) -> float:
         """Coefficient of determination of the predictions, as of scikit-learn's regressors."""
@@ -122,19 +203,6 @@ class FeatureTablePredictor:
             input_tags=InputTags(two_d_array=False, string=True, allow_nan=True),
             no_validation=True,  # X has text and objects in it; `_checked` validates instead
         )
-
-    def grid(
-        self, tables: Sequence[LayerTable], devices: Sequence[tuple[Gpu, Mode]], batch_sizes: Sequence[int]
-    ) -> Floats:
-        """Predict every CNN on every GPU at every batch size.
-
-        Returns
-        -------
-        ndarray of shape (n_tables, n_devices, n_batches)
-            What `predict` gives for these rows; a predictor shares the arithmetic of rows of one CNN.
-        """
-        predicted = self.predict(grid_rows(tables, devices, batch_sizes))
-        return np.asarray(predicted, dtype=float).reshape(len(tables), len(devices), len(batch_sizes))
 
     def to_json(self) -> dict[str, Any]:
         """Parameters and what was learned, as plain lists and dicts."""
@@ -192,7 +260,7 @@ def _unfitted(name: str) -> Exception:
     return UnfittedError(f"{name} has not been fitted yet. Call fit(X, y) first.")
 
 
-class WholePredictor(FeatureTablePredictor):
+class WholePredictor(Predictor):
     """Base of the predictors of whole iterations, each of which a question may name as its method.
 
     A subclass gives `fit`, `parts` (the summands of the time, which `predict`, `grid` and every answer add up),
@@ -229,21 +297,20 @@ class WholePredictor(FeatureTablePredictor):
         """The predictor with what it learns of a user's own rows; itself, where it learns nothing of them."""
         return self
 
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """Predict iteration times in milliseconds, of shape (n,), for a feature table; errors as of `parts`."""
-        times = np.empty(len(self._checked(X, ("gpu", "cnn", "image_size", "batch_size", "layer_table"))))
-        for case, rows in cases_of(X):
-            times[rows] = np.sum(list(self.parts(case).values()), axis=0)
-        return times
+    def _times(self, cases: Sequence[Case]) -> list[Floats]:
+        return [np.sum(list(self.parts(case).values()), axis=0) for case in cases]
 
-    def forecast(self, name: str, case: Case, reasons: Sequence[Reason] = ()) -> IterationForecast:
-        """The answer to a question that names this predictor, with `reasons` for caution besides its own.
+    def _ends(self, cases: Sequence[Case]) -> list[tuple[Floats, Floats]]:
+        if hasattr(self, "half_widths_"):
+            return super()._ends(cases)
+        unknown = np.full(cases[0].batch_sizes.size, np.nan)  # not calibrated, as in evaluations
+        return [(unknown, unknown)] * len(cases)
 
-        Raises
-        ------
-        OutOfRangeError
-            As of `scope` and `parts`, and where a time is not above zero.
-        """
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        """As of `Predictor`; OutOfRangeError as of `scope` and `parts`, and where a time is not above zero."""
+        return [self._forecast(name_of(type(self)), case) for case in cases]
+
+    def _forecast(self, name: str, case: Case) -> IterationForecast:
         own, parts = self.scope(case), self.parts(case)
         time_ms = np.sum(list(parts.values()), axis=0)
         bad = np.flatnonzero(~(time_ms > 0))
@@ -264,7 +331,7 @@ class WholePredictor(FeatureTablePredictor):
             nothing,
             name,
             self.trained_on(case),
-            tuple((*reasons, *each) for each in own),
+            own,
             "not told apart from the GPU",
             lambda: (parts, {}),
         )
@@ -329,7 +396,7 @@ class WholePredictor(FeatureTablePredictor):
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """As of `FeatureTablePredictor`."""
+        """As of `Predictor`."""
         made = super().from_json(found)
         if "half_widths" in found:
             made.half_widths_ = {str(kind): finite(width) for kind, width in found["half_widths"].items()}
@@ -337,34 +404,55 @@ class WholePredictor(FeatureTablePredictor):
         return made
 
 
-_OF_CASES = ("gpu", "cnn", "image_size", *(field.name for field in fields(Mode)))
+_OF_CASES = ("gpu", "cnn", "image_size", "source", "host", "pass", *(field.name for field in fields(Mode)))
+_FIRST_OF_MODE = _OF_CASES.index(fields(Mode)[0].name)
 
 
 def cases_of(X: pd.DataFrame) -> Iterator[tuple[Case, NDArray[np.intp]]]:
     """The cases of a feature table, each with the positions of its rows; an unknown field of the mode is the usual."""
     words, usual = mode_words(X, _OF_CASES), Mode()
     tables = X["layer_table"].to_numpy() if "layer_table" in X else np.full(len(X), None)
+    fed = zip(is_set(X, "copies_input").tolist(), is_set(X, "waits_for_loader").tolist(), strict=True)
     groups: dict[tuple[Any, ...], list[int]] = {}
-    for place, row in enumerate(words.itertuples(index=False, name=None)):
-        groups.setdefault((*row, id(tables[place])), []).append(place)
+    for place, (row, of_row) in enumerate(zip(words.itertuples(index=False, name=None), fed, strict=True)):
+        groups.setdefault((*row, of_row, id(tables[place])), []).append(place)
     sizes = numbers_of(X, "batch_size", SchemaError)
-    for (gpu, cnn, image_size, *mode, _), places in groups.items():
-        known = {name: word for name, word in zip(_OF_CASES[3:], mode, strict=True) if word != UNKNOWN}
+    for (gpu, cnn, image_size, source, host, passes, *mode, of_row, _), places in groups.items():
+        known = {
+            name: word for name, word in zip(_OF_CASES[_FIRST_OF_MODE:], mode, strict=True) if word != UNKNOWN
+        }
         read = {n: w == "True" if isinstance(getattr(usual, n), bool) else w for n, w in known.items()}
-        table = tables[places[0]]
+        device, table = device_of(str(gpu)), tables[places[0]]
         rows = np.array(places, dtype=np.intp)
+        machine = f"{'' if source == UNKNOWN else source}: {device.name if host == UNKNOWN else host}"
+        copies, waits = of_row
+        measuring = Measuring(machine, copies, waits, "training" if passes == UNKNOWN else str(passes))
         yield (
             Case(
                 str(cnn), int(float(image_size)), table if isinstance(table, LayerTable) else None,
-                device_of(str(gpu)), Mode(**read), sizes[rows],
+                device, Mode(**read), sizes[rows], (), measuring,
             ),
             rows,
         )  # fmt: skip
 
 
-def chips_of(X: pd.DataFrame) -> NDArray[np.str_]:
-    """The chip of every row's GPU, the name of a CPU."""
-    return np.array([name if is_cpu(name) else find_gpu(name).chip for name in X["gpu"]], dtype=np.str_)
+def table_of(case: Case) -> LayerTable:
+    """The layers of a case's CNN; OutOfRangeError if they are unknown."""
+    if case.table is None:
+        raise OutOfRangeError(
+            f"{case.cnn} at image size {case.image_size} has no layer table, so its layers are unknown. "
+            "Give them as a CSV file, or leave the row out."
+        )
+    return case.table
+
+
+def check_image_size(anchor: Anchor, table: LayerTable) -> None:
+    """Raise OutOfRangeError if an anchor was measured at another image size than the question's."""
+    if anchor.image_size not in (None, table.image_size):
+        raise OutOfRangeError(
+            f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
+            "Give a measurement at that image size."
+        )
 
 
 def finite(value: Any) -> float:

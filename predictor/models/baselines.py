@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,18 +14,18 @@ from predictor.catalogue.devices import Gpu, find_gpu, is_cpu, peak_tflop_per_s
 from predictor.catalogue.modes import MODE_COLUMNS, UNKNOWN, mode_words
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.features import FEATURES
+from predictor.measurements.groups import chips_of
 from predictor.models.base import (
     UNSEEN,
     Case,
     Floats,
     WholePredictor,
     cases_of,
-    chips_of,
     finite,
     numbers_of,
     times_of,
 )
-from predictor.models.forecast import Anchor, Reason
+from predictor.models.forecast import Reason
 from predictor.models.residuals import is_of
 
 if TYPE_CHECKING:
@@ -35,11 +34,12 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    Anchors = tuple[pd.DataFrame, ArrayLike]
+    from predictor.models.base import Anchors
 
 __all__ = ["FlopsRatio", "Interpolation", "Line", "rows_by_series"]
 
 _OF_CNN = tuple[str, int, str]
+_SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _LIKENESS = ((True, True), (True, False), (False, True), (False, False))
 """Whether a run is of the case's GPU and of its batch size, closest first."""
 
@@ -75,6 +75,7 @@ class FlopsRatio(WholePredictor):
     The median is taken over all a. Never timed: FLOPs / (median share of the peak x peak).
     """
 
+    columns: ClassVar[tuple[str, ...]] = _SERIES_COLUMNS
     uses_anchors: ClassVar[bool] = True
     served_parameters: ClassVar[Mapping[str, Any]] = {"by_cnn": False}
 
@@ -103,33 +104,6 @@ class FlopsRatio(WholePredictor):
         self.per_flop_ = {precision: float(np.median(each)) for precision, each in sorted(shares.items())}
         self.gpus_ = tuple(sorted({case.gpu.name for case, _ in cases_of(X)}))
         return self
-
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
-        """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
-
-        Parameters
-        ----------
-        X : DataFrame of n rows
-        anchors : (DataFrame of m rows, array of shape (m,)), optional
-            More measurements of the same CNNs, with their times in milliseconds.
-
-        Raises
-        ------
-        OutOfRangeError
-            As of `parts`.
-        """
-        times, known = (
-            np.empty(len(self._checked(X, _SERIES_COLUMNS))),
-            defaultdict[_OF_CNN, list[Anchor]](list),
-        )
-        if anchors is not None and len(anchors[0]):
-            measured = times_of(anchors[1], len(anchors[0]), "iteration_time_ms")
-            for case, rows in cases_of(anchors[0]):
-                runs = zip(case.batch_sizes, measured[rows], strict=True)
-                known[_of_cnn(case)] += [Anchor(case.gpu.name, size, ms) for size, ms in runs]
-        for case, rows in cases_of(X):
-            times[rows] = self.parts(replace(case, anchors=known[_of_cnn(case)]))["flops"]
-        return times
 
     def parts(self, case: Case) -> dict[str, Floats]:
         """The time as one summand, by the runs that are most alike: the case's, else those of the training rows.
@@ -218,7 +192,6 @@ def _peak(gpu: Gpu, precision: str, error: type[SchemaError | OutOfRangeError]) 
     return peak
 
 
-_SERIES_COLUMNS = ("gpu", "cnn", "image_size", "batch_size")
 _LINE_SERIES = ("gpu", "cnn", "image_size", *MODE_COLUMNS)
 _LEAST_SIZES = 2
 
@@ -318,7 +291,7 @@ class _OfOwnRuns(WholePredictor):
         }
         return self
 
-    def predict(self, X: pd.DataFrame) -> Floats:
+    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:  # noqa: ARG002 - of series
         """Predict iteration times in milliseconds, of shape (n,), for a feature table of n rows.
 
         Raises

@@ -18,7 +18,7 @@ from predictor.catalogue.modes import CHAINER, Mode, chainer_lacks
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HostMeasurement
-from predictor.models.forecast import Reason
+from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
 from predictor.operators.kernels import KERNEL_CLASSES, OPERATOR_CLASS_OF_KERNELS, kernels_of
 
@@ -88,7 +88,9 @@ def windowed_share(table: LayerTable) -> float:
     return float(flops[windows].sum()) / total if total else 0.0
 
 
-def _change(table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios) -> Change:
+def _change(
+    _: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios
+) -> Change:
     old = _old_interface(gpu)
     half = 1.0 if old or mode.precision in ("fp32", "tf32") else ratios["half"]
     share = windowed_share(table)

@@ -1,8 +1,9 @@
 """What torch.compile changes in an iteration: it fuses what lies between matrix products, and copies and casts less.
 
 Inductor, PyTorch's compiler, leaves convolutions to cuDNN and makes one kernel of the batch norms, activations and
-additions between two of them, which then read and write the feature maps once. It also runs most CNNs channels-last,
-whatever the memory format of the model, which is more than half of what it gains in TF32. Loss and optimizer stay.
+additions between two of them, which then read and write the feature maps once. Its kernels of other norms and of pools
+take what their bytes take, however slow the eager ones are. It also runs most CNNs channels-last, whatever the memory
+format of the model, which is more than half of what it gains in TF32. Loss and optimizer stay.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from predictor.catalogue.devices import COMPILES_FROM, ELEMENT_BYTES, Gpu, compiles, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import Layer, LayerTable
 from predictor.errors import OutOfRangeError
-from predictor.models.forecast import Reason
+from predictor.models.chainer import CONVOLUTIONS, PRODUCTS
+from predictor.models.forecast import IterationForecast, Reason
 from predictor.models.ratios import Change, Ratios, Way, ratios_of
+from predictor.operators.operators import operators_of
+from predictor.operators.work import moved_bytes
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
@@ -28,8 +33,9 @@ __all__ = [
     "UNCHANGED",
     "check_compiles",
     "compile_seconds",
+    "compile_spread",
     "eager_mode",
-    "is_mixed",
+    "eager_parts_ms",
     "measured_where",
 ]
 
@@ -37,11 +43,8 @@ UNCHANGED = ("loss", "optimizer")
 """Classes of operators that are not compiled."""
 
 _SMALL = 64  # channels
-
-
-def is_mixed(precision: str) -> bool:
-    """Whether feature maps are of two bytes."""
-    return ELEMENT_BYTES[precision] == 2
+_NORMS_AND_POOLS = ("layer_norm", "pooling", "avg_pool", "max_pool")
+_OPERATORS_OF_THESE = ("group_norm", "instance_norm", "layer_norm", "avg_pool", "max_pool")
 
 
 def check_compiles(gpu: Gpu, mode: Mode) -> None:
@@ -98,10 +101,46 @@ def _known_mode(table: LayerTable, gpu: Gpu, mode: Mode) -> Mode:
     return eager_mode(table, mode)
 
 
-def _change(_: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios) -> Change:
+def eager_parts_ms(
+    eager: IterationForecast, table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Parts of an iteration that compiling changes in different ways, in ms, shape (n_batches,).
+
+    Eager GPU time of convolutions and matrix products, of elementwise work and batch norms, of loss and optimizer; and
+    between the last two the time of the bytes of other norms and of pools at the GPU's bandwidth.
+    """
+    class_ms = eager.class_ms
+
+    def of(names: tuple[str, ...]) -> Array:
+        own = (class_ms[name] for name in names if name in class_ms)
+        return sum(own, np.zeros_like(eager.gpu_time_ms))
+
+    products, unchanged = of((*CONVOLUTIONS, *PRODUCTS)), of(UNCHANGED)
+    elementwise = eager.gpu_time_ms - products - unchanged - of(_NORMS_AND_POOLS)
+    return products, elementwise, _bytes_ms(table, gpu, precision, batch_sizes), unchanged
+
+
+def _bytes_ms(table: LayerTable, gpu: Gpu, precision: str, batch_sizes: Array) -> Array:
+    """Time of the bytes that norms other than batch norms, and pools, move at the GPU's bandwidth."""
+    counts = {each: n for each, n in operators_of(table).items() if each.type in _OPERATORS_OF_THESE}
+    moved = moved_bytes(list(counts), batch_sizes, ELEMENT_BYTES[precision])
+    total: Array = np.array(list(counts.values()), dtype=float) @ moved.reshape(len(counts), -1)
+    return total / (1e6 * gpu.memory_bandwidth_gb_per_s)
+
+
+def _change(
+    eager: IterationForecast, table: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Ratios
+) -> Change:
+    own = [name for name in _NORMS_AND_POOLS if name in eager.class_ms]
+    classes: dict[str, float | Array] = dict.fromkeys((*CONVOLUTIONS, *PRODUCTS), ratios["products"])
+    classes |= dict.fromkeys(UNCHANGED, 1.0)
+    if own:
+        bytes_ms = _bytes_ms(table, gpu, mode.precision, batch_sizes)
+        eager_ms = sum((eager.class_ms[name] for name in own), np.zeros_like(bytes_ms))
+        classes |= dict.fromkeys(own, ratios["bytes"] * bytes_ms / eager_ms)
     return Change(
-        ratios["mixed" if is_mixed(mode.precision) else "full"],
-        dict.fromkeys(UNCHANGED, 1.0),
+        ratios["elementwise"],
+        classes,
         ratios["host"],
         ratios.spread_on(gpu),
         ratios.host_spread,
@@ -112,10 +151,11 @@ def _change(_: LayerTable, gpu: Gpu, mode: Mode, batch_sizes: Array, ratios: Rat
 COMPILED = Way("compile", _known_mode, lambda mode: replace(mode, capture="eager"), _change)
 """Compiled iterations from eager ones in `eager_mode`.
 
-GPU time = `full` (fp32, TF32) or `mixed` (half and mixed precision) x that of the eager iteration, loss and optimizer
-apart; host time = `host` x that of the eager one in the model's own memory format. Compiling takes `compile_s` +
-`compile_layer_s` x layers, in seconds. Elsewhere than on measured GPUs the ratio varies as that of forward passes of
-1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
+GPU time = `products` x eager convolutions and matrix products + `elementwise` x what lies between them, batch norms too
++ `bytes` x the time of the bytes of other norms and of pools at the GPU's bandwidth + loss and optimizer; host time =
+`host` x that of the eager one in the model's own memory format. Compiling takes `compile_s` + `compile_layer_s` x
+layers, in seconds, within e^`compile_spread`. Elsewhere than on measured GPUs the ratio varies as that of forward
+passes of 1,625 CNNs and transformers does from a GeForce RTX 4090 to a 5090 (timm).
 """
 
 
@@ -141,3 +181,8 @@ def compile_seconds(table: LayerTable) -> float:
     """Seconds of the first iteration, which compiles, on the hosts that measured it."""
     ratios = ratios_of("compile")
     return ratios["compile_s"] + ratios["compile_layer_s"] * len(table)
+
+
+def compile_spread() -> float:
+    """Factor to each side within which compiling takes these seconds nine times out of ten."""
+    return float(np.exp(ratios_of("compile")["compile_spread"]))

@@ -110,14 +110,15 @@ class Exchange:
     """What a team's exchange of gradients follows from, in ms; floats, or arrays with an entry per row.
 
     `ring_ms` are the sums alone, `copies_ms` those into buckets and back, `synchronising_ms` the statistics of
-    synchronised batch norms. `tensors` counts the tensors summed, `norms` the batch norms that are synchronised, and
-    `slowest` is sqrt(2 ln n) of n GPUs.
+    synchronised batch norms; sums can hide behind the `hidden_share` of an iteration. `tensors` counts the tensors
+    summed, `norms` the batch norms that are synchronised, and `slowest` is sqrt(2 ln n) of n GPUs.
     """
 
     ring_ms: Array | float
     copies_ms: Array | float
     synchronising_ms: Array | float
     slowest: Array | float
+    hidden_share: Array | float
     tensors: int
     norms: Array | float = 0.0
 
@@ -129,6 +130,7 @@ class Exchange:
             _COPIES * gradients.n_bytes / (1e6 * gpu.memory_bandwidth_gb_per_s),
             _synchronising_ms(gradients, team),
             math.sqrt(2 * math.log(team.n_gpus)),
+            BACKWARD_SHARE if team.link.overlaps else 0.0,
             gradients.n_tensors,
             float(gradients.n_batch_norms * team.sync_batch_norm),
         )
@@ -142,7 +144,7 @@ class Exchange:
             return np.array([getattr(own[row], name) for row in rows])
 
         ends = column("ring_ms"), column("copies_ms"), column("synchronising_ms"), column("slowest")
-        return cls(*ends, gradients.n_tensors, column("norms"))
+        return cls(*ends, column("hidden_share"), gradients.n_tensors, column("norms"))
 
 
 def added_gpu_ms(iteration_ms: Array, exchange: Exchange, ratios: Ratios | None = None) -> Array:
@@ -151,11 +153,12 @@ def added_gpu_ms(iteration_ms: Array, exchange: Exchange, ratios: Ratios | None 
     Notes
     -----
     `tensor_ms` x parameter tensors + 4 gradient bytes / memory bandwidth + `wait` x iteration x sqrt(2 ln n) +
-    max(`ring` x r, r - 2/3 iteration), r the time of the sums alone. The wait is for the slowest of n GPUs, n normal
-    variates exceeding their mean by at most sqrt(2 ln n) deviations in expectation.
+    max(`ring` x r, r - 2/3 iteration), r the time of the sums alone; r where the link does not overlap them with
+    computing. The wait is for the slowest of n GPUs, n normal variates exceeding their mean by at most sqrt(2 ln n)
+    deviations in expectation.
     """
     ratios, ring_ms = ratios or ratios_of("data_parallel"), exchange.ring_ms
-    exposed = np.maximum(ratios["ring"] * ring_ms, ring_ms - BACKWARD_SHARE * iteration_ms)
+    exposed = np.maximum(ratios["ring"] * ring_ms, ring_ms - exchange.hidden_share * iteration_ms)
     wait = ratios["wait"] * exchange.slowest * iteration_ms
     tensors = ratios["tensor_ms"] * exchange.tensors
     return tensors + exchange.copies_ms + wait + exposed + exchange.synchronising_ms
@@ -304,9 +307,11 @@ def team_reasons(team: Team, mode: Mode) -> tuple[Reason, ...]:
             )
         )
     elif not team.link.is_measured(team.n_gpus):
-        reasons.append(
-            Reason("link", f"training on {team.n_gpus} GPUs over {team.link.name} was not measured here")
+        through = (
+            "" if team.link.overlaps else " (through the host's memory, as without peer access: assumed)"
         )
+        text = f"training on {team.n_gpus} GPUs over {team.link.name}{through} was not measured here"
+        reasons.append(Reason("link", text))
     if team.sync_batch_norm:
         reasons.append(
             Reason(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,18 @@ from predictor.operator_types import VIEW_TYPES
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
 from predictor.operators.work import unmeasured_share
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.models.roofline.rows import Rows
+
 __all__ = [
     "MODE_FIELDS",
     "Ranges",
-    "mode_of_words",
     "of_table",
     "of_warning",
+    "ranges_of",
     "reasons",
-    "shape_ranges",
     "with_frozen_parts",
 ]
 
@@ -95,7 +99,25 @@ class Ranges:
         )
 
 
-def shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
+def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
+    """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
+    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
+    tables = {id(table): table for table in whole["layer_table"]}.values()
+    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
+    return Ranges(
+        gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
+        generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
+        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
+        modes=tuple(
+            sorted({_mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
+        ),
+        layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
+        shapes=_shape_ranges(distinct),
+        batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
+    )
+
+
+def _shape_ranges(kernels: Iterable[Kernels]) -> dict[str, tuple[float, float]]:
     """Least and greatest value of each convolution column among CNNs."""
     extremes = [(each[name][_conv(each)], name) for each in kernels if _conv(each).any() for name in _SHAPES]
     return {
@@ -179,7 +201,7 @@ def _of_devices(measured: _Measured, devices: tuple[tuple[Gpu, Mode], ...]) -> l
     return found
 
 
-def mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
+def _mode_of_words(words: Mapping[str, object]) -> tuple[str, ...]:
     """An entry of `Ranges.modes`; missing values, None and NaN become the defaults of `Mode`."""
     usual = Mode()
     values = (words.get(name) for name in MODE_FIELDS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,11 +18,9 @@ from predictor.measurements.schema import is_compiled
 from predictor.measurements.shortest import check_rows_not_too_short
 from predictor.measurements.table import check_measurements, disturbed_rows, noise_of
 from predictor.models.epochs import fit_epoch_overhead
-from predictor.models.extrapolation import MODE_FIELDS, Ranges, mode_of_words, shape_ranges
 from predictor.models.layer_times.files import LayerModel, LayerModels
 from predictor.models.named import Methods, fit_methods
 from predictor.models.registry import METHODS
-from predictor.models.roofline.rows import Rows
 from predictor.models.served import Model
 
 if TYPE_CHECKING:
@@ -33,38 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HELD_OUT",
+    "TrainingData",
     "accuracy_of",
     "between_iterations",
-    "default_features",
-    "default_methods",
     "fit_default",
     "fit_layer_models",
     "fit_measurements",
-    "methods_of",
-    "ranges_of",
+    "own_measurements",
 ]
 
 
 HELD_OUT = "_held_out_targets.csv.gz"
 """Ends the names of our own tables that no fit reads, so that a model can be judged on them."""
-
-
-def ranges_of(whole: pd.DataFrame, rows: Rows) -> Ranges:
-    """Ranges of rows of whole CNNs; `rows` is `rows_of(whole)`."""
-    distinct = {id(kernels): kernels for kernels in rows.kernels}.values()
-    tables = {id(table): table for table in whole["layer_table"]}.values()
-    modes = whole[[name for name in MODE_FIELDS if name in whole]].drop_duplicates()
-    return Ranges(
-        gpus=tuple(sorted({s.gpu.name for s in rows.contexts})),
-        generations=tuple(sorted({s.gpu.generation for s in rows.contexts})),
-        gpu_modes=tuple(sorted({(s.gpu.name, s.framework, s.precision) for s in rows.contexts})),
-        modes=tuple(
-            sorted({mode_of_words({str(k): v for k, v in row.items()}) for row in modes.to_dict("records")})
-        ),
-        layer_types=tuple(sorted({layer.type for table in tables for layer in table})),
-        shapes=shape_ranges(distinct),
-        batch_size=(min(rows.batch_sizes), max(rows.batch_sizes)),
-    )
 
 
 def fit_layer_models(measurements: pd.DataFrame, known: LayerModels | None = None) -> list[LayerModel]:
@@ -132,6 +110,100 @@ _OF_PROXIES = ("targets", "cnns", "proxies")
 _VERSIONS = ("numpy", "scikit-learn", "scipy")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingData:
+    """Measurements that a model is fitted on: `epochcast fit` fits all, evaluations the same without some groups.
+
+    `features` is the feature table of the law of specifications and of the named methods, `layers` the measurement
+    table of operators and of the CNNs that weigh them, `proxies` that of methods which read proxies; `provenance` has
+    the published data sets.
+    """
+
+    features: pd.DataFrame
+    layers: pd.DataFrame
+    proxies: pd.DataFrame
+    provenance: list[dict[str, Any]]
+
+    @classmethod
+    def of_default(
+        cls,
+        published: str | PathLike[str] | None = None,
+        sources: Sequence[str] | None = None,
+        uploaded: pd.DataFrame | None = None,
+    ) -> Self:
+        """All that the shipped default is fitted on; arguments as of `fit_default`."""
+        import pandas as pd
+
+        from predictor.measurements.features import feature_table
+        from predictor.measurements.published import DATA_SETS, FITTED, published_features
+
+        sources = FITTED if sources is None else sources
+        uploaded = None if uploaded is None else _checked(uploaded)
+        own = own_measurements()
+        others, layers = _of_no_instrument(own), own
+        if uploaded is not None:
+            others, layers = (pd.concat([each, uploaded], ignore_index=True) for each in (others, own))
+        parts = [published_features(published, sources), feature_table(_without_layers(others))]
+        provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
+        features = pd.concat(parts, ignore_index=True)
+        return cls(features, layers, own_measurements(_OF_PROXIES), provenance)
+
+    @classmethod
+    def of_table(cls, frame: pd.DataFrame) -> Self:
+        """One's own measurement table, CNNs by their zoo names; errors as of `check_measurements`."""
+        from predictor.measurements.features import feature_table
+
+        checked = _checked(frame)
+        return cls(feature_table(_without_layers(checked)), checked, checked, [])
+
+    def without(self, *, cnns: Collection[str] = (), chips: Collection[str] = ()) -> Self:
+        """The same without these CNNs, under whatever names, and without all that was measured on these chips."""
+        from predictor.measurements.groups import chips_of, cnns_of
+
+        labels = cnns_of(self.features)
+        out = set(labels[self.features["cnn"].isin(cnns)])
+        names = {*cnns, *self.features.loc[np.isin(labels, list(out)), "cnn"]}
+
+        def kept(rows: pd.DataFrame) -> pd.DataFrame:
+            gone = rows["cnn"].isin(names).to_numpy()
+            return rows[~gone & ~np.isin(chips_of(rows), list(chips))].reset_index(drop=True)
+
+        return replace(
+            self, features=kept(self.features), layers=kept(self.layers), proxies=kept(self.proxies)
+        )
+
+    def law(self) -> Roofline:
+        """The law of specifications, fitted from nothing."""
+        from predictor.models.roofline.model import Roofline
+
+        return Roofline().fit(self.features, self.features["iteration_time_ms"])
+
+    def layer_models(self) -> LayerModels:
+        """Layer models of every GPU and mode with operators."""
+        return LayerModels().with_more(fit_layer_models(self.layers))
+
+    def methods(self) -> Methods:
+        """The named methods."""
+        return fit_methods(self.features, self.proxies)
+
+    def model(self) -> Model:
+        """The whole served model; a DataError if there are too few rows."""
+        whole = _whole(self.features)
+        estimator = self.law()
+        if not estimator.law_.calibration.variances:
+            raise DataError(
+                "the table holds one CNN on one GPU, from which no error elsewhere can be estimated. "
+                "Add measurements of another CNN or GPU."
+            )
+        return Model(
+            roofline=estimator,
+            layers=self.layer_models(),
+            methods=self.methods(),
+            epoch_ms_per_iteration=between_iterations(whole),
+            card=_card(self.features, whole, self.provenance, estimator),
+        )
+
+
 def fit_default(
     published: str | PathLike[str] | None = None,
     sources: Sequence[str] | None = None,
@@ -148,68 +220,7 @@ def fit_default(
     uploaded : DataFrame, optional
         A measurement table of operators, which join the libraries, and of CNNs by their zoo names.
     """
-    import pandas as pd
-
-    from predictor.measurements.published import DATA_SETS, FITTED
-
-    sources = FITTED if sources is None else sources
-    uploaded = None if uploaded is None else _checked(uploaded)
-    own = joined = _own_measurements()
-    if uploaded is not None:
-        joined = pd.concat([own, uploaded], ignore_index=True)
-    provenance = [{"source": name, **asdict(DATA_SETS[name].provenance)} for name in sources]
-    features = _features(own, published, sources, uploaded)
-    return replace(
-        _fit(features, provenance),
-        layers=LayerModels().with_more(fit_layer_models(joined)),
-        methods=fit_methods(features, _own_measurements(_OF_PROXIES)),
-    )
-
-
-def default_methods(published: str | PathLike[str] | None = None) -> Methods:
-    """The default's named methods alone, fitted on the same tables; `published` as of `fit_default`."""
-    return fit_methods(default_features(published), _own_measurements(_OF_PROXIES))
-
-
-def methods_of(frame: pd.DataFrame) -> Methods:
-    """Named methods fitted on one's own measurement table alone; errors as of `check_measurements`."""
-    from predictor.measurements.features import feature_table
-
-    checked = _checked(frame)
-    return fit_methods(feature_table(_without_layers(checked)), checked)
-
-
-def _checked(frame: pd.DataFrame) -> pd.DataFrame:
-    """As `check_measurements`; OutOfRangeError for a time that is shorter than its GPU can compute."""
-    checked = check_measurements(frame, "the table of measurements")
-    check_rows_not_too_short(checked, "the table of measurements")
-    return checked
-
-
-def default_features(published: str | PathLike[str] | None = None) -> pd.DataFrame:
-    """Feature table that the default's law of specifications is fitted on; `published` as of `fit_default`."""
-    from predictor.measurements.published import FITTED
-
-    return _features(_own_measurements(), published, FITTED, None)
-
-
-def _features(
-    own: pd.DataFrame,
-    published: str | PathLike[str] | None,
-    sources: Sequence[str],
-    uploaded: pd.DataFrame | None,
-) -> pd.DataFrame:
-    """Feature table of published, own and uploaded measurements for the law of specifications."""
-    import pandas as pd
-
-    from predictor.measurements.features import feature_table
-    from predictor.measurements.published import published_features
-
-    others = _of_no_instrument(own)
-    if uploaded is not None:
-        others = pd.concat([others, uploaded], ignore_index=True)
-    parts = [published_features(published, sources), feature_table(_without_layers(others))]
-    return pd.concat(parts, ignore_index=True)
+    return TrainingData.of_default(published, sources, uploaded).model()
 
 
 def fit_measurements(frame: pd.DataFrame) -> Model:
@@ -222,15 +233,14 @@ def fit_measurements(frame: pd.DataFrame) -> Model:
     DataError
         If it holds no CNN on a GPU, or too few rows.
     """
-    from predictor.measurements.features import feature_table
+    return TrainingData.of_table(frame).model()
 
-    checked = _checked(frame)
-    features = feature_table(_without_layers(checked))
-    return replace(
-        _fit(features, []),
-        layers=LayerModels().with_more(fit_layer_models(checked)),
-        methods=fit_methods(features, checked),
-    )
+
+def _checked(frame: pd.DataFrame) -> pd.DataFrame:
+    """As `check_measurements`; OutOfRangeError for a time that is shorter than its GPU can compute."""
+    checked = check_measurements(frame, "the table of measurements")
+    check_rows_not_too_short(checked, "the table of measurements")
+    return checked
 
 
 def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
@@ -255,27 +265,7 @@ def accuracy_of(summary: str | PathLike[str]) -> list[dict[str, Any]]:
     return [{str(k): None if v != v else v for k, v in row.items()} for row in served.to_dict("records")]
 
 
-def _fit(features: pd.DataFrame, provenance: list[dict[str, Any]]) -> Model:
-    from predictor.models.roofline.model import Roofline
-    from predictor.models.roofline.rows import rows_of
-
-    whole = _whole(features)
-    rows = rows_of(whole)
-    estimator = Roofline().fit(features, features["iteration_time_ms"])
-    if not estimator.law_.calibration.variances:
-        raise DataError(
-            "the table holds one CNN on one GPU, from which no error elsewhere can be estimated. "
-            "Add measurements of another CNN or GPU."
-        )
-    return Model(
-        roofline=estimator.law_,
-        epoch_ms_per_iteration=between_iterations(whole),
-        ranges=ranges_of(whole, rows),
-        card=_card(features, whole, provenance, estimator),
-    )
-
-
-def _own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
+def own_measurements(kinds: Sequence[str] = ("targets", "operators")) -> pd.DataFrame:
     """The project's own measurements of these kinds, in `datasets/measurements`; CNNs of the zoo.
 
     Files whose names end in `HELD_OUT` are a test set: the model is judged on them and not fitted on them.
@@ -361,7 +351,7 @@ def _card(
     sources = sorted(named) or ["own measurements"]
     return {
         "name": "roofline",
-        "trained_on": f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs",
+        "trained_on": estimator.trained_on_,
         "sources": sources,
         "provenance": provenance,
         "single_layers": int((passes["kind"] == "operator").sum()) if "kind" in passes else 0,

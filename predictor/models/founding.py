@@ -30,6 +30,7 @@ from predictor.models.base import (
     WholePredictor,
     cases_of,
     finite,
+    table_of,
     times_of,
 )
 from predictor.models.forecast import WIDENS, Reason
@@ -193,15 +194,6 @@ def _beyond(name: str, sizes: Floats, low: float, high: float) -> list[tuple[Rea
     return [() if low <= size <= high else (reason,) for size in sizes]
 
 
-def _table_of(case: Case) -> LayerTable:
-    if case.table is None:
-        raise OutOfRangeError(
-            f"{case.cnn} has no layer table, whose layers count as proxies. "
-            "Give feature_table a layer_table_of that has it."
-        )
-    return case.table
-
-
 def _not_fitted(name: str, mode: ModeWords, fitted: Sequence[ModeWords]) -> OutOfRangeError:
     known = "; ".join(_in_words(each) for each in fitted) or "in no mode of this model"
     return OutOfRangeError(
@@ -292,7 +284,7 @@ class GpuSpecs(WholePredictor):
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are CPUs, GPUs without a specification, and modes that were not fitted."""
         gpus, low, high = self._check_scope(case)
-        always = _counted(_table_of(case), self.proxies)
+        always = _counted(table_of(case), self.proxies)
         if case.gpu.name not in gpus:
             others = {gpu for known, _, _ in self.modes_.values() for gpu in known}
             where = "in this mode" if case.gpu.name in others else "in any mode"
@@ -311,7 +303,7 @@ class GpuSpecs(WholePredictor):
         return dict(self.coefficients_)
 
     def _check_scope(self, case: Case) -> tuple[tuple[str, ...], float, float]:
-        _table_of(case)
+        table_of(case)
         if is_cpu(case.gpu.name):
             raise OutOfRangeError(
                 f"gpu-specs knows GPUs by their specifications, and {case.gpu.name} has none. {INSTEAD}."
@@ -388,7 +380,7 @@ class _Specs:
         self.n_modes = len(modes)
         rows: list[tuple[Floats, float, Floats, int]] = []
         for case in cases:
-            work = proxy_work(_table_of(case), self.proxies)
+            work = proxy_work(table_of(case), self.proxies)
             own = np.array([_work_of(name, work) for name in self.proxies])
             layers = sum(each.n_layers for each in work.values())
             specs = np.log(
@@ -585,7 +577,7 @@ class ProxyTimes(WholePredictor):
     def scope(self, case: Case) -> tuple[tuple[Reason, ...], ...]:
         """Reasons for caution; refused are devices and modes without proxies."""
         proxies = self._proxies(case)
-        always = _counted(_table_of(case), tuple(proxies.curves))
+        always = _counted(table_of(case), tuple(proxies.curves))
         if case.gpu.name not in self.gpus_:
             always = (
                 Reason("gpu", "proxy-times was fitted on CNNs of other GPUs, and on its proxies", 1.0),
@@ -640,7 +632,7 @@ class ProxyTimes(WholePredictor):
 
     def _inputs(self, case: Case) -> tuple[Floats, Floats, Floats]:
         """Sum of the proxies' GPU times and the host's time of all layers in ms, and the former's limit."""
-        proxies, table = self._proxies(case), _table_of(case)
+        proxies, table = self._proxies(case), table_of(case)
         work = proxy_work(table, tuple(proxies.curves))
         sizes = np.append(case.batch_sizes, _LARGE)
         busy = sum(

@@ -23,7 +23,7 @@ from predictor.catalogue.modes import Mode, mode_words
 from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, UnknownCnnError
 from predictor.files import content_of, is_written_through, replace_file
-from predictor.models.base import INSTEAD, Case, WholePredictor
+from predictor.models.base import INSTEAD, Case, WholePredictor, check_image_size
 from predictor.models.forecast import Anchor, IterationForecast, Reason
 from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 
@@ -126,7 +126,7 @@ class Methods:
                 f"{mode.memory_format}; fitted: in no mode of "
                 "this model. Leave the method out, or fit a model on measurements that it needs."
             )
-        found = []
+        cases = []
         for gpu, mode in devices:
             if mode.capture != "eager":
                 raise OutOfRangeError(
@@ -134,14 +134,13 @@ class Methods:
                 )
             runs = [each for each in anchors if each.precision in (None, mode.precision)]
             for each in runs:
-                if each.image_size not in (None, table.image_size):
-                    raise OutOfRangeError(
-                        f"the anchor's image size {each.image_size} is not the question's {table.image_size}. "
-                        "Give a measurement at that image size."
-                    )
-            case = Case(table.cnn, table.image_size, table, gpu, mode, batch_sizes, runs)
-            found.append(predictor.forecast(name, case, (self._error(name),)))
-        return found
+                check_image_size(each, table)
+            cases.append(Case(table.cnn, table.image_size, table, gpu, mode, batch_sizes, runs))
+        error = self._error(name)
+        return [
+            replace(each, extrapolates=tuple((error, *own) for own in each.extrapolates))
+            for each in predictor.forecasts(cases)
+        ]
 
     def _error(self, name: str) -> Reason:
         """The predictor's error in an evaluation, beside the default's."""

@@ -134,7 +134,7 @@ class Change:
     ----------
     gpu : float
         GPU time over the known one, of all classes but those of `classes`.
-    classes : mapping of str to float
+    classes : mapping of str to float or ndarray of shape (n_batches,)
         The same by class of operators or kernels.
     host : float
         Host time over the known one.
@@ -145,7 +145,7 @@ class Change:
     """
 
     gpu: float
-    classes: Mapping[str, float]
+    classes: Mapping[str, float | Array]
     host: float
     spread: float
     host_spread: float
@@ -163,7 +163,7 @@ class Way:
     own_mode : callable
         mode -> the known one that is most like it, for the host.
     change : callable
-        (table, gpu, mode, batch sizes, ratios) -> what changes.
+        (known iteration, table, gpu, mode, batch sizes, ratios) -> what changes.
     entry : str
         Its name in ``ratios.json``.
     """
@@ -171,7 +171,7 @@ class Way:
     entry: str
     known_mode: Callable[[LayerTable, Gpu, Mode], Mode]
     own_mode: Callable[[Mode], Mode]
-    change: Callable[[LayerTable, Gpu, Mode, Array, Ratios], Change]
+    change: Callable[[IterationForecast, LayerTable, Gpu, Mode, Array, Ratios], Change]
 
     def forecast(
         self,
@@ -182,6 +182,7 @@ class Way:
         batch_sizes: Array,
         host_share: float = 1.0,
         ratios: Ratios | None = None,
+        uncorrected: IterationForecast | None = None,
     ) -> IterationForecast:
         """Forecast of an iteration in `mode` from that in `known_mode`.
 
@@ -197,8 +198,11 @@ class Way:
             Known host time in `own_mode` over that of `known`.
         ratios : Ratios, optional
             The shipped ones by default.
+        uncorrected : IterationForecast, optional
+            What changes is computed from it: the known one before runs corrected it, by default `known`.
         """
-        change = self.change(table, gpu, mode, batch_sizes, ratios or ratios_of(self.entry))
+        ratios = ratios or ratios_of(self.entry)
+        change = self.change(uncorrected or known, table, gpu, mode, batch_sizes, ratios)
         return scale_by_ratios(known, replace(change, host=change.host * host_share))
 
 
@@ -207,8 +211,9 @@ def scale_by_ratios(known: IterationForecast, change: Change) -> IterationForeca
 
     Its interval is that of the known one with what the ratios may err; runs of the CNN hold that error already.
     """
-    classes = {name: ratio for name, ratio in change.classes.items() if name in known.class_ms}
-    apart = {name: known.class_ms[name] for name in classes}
+    class_ms = known.class_ms
+    classes = {name: ratio for name, ratio in change.classes.items() if name in class_ms}
+    apart = {name: class_ms[name] for name in classes}
     total = sum(apart.values(), np.zeros_like(known.gpu_time_ms))
     busy = change.gpu * (known.gpu_time_ms - total) + sum(
         (ratio * apart[name] for name, ratio in classes.items()), np.zeros_like(total)

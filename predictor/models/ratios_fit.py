@@ -7,11 +7,14 @@ spreads from the pairs of a group (a CNN, all proxies) by numbers that were fitt
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from zipfile import ZipFile
 
 import numpy as np
 
@@ -19,13 +22,13 @@ from predictor.catalogue.devices import Gpu, find_gpu
 from predictor.catalogue.links import usual_link
 from predictor.catalogue.modes import Mode
 from predictor.catalogue.offers import load_offers
-from predictor.cnns.layer_table import LayerTable
+from predictor.cnns.layer_table import LayerTable, read_layer_table_csv
 from predictor.cnns.proxies import proxy_table
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import DataError
-from predictor.files import data_root
+from predictor.files import data_file, data_root
 from predictor.models.chainer import CHAINER_BY_PYTORCH, CONVOLUTIONS, PRODUCTS, windowed_share
-from predictor.models.compiled import COMPILED, UNCHANGED, eager_mode, is_mixed
+from predictor.models.compiled import COMPILED, eager_mode, eager_parts_ms
 from predictor.models.data_parallel import Exchange, Gradients, Team, team_iteration_ms
 from predictor.models.forecast import COVERAGE, IterationForecast
 from predictor.models.intervals import interval_factor
@@ -44,16 +47,21 @@ __all__ = [
     "COMPILE",
     "DATA_PARALLEL",
     "DEFAULT_BUCKETS",
+    "LAYERS",
     "ChainerPair",
     "CompiledPair",
     "RatioFit",
     "TeamPair",
     "chainer_pairs",
     "compiled_pairs",
+    "measured_cnn",
     "own_tables",
     "sync_norm_ms",
     "team_pairs",
 ]
+
+LAYERS = "measurements/layers.zip"
+"""Layer tables of CNNs that the zoo lacks, as ``FAMILY/NAME@IMAGE_SIZE.csv``."""
 
 Pair = TypeVar("Pair")
 
@@ -112,6 +120,33 @@ def own_tables(kind: str, folder: Path | None = None) -> pd.DataFrame:
     return read_own_tables(kind, commands[kind], folder)
 
 
+def measured_cnn(cnn: str, image_size: int) -> tuple[LayerTable, str]:
+    """Layer table of a CNN of the project's own tables, and its family.
+
+    Parameters
+    ----------
+    cnn : str
+        A zoo name, or one of `LAYERS`.
+    image_size : int
+        In pixels.
+
+    Raises
+    ------
+    DataError
+        If `LAYERS` lacks it.
+    """
+    if "." not in cnn:
+        return zoo_cnn(cnn, image_size), re.match("[a-z]*", cnn)[0]  # type: ignore[index]
+    with ZipFile(data_file(LAYERS)) as layers:
+        member = next((name for name in layers.namelist() if name.endswith(f"/{cnn}@{image_size}.csv")), None)
+        if member is None:
+            raise DataError(
+                f"{LAYERS} lacks {cnn} at {image_size} pixels: add it by benchmarks/other_families.py."
+            )
+        with TemporaryDirectory() as folder:
+            return read_layer_table_csv(layers.extract(member, folder), cnn), member.partition("/")[0]
+
+
 _SAME = ("gpu", "host", "cnn", "image_size", "precision", "memory_format")
 
 
@@ -119,19 +154,19 @@ _SAME = ("gpu", "host", "cnn", "image_size", "precision", "memory_format")
 class CompiledPair:
     """A compiled iteration as measured, and the eager one that the model predicts for it, in ms.
 
-    `eager` is in the memory format that the compiler chooses; `eager_gpu_ms` and `eager_host_ms` were measured beside
-    the compiled iteration, in the memory format of the model; NaN if not. `host_share` is as of `Way.forecast`.
+    `eager` is in the memory format that the compiler chooses; `eager_host_ms` was measured beside the compiled
+    iteration, in the memory format of the model; NaN if it was not, or other CNNs compiled meanwhile, and so is
+    `compile_s`. `host_share` is as of `Way.forecast`.
     """
 
+    family: str
     table: LayerTable
     gpu: Gpu
     mode: Mode
     batch_size: int
     gpu_ms: float
-    iteration_ms: float
     host_ms: float
     compile_s: float
-    eager_gpu_ms: float
     eager_host_ms: float
     eager: IterationForecast
     host_share: float
@@ -141,11 +176,12 @@ class CompiledPair:
         """Name of the CNN with its image size."""
         return f"{self.table.cnn}@{self.table.image_size}"
 
-    @property
-    def parts_ms(self) -> tuple[float, float]:
-        """Predicted eager GPU time: of what is compiled, and of loss and optimizer."""
-        stays = sum(float(self.eager.class_ms[name][0]) for name in UNCHANGED if name in self.eager.class_ms)
-        return float(self.eager.gpu_time_ms[0]) - stays, stays
+    @cached_property
+    def parts_ms(self) -> tuple[float, ...]:
+        """As of `eager_parts_ms`."""
+        sizes = np.array([float(self.batch_size)])
+        parts = eager_parts_ms(self.eager, self.table, self.gpu, self.mode.precision, sizes)
+        return tuple(float(part[0]) for part in parts)
 
     def forecast(self, ratios: Ratios | None = None) -> IterationForecast:
         """The answer for it by these ratios."""
@@ -154,9 +190,10 @@ class CompiledPair:
 
 
 def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPair]:
-    """Compiled CNNs of the zoo of a checked measurement table that have a GPU time, with what `model` says of them."""
+    """Compiled CNNs of a checked measurement table that have a GPU time, with what `model` says of them."""
     key = [*_SAME, "batch_size"]
     targets = measurements[measurements["kind"] == "target"]
+    targets = targets.assign(disturbed=targets["disturbed"].fillna(False).astype(bool))
     eager = targets[targets["capture"] == "eager"].drop_duplicates(key).set_index(key)
     rows = targets[(targets["capture"] == "compile") & targets["gpu_time_ms"].notna()]
     return [_compiled_pair(row, eager, model) for row in rows.to_dict("records")]
@@ -164,49 +201,68 @@ def compiled_pairs(measurements: pd.DataFrame, model: Model) -> list[CompiledPai
 
 def _compiled_pair(row: Mapping[Any, Any], eager: pd.DataFrame, model: Model) -> CompiledPair:
     key = tuple(row[name] for name in (*_SAME, "batch_size"))
-    beside = eager.loc[key] if key in eager.index else None
-    table, gpu = zoo_cnn(str(row["cnn"]), int(row["image_size"])), find_gpu(str(row["gpu"]))
+    table, family = measured_cnn(str(row["cnn"]), int(row["image_size"]))
+    gpu, batch_size = find_gpu(str(row["gpu"])), int(row["batch_size"])
     mode = Mode("pytorch", str(row["precision"]), str(row["memory_format"]), capture="compile")
-    batch_size = int(row["batch_size"])
     known = model.forecast(table, gpu, eager_mode(table, mode), [batch_size])
     own = model.forecast(table, gpu, replace(mode, capture="eager"), [batch_size])
+    beside_others = "." in table.cnn  # CNNs of other families compiled 6 to 15 at once
     return CompiledPair(
+        family,
         table,
         gpu,
         mode,
         batch_size,
         float(row["gpu_time_ms"]),
-        float(row["iteration_time_ms"]),
         float(row["host_time_ms"]),
-        float(row["compile_s"]),
-        math.nan if beside is None else float(beside["gpu_time_ms"]),
-        math.nan if beside is None else float(beside["host_time_ms"]),
+        math.nan if beside_others else float(row["compile_s"]),
+        float(eager.loc[key]["host_time_ms"]) if key in eager.index and not row["disturbed"] else math.nan,
         known,
         float(own.host_time_ms[0] / known.host_time_ms[0]),
     )
 
 
 def _compiled_numbers(pairs: Sequence[CompiledPair]) -> dict[str, float]:
-    """Least squares of relative errors of GPU times; the median of hosts; non-negative least squares of seconds."""
+    """Non-negative least squares of relative errors of GPU times; the median of hosts; seconds of compiling."""
     from scipy.optimize import nnls
 
-    layers = np.array([[1.0, len(pair.table)] for pair in pairs])
-    first_s, layer_s = nnls(layers, np.array([pair.compile_s for pair in pairs]))[0]
+    parts, measured = np.array([pair.parts_ms for pair in pairs]), np.array([pair.gpu_ms for pair in pairs])
+    ratios = nnls(parts[:, :3] / measured[:, None], 1.0 - parts[:, 3] / measured)[0]
+    names = ("products", "elementwise", "bytes")
     return {
-        "full": _compiled_ratio([pair for pair in pairs if not is_mixed(pair.mode.precision)]),
-        "mixed": _compiled_ratio([pair for pair in pairs if is_mixed(pair.mode.precision)]),
+        **{name: round(float(ratio), 3) for name, ratio in zip(names, ratios, strict=True)},
         "host": round(float(np.exp(np.median(_log_host_ratios(pairs)))), 3),
-        "compile_s": round(float(first_s), 1),
-        "compile_layer_s": round(float(layer_s), 3),
+        **_compile_seconds(pairs),
     }
 
 
-def _compiled_ratio(pairs: Sequence[CompiledPair]) -> float:
-    if not pairs:
-        raise DataError("no CNN was compiled in one of full and mixed precision: measure both.")
-    parts, measured = np.array([pair.parts_ms for pair in pairs]), np.array([pair.gpu_ms for pair in pairs])
-    share, left = parts[:, 0] / measured, 1.0 - parts[:, 1] / measured
-    return round(float(share @ left / (share @ share)), 3)
+def _compile_seconds(pairs: Sequence[CompiledPair]) -> dict[str, float]:
+    """Least squares of the ln of seconds; their spread is the 0.9 quantile of families left out."""
+    timed = [pair for pair in pairs if math.isfinite(pair.compile_s)]
+    wrong: list[float] = []
+    for family in {pair.family for pair in timed}:
+        numbers = _line_of_logs([pair for pair in timed if pair.family != family])
+        wrong += [_log_seconds(numbers, pair) for pair in timed if pair.family == family]
+    first_s, layer_s = _line_of_logs(timed)
+    return {
+        "compile_s": round(first_s, 1),
+        "compile_layer_s": round(layer_s, 3),
+        "compile_spread": round(float(np.quantile(np.abs(wrong), 0.9)), 2),
+    }
+
+
+def _line_of_logs(pairs: Sequence[CompiledPair]) -> tuple[float, float]:
+    from scipy.optimize import least_squares
+
+    solution = least_squares(
+        lambda numbers: [_log_seconds(numbers, pair) for pair in pairs], [5.0, 0.2], bounds=(1e-3, np.inf)
+    )
+    return float(solution.x[0]), float(solution.x[1])
+
+
+def _log_seconds(numbers: Sequence[float] | Array, pair: CompiledPair) -> float:
+    """Ln(predicted / measured) seconds of compiling."""
+    return math.log((numbers[0] + numbers[1] * len(pair.table)) / pair.compile_s)
 
 
 def _log_host_ratios(pairs: Sequence[CompiledPair]) -> Array:
@@ -226,7 +282,7 @@ def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratio
     """
     beyond = []
     for pair in pairs:
-        wrong = math.log(float(pair.forecast(without[pair.cnn]).gpu_time_ms[0]) / pair.gpu_ms)
+        wrong = math.log(float(pair.forecast(without[pair.family]).gpu_time_ms[0]) / pair.gpu_ms)
         known = math.log(float(pair.eager.gpu_high_ms[0] / pair.eager.gpu_time_ms[0]))
         beyond.append(math.sqrt(max(0.0, wrong**2 - known**2)))
     hosts = _log_host_ratios(pairs)
@@ -234,7 +290,7 @@ def _compiled_spreads(pairs: Sequence[CompiledPair], without: Mapping[str, Ratio
     return round(interval_factor(beyond, 1.0, COVERAGE), 3), round(of_hosts, 3)
 
 
-COMPILE = RatioFit[CompiledPair]("compile", lambda pair: pair.cnn, _compiled_numbers, _compiled_spreads)
+COMPILE = RatioFit[CompiledPair]("compile", lambda pair: pair.family, _compiled_numbers, _compiled_spreads)
 
 
 _CNNS = ("h200_chainer_resnet50", "h200_chainer_vgg_cifar")

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 from predictor.errors import SchemaError, nearest
 
 if TYPE_CHECKING:
-    from predictor.models.base import FeatureTablePredictor
+    from predictor.models.base import Predictor
 
-__all__ = ["METHODS", "PREDICTORS", "WHOLE_METHODS", "Registered", "estimator_class", "new_predictor"]
+__all__ = [
+    "METHODS",
+    "PREDICTORS",
+    "WHOLE_METHODS",
+    "Registered",
+    "estimator_class",
+    "name_of",
+    "new_predictor",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ WHOLE_METHODS = tuple(name for name, entry in PREDICTORS.items() if not entry.sp
 """Methods that predict whole iterations on one GPU and no part of them."""
 
 
-def new_predictor(name: str) -> FeatureTablePredictor:
+def new_predictor(name: str) -> Predictor:
     """Make the unfitted scikit-learn estimator of this name.
 
     Raises
@@ -65,7 +73,7 @@ def new_predictor(name: str) -> FeatureTablePredictor:
             f"no predictor is called {name!r}. Nearest: {nearest(name, PREDICTORS)}; "
             f"all: {', '.join(PREDICTORS)}."
         )
-    made: FeatureTablePredictor = estimator_class(name)(**PREDICTORS[name].parameters)
+    made: Predictor = estimator_class(name)(**PREDICTORS[name].parameters)
     return made
 
 
@@ -73,3 +81,9 @@ def estimator_class(name: str) -> Any:
     """The class of a registered estimator, imported now."""
     module, class_ = PREDICTORS[name].estimator.split(":")
     return getattr(import_module(module), class_)
+
+
+def name_of(class_: type) -> str:
+    """The registered name of a predictor's class, else the class's own."""
+    path = f"{class_.__module__}:{class_.__qualname__}"
+    return next((name for name, entry in PREDICTORS.items() if entry.estimator == path), class_.__qualname__)

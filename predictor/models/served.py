@@ -7,11 +7,9 @@ The file holds numbers and text alone, no training rows and no code: loading an 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,13 @@ from predictor.cnns.layer_table import LayerTable
 from predictor.errors import ArtifactError, OutOfRangeError, SchemaError, nearest
 from predictor.files import data_file, replace_file
 from predictor.measurements.hosts import HostMeasurement
+from predictor.models.base import Case, Measuring, check_image_size
 from predictor.models.chainer import CHAINER_BY_PYTORCH, check_chainer, pytorch_host
 from predictor.models.compiled import COMPILED
 from predictor.models.epochs import Epochs
-from predictor.models.extrapolation import Ranges, reasons, with_frozen_parts
-from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
+from predictor.models.extrapolation import Ranges
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason
 from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
-from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.served import (
     HOST_DRIFT,
     forecast_by_layers,
@@ -43,9 +41,7 @@ from predictor.models.ratios import Way
 from predictor.models.registry import METHODS, WHOLE_METHODS
 from predictor.models.residuals import is_of
 from predictor.models.roofline.arrays import arrays_on
-from predictor.models.roofline.law import IterationTimes, RooflineLaw
-from predictor.models.roofline.terms import KernelContext
-from predictor.operators.kernels import Kernels, kernels_of
+from predictor.models.roofline.model import Roofline
 
 __all__ = ["Anchor", "IterationForecast", "Model"]
 
@@ -64,12 +60,11 @@ _UNTUNED = Reason(
 class Model(Epochs):
     """The law of specifications, operators measured on GPUs, and what was measured; the fields of the JSON file.
 
-    `roofline` is what the estimator `Roofline` fitted, the very object that evaluations judge. `methods` are the other
-    ones that a question may name, or what unpacks them when one is named.
+    `roofline` is the very object that evaluations judge. `methods` are the other predictors that a question may name,
+    or what unpacks them when one is named.
     """
 
-    roofline: RooflineLaw
-    ranges: Ranges
+    roofline: Roofline
     card: dict[str, Any]
     layers: LayerModels = field(default_factory=LayerModels)
     methods: Methods | Callable[[], Methods] = field(default_factory=Methods)
@@ -77,7 +72,12 @@ class Model(Epochs):
     @property
     def fed_frameworks(self) -> tuple[str, ...]:
         """Frameworks whose iterations include the copy of their images."""
-        return self.roofline.fed_frameworks
+        return self.roofline.law_.fed_frameworks
+
+    @property
+    def ranges(self) -> Ranges:
+        """Ranges of the training data of the law of specifications."""
+        return self.roofline.ranges_
 
     @classmethod
     def load(cls, path: str | PathLike[str] | None = None) -> Model:
@@ -106,7 +106,7 @@ class Model(Epochs):
             "card": self.card,
             "epoch_ms_per_iteration": self.epoch_ms_per_iteration,
             "ranges": self.ranges.as_json(),
-            "roofline": self.roofline.to_json(),
+            "roofline": self.roofline.law_.to_json(),
         }
         replace_file(path, json.dumps(written, indent=1, allow_nan=False) + "\n")
 
@@ -163,29 +163,25 @@ class Model(Epochs):
         for place, layers in enumerate(self._layers(devices, method, anchors)):
             gpu, mode = devices[place]
             if layers is not None:
-                answer = self._by_layers(layers, table, gpu, mode, batches, anchors, method, host)
+                case = Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors)
+                answer = self._by_layers(layers, case, method, host)
                 if isinstance(answer, IterationForecast):
-                    found[place] = with_frozen_parts(answer, table)
-                    continue
-                doubts[place] = answer
+                    found[place] = answer
+                else:
+                    doubts[place] = answer
         tuned = {place for place in found if devices[place][1].autotune}
         left = [place for place in range(len(devices)) if place not in found]
-        on_gpus = [anchor for anchor in anchors if not is_cpu(anchor.gpu)]
         unmeasured = [_plain(*devices[place]) for place in left]
-        why = [doubts.get(place) for place in left]
-        given = on_gpus if method != "roofline" else []
+        given = [each for each in anchors if method != "roofline" and not is_cpu(each.gpu)]
         if left and devices[0][1].framework == "chainer" and not self._knows("chainer"):
-            by_pytorch = self._by_ratios(
+            specified = self._by_ratios(
                 CHAINER_BY_PYTORCH, table, unmeasured, batches, given, method, pytorch_host(host)
             )
-            specified = [_doubted(each, doubt) for each, doubt in zip(by_pytorch, why, strict=True)]
         else:
-            knowing, name = self._knowing(host, devices[0][1]) if left else (self, None)
-            specified = [
-                with_frozen_parts(each, table)
-                for each in knowing._by_specifications(table, unmeasured, batches, given, name, why)
-            ]
-        found |= dict(zip(left, specified, strict=True))
+            specified = self._by_specifications(table, unmeasured, batches, given, host)
+        found |= {
+            place: _doubted(each, doubts.get(place)) for place, each in zip(left, specified, strict=True)
+        }
         return [
             _untuned(found[place]) if mode.autotune and place not in tuned else found[place]
             for place, (_, mode) in enumerate(asked)
@@ -193,7 +189,8 @@ class Model(Epochs):
 
     def on(self, device: str) -> Model:
         """The model whose law of specifications is computed on a device; errors as of `arrays_on`."""
-        return replace(self, roofline=replace(self.roofline, arrays=arrays_on(device)))
+        law = replace(self.roofline.law_, arrays=arrays_on(device))
+        return replace(self, roofline=self.roofline.with_law(law))
 
     def _by_ratios(
         self,
@@ -209,10 +206,11 @@ class Model(Epochs):
         known = [(gpu, way.known_mode(table, gpu, mode)) for gpu, mode in devices]
         alike = [self._as_known(way, anchor, table, devices[0][1], host) for anchor in anchors]
         found = self.forecasts(table, known, batches, alike, method, host)
+        plain = self.forecasts(table, known, batches, host=host) if alike else found
         shares = self._host_shares(way, table, devices, host)
         return [
-            way.forecast(each, table, gpu, mode, batches, share)
-            for each, (gpu, mode), share in zip(found, devices, shares, strict=True)
+            way.forecast(answer, table, gpu, mode, batches, share, uncorrected=uncorrected)
+            for answer, uncorrected, (gpu, mode), share in zip(found, plain, devices, shares, strict=True)
         ]
 
     def _host_shares(
@@ -253,12 +251,6 @@ class Model(Epochs):
         """The methods beside the default's own."""
         return self.methods if isinstance(self.methods, Methods) else self.methods()
 
-    def _knowing(self, host: str | HostMeasurement | None, mode: Mode) -> tuple[Model, str | None]:
-        """The model with the host among its machines, and the host's name."""
-        if not isinstance(host, HostMeasurement):
-            return self, host
-        return replace(self, roofline=self.roofline.with_host(host, mode)), host.host
-
     def _measured_or_plain(self, devices: Sequence[tuple[Gpu, Mode]]) -> Sequence[tuple[Gpu, Mode]]:
         """These modes, without autotuning where no autotuned operator was measured on the chip."""
         if not any(mode.autotune for _, mode in devices):
@@ -270,30 +262,25 @@ class Model(Epochs):
         ]
 
     def _by_layers(
-        self,
-        layers: LayerModel,
-        table: LayerTable,
-        gpu: Gpu,
-        mode: Mode,
-        batches: Array,
-        anchors: Sequence[Anchor],
-        method: str,
-        host: str | HostMeasurement | None,
+        self, layers: LayerModel, case: Case, method: str, host: str | HostMeasurement | None
     ) -> IterationForecast | Reason:
         """The forecast from operators measured on this GPU, or a reason to use specifications."""
-        own = [anchor for anchor in anchors if is_of(anchor, gpu)]
-        sums = layer_sums(layers.library, table, batches)
-        if method != "layer-times" and not is_cpu(gpu.name):  # CPUs have no specifications to fall back on
+        sums = layers.sums(case)
+        if method != "layer-times" and not is_cpu(
+            case.gpu.name
+        ):  # CPUs have no specifications to fall back on
             doubt = too_little_measured(sums)
             if doubt is not None:
                 return doubt
         if isinstance(host, HostMeasurement):
-            own_ms = layers.law.host_ms(sums) * host.slowness(mode, partial(small_host_ms, layers))
-            return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host.host, own_ms)
-        other = None if host in (None, layers.library.host) else self._host_ms(table, gpu, mode, host)
+            own_ms = layers.law.host_ms(sums) * host.slowness(case.mode, partial(small_host_ms, layers))
+            return forecast_by_layers(layers, case, sums, host.host, own_ms)
+        other = None
+        if host not in (None, layers.library.host):
+            other = self.roofline.host_ms(replace(case, measuring=self._on_host(host)))
         is_known = host is not None or layers.library.host_mode in self.layers.given
-        spread = HOST_DRIFT if is_known else self.roofline.calibration.host_half_width(COVERAGE)
-        return forecast_by_layers(layers, table, gpu, mode, batches, sums, own, host, other, spread)
+        spread = HOST_DRIFT if is_known else self.roofline.law_.calibration.host_half_width(COVERAGE)
+        return forecast_by_layers(layers, case, sums, host, other, spread)
 
     def _by_specifications(
         self,
@@ -301,63 +288,33 @@ class Model(Epochs):
         devices: Sequence[tuple[Gpu, Mode]],
         batches: Array,
         anchors: Sequence[Anchor],
-        host: str | None,
-        doubts: Sequence[Reason | None],
+        host: str | HostMeasurement | None,
     ) -> list[IterationForecast]:
-        """Forecasts by the roofline model from GPU specifications, corrected by anchors if given."""
+        """Forecasts from GPU specifications, corrected by anchors if given."""
         if not devices:
             return []
-        framework = devices[0][1].framework
-        kernels, law = kernels_of(table), self.roofline
-        machine = law.machine_of(host)
-        times = self._times(kernels, devices, batches, machine)
-        gpus = [gpu for gpu, _ in devices]
-        shares = times.shares(is_new_host=machine is None)
-        widths, gpu_widths = (
-            law.calibration.half_widths(gpus, each, COVERAGE) for each in (shares, times.shares_of_gpu())
-        )
-        why = reasons(self.ranges, table, devices, batches)
-        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
-        mean = np.zeros(widths.shape)
-        more = [[] if doubt is None else [doubt] for doubt in doubts]
-        residual = np.array([self._residual(table, devices[0][1], anchor, machine) for anchor in anchors])
-        for i, gpu in enumerate(gpus if anchors else ()):
-            mean[i], width, far = law.calibration.anchored(table, gpu, batches, anchors, residual, COVERAGE)
-            widths[i] = gpu_widths[i] = width
-            wider[i] *= math.prod(reason.widens for reason in far)
-            more[i] = [*far, *more[i]]
-        corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
-        middle, busy, host_ms = (
-            ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
-        )
-        low, high = (middle * np.exp(sign * widths * wider) for sign in (-1, 1))
-        gpu_low, gpu_high = (busy * np.exp(sign * gpu_widths * wider) for sign in (-1, 1))
-
-        def split(i: int) -> tuple[dict[str, Array], dict[str, dict[str, Array]]]:
-            return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
-
-        return [
-            IterationForecast(
-                middle[i],
-                busy[i],
-                host_ms[i],
-                low[i],
-                high[i],
-                gpu_low[i],
-                gpu_high[i],
-                "anchored" if anchors else "roofline",
-                str(self.card["trained_on"]),
-                tuple((*each, *more[i]) for each in why[i]) if more[i] else why[i],
-                host or f"average {framework} host of the training data",
-                partial(split, i),
-                0.0 if anchors or machine is not None else law.calibration.host_half_width(COVERAGE),
-            )
-            for i in range(len(devices))
+        first, roofline = devices[0][1], self.roofline
+        for anchor in anchors:
+            check_image_size(anchor, table)
+            check_precision(find_gpu(anchor.gpu), anchor.precision or first.precision)
+        if isinstance(host, HostMeasurement):
+            roofline = roofline.with_law(roofline.law_.with_host(host, first))
+            measuring = Measuring(roofline.law_.machine_of(host.host))
+        else:
+            measuring = self._on_host(host)
+        cases = [
+            Case(table.cnn, table.image_size, table, gpu, mode, batches, anchors, measuring)
+            for gpu, mode in devices
         ]
+        return roofline.forecasts(cases)
+
+    def _on_host(self, host: str | None) -> Measuring:
+        """A question's way of measuring on a host; errors as of `machine_of`."""
+        return Measuring(self.roofline.law_.machine_of(host))
 
     def hosts(self) -> list[str]:
         """Names of the hosts in the training data."""
-        return list(self.roofline.hosts())
+        return list(self.roofline.law_.hosts())
 
     def _layers(
         self, devices: Sequence[tuple[Gpu, Mode]], method: str, anchors: Sequence[Anchor]
@@ -388,42 +345,6 @@ class Model(Epochs):
             f"measured: {', '.join(self.layers.modes()) or 'nothing'}. "
             "Measure some with `epochcast profile --preset quick` and pass the table as measurements."
         )
-
-    def _host_ms(self, table: LayerTable, gpu: Gpu, mode: Mode, host: str | None) -> float:
-        """Host time of one iteration on another host than the library's, by the roofline model."""
-        machine = self.roofline.machine_of(host)
-        return float(self._times(kernels_of(table), [(gpu, mode)], np.ones(1), machine).host_ms[0, 0])
-
-    def _times(
-        self, kernels: Kernels, devices: Sequence[tuple[Gpu, Mode]], batches: Array, machine: str | None
-    ) -> IterationTimes:
-        """Times on these devices, in modes that differ in precision alone, at these batch sizes."""
-        contexts = [
-            KernelContext(gpu, mode.precision, mode.framework, mode.memory_format, mode.xla)
-            for gpu, mode in devices
-        ]
-        mode = devices[0][1]
-        return self.roofline.times(
-            kernels,
-            contexts,
-            batches,
-            machine,
-            copies=mode.framework in self.roofline.fed_frameworks,
-            captured=mode.capture != "eager",
-        )
-
-    def _residual(self, table: LayerTable, mode: Mode, anchor: Anchor, machine: str | None) -> float:
-        """ln(measured / predicted) of an anchor, in its own precision where it has one."""
-        if anchor.image_size not in (None, table.image_size):
-            raise OutOfRangeError(
-                f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
-                "Give a measurement at that image size."
-            )
-        gpu, mode = find_gpu(anchor.gpu), replace(mode, precision=anchor.precision or mode.precision)
-        check_precision(gpu, mode.precision)
-        batch = np.array([float(anchor.batch_size)])
-        predicted = self._times(kernels_of(table), [(gpu, mode)], batch, machine).iteration_ms
-        return math.log(anchor.iteration_time_ms / float(predicted[0, 0]))
 
 
 def _plain(gpu: Gpu, mode: Mode) -> tuple[Gpu, Mode]:
@@ -477,11 +398,11 @@ def _read(path: str, _modified_ns: int) -> Model:
 
 
 def _from_json(found: dict[str, Any], path: Path) -> Model:
+    card = dict(found["card"])
     return Model(
         layers=LayerModels.beside(path, found["files"]["operators"]),
-        roofline=RooflineLaw.from_json(found["roofline"]),
+        roofline=Roofline.from_json(found | {"trained_on": card["trained_on"]}),
         epoch_ms_per_iteration={name: float(v) for name, v in found["epoch_ms_per_iteration"].items()},
-        ranges=Ranges.from_json(found["ranges"]),
-        card=dict(found["card"]),
+        card=card,
         methods=Methods.beside(path, found["files"]["methods"]),
     )

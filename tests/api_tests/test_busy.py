@@ -15,6 +15,7 @@ from waiting import PATIENCE_S, wait_until
 from api.main import create_app
 from api.queues import Queue
 from api.routes import predictions
+from api.serving import Snapshot
 
 ASKED = {"cnn": "squeezenet1_0", "gpus": ["T4"], "batch_sizes": [3, 5]}
 
@@ -78,9 +79,10 @@ def test_a_file_is_refused_before_it_is_read(client, busy):
     assert client.post("/v1/cnns", files=files).status_code == 503
 
 
-@pytest.mark.parametrize("largest_kept", [2**20, 0])
-def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, largest_kept):
-    monkeypatch.setattr("api.serving._LARGEST_KEPT", largest_kept)
+@pytest.mark.parametrize("kept_bytes", [2**20, 1])
+def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, kept_bytes):
+    serving = client.app.state.serving.model
+    monkeypatch.setattr(serving, "snapshot", Snapshot(serving.current, kept_bytes))
     computed, everybody_waits = [], threading.Event()
     compute = predictions.answer
 
@@ -90,7 +92,7 @@ def test_what_several_clients_ask_at_once_is_computed_once(client, monkeypatch, 
         return compute(question)
 
     monkeypatch.setattr(predictions, "answer", held)
-    question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + largest_kept}
+    question = ASKED | {"batch_sizes": [11, 13], "samples": 1 + kept_bytes}
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(client.post, "/v1/predictions", json=question) for _ in range(4)]
         wait_until(lambda: client.app.state.metrics.in_work == 4)

@@ -1,6 +1,25 @@
 """What a client has already comes as 304, gzip only to those that take it, and no address of its own choosing."""
 
+import subprocess
+import sys
+
 import pytest
+from services import ROOT
+
+KEEP = """
+import os
+from api.caching import in_json
+from api.serving import ServedModel
+
+def memory():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+kept = 32 * 2**20
+snapshot, before, row = ServedModel(kept_bytes=kept).snapshot, memory(), [0.1] * 200
+for n in range(kept // 3000):
+    snapshot.answer(str(n).encode(), lambda: in_json({"rows": [row] * (1 + n % 10)}), packed=False)
+print((memory() - before) / kept)
+"""
 
 PATHS = ["/v1/gpus", "/web/main.js", "/openapi.json"]
 
@@ -49,3 +68,9 @@ def test_a_path_with_a_slash_too_many_leads_to_no_host_that_the_client_sent(clie
     assert answer.status_code == 404
     assert "'/v1/gpus'" in answer.json()["detail"]
     assert "elsewhere" not in str(answer.headers) + answer.text
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads memory in /proc")
+def test_kept_answers_take_the_memory_that_is_set_for_them():
+    done = subprocess.run([sys.executable, "-c", KEEP], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 0.9 < float(done.stdout) < 1.4

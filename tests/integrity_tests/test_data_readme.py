@@ -26,7 +26,8 @@ def missing(names, section):
 
 
 @pytest.mark.parametrize(
-    "name", ["gpus.csv", "offers.csv", "cnns.csv", "data_sets.csv", "loaders.csv", "sources.csv"]
+    "name",
+    ["gpus.csv", "offers.csv", "claims.csv", "cnns.csv", "data_sets.csv", "loaders.csv", "sources.csv"],
 )
 def test_every_column_of_a_table_is_described(name):
     assert missing(columns_of(name), name) == []

@@ -16,11 +16,18 @@ def densenet(
     layers: tuple[int, ...],
     growth_rate: int = 32,
     stem_channels: int = 64,
+    cifar: bool = False,
     classes: int = 1000,
 ) -> None:
-    """Dense blocks (`layers`: how many in each) of `growth_rate` new channels a layer, halved in between."""
-    x = net.conv_norm(net.image, "conv0", stem_channels, 7, stride=2)
-    x = net.max_pool(x, "pool0", 3, 2, padding=1)
+    """Dense blocks (`layers`: how many in each) of `growth_rate` new channels a layer, halved in between.
+
+    For CIFAR the stem is a 3 x 3 convolution alone.
+    """
+    if cifar:
+        x = net.conv(net.image, "conv0", stem_channels, 3, padding=1, bias=False)
+    else:
+        x = net.conv_norm(net.image, "conv0", stem_channels, 7, stride=2)
+        x = net.max_pool(x, "pool0", 3, 2, padding=1)
     for number, count in enumerate(layers, start=1):
         x = _dense_block(net, x, f"denseblock{number}", count, growth_rate)
         if number < len(layers):

@@ -9,11 +9,16 @@ _BLOCKS = (4, 8, 4)
 
 
 def shufflenet_v2(
-    net: NetBuilder, stage_channels: tuple[int, int, int], last_channels: int = 1024, classes: int = 1000
+    net: NetBuilder,
+    stage_channels: tuple[int, int, int],
+    last_channels: int = 1024,
+    cifar: bool = False,
+    classes: int = 1000,
 ) -> None:
-    """Three stages of units that split, convolve one half, concatenate and shuffle."""
-    x = net.conv_norm(net.image, "conv1", _STEM_CHANNELS, 3, stride=2)
-    x = net.max_pool(x, "maxpool", 3, 2, padding=1)
+    """Three stages of units that split, convolve one half, concatenate and shuffle; a stem of stride 1 for CIFAR."""
+    x = net.conv_norm(net.image, "conv1", _STEM_CHANNELS, 3, stride=1 if cifar else 2)
+    if not cifar:
+        x = net.max_pool(x, "maxpool", 3, 2, padding=1)
     for stage, (channels, count) in enumerate(zip(stage_channels, _BLOCKS, strict=True), start=2):
         for i in range(count):
             x = _unit(net, x, f"stage{stage}.{i}", channels // 2, first=i == 0)

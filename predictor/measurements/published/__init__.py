@@ -39,7 +39,6 @@ __all__ = [
     "DATA_SETS",
     "FITTED",
     "OPERATORS_PER_GPU",
-    "SCENARIO_SOURCES",
     "DataSet",
     "ImportReport",
     "Provenance",
@@ -66,9 +65,6 @@ DATA_SETS: dict[str, DataSet] = {
 
 FITTED = tuple(name for name, each in DATA_SETS.items() if each.fitted)
 """Data sets that the default model is fitted on."""
-
-SCENARIO_SOURCES = tuple(name for name, each in DATA_SETS.items() if each.evaluated)
-"""Data sets that the scenarios of an evaluation read."""
 
 OPERATORS_PER_GPU = 600
 """Single layers kept per source and GPU: enough to learn a GPU's rates from, few enough to fit in seconds."""
@@ -149,7 +145,7 @@ def published_layer_tables(folder: str | os.PathLike[str] | None = None) -> Laye
 
 def published_features(
     folder: str | os.PathLike[str] | None = None,
-    sources: Sequence[str] = SCENARIO_SOURCES,
+    sources: Sequence[str] = FITTED,
     operators_per_gpu: int = OPERATORS_PER_GPU,
     seed: int = 0,
 ) -> pd.DataFrame:

@@ -117,8 +117,8 @@ class DataSet:
         Layer tables of its CNNs, from the folder of published tables; empty if their file is not there.
     from_upstream : callable, optional
         Rows of the table from upstream's files, given by path (`predictor.measurements.published.upstream`).
-    fitted, evaluated : bool
-        Whether the default model is fitted on it, and whether scenarios are defined on it.
+    fitted : bool
+        Whether the default model is fitted on it.
     """
 
     name: str
@@ -135,7 +135,6 @@ class DataSet:
     layer_tables: Callable[[Path], LayerTables] | None = None
     from_upstream: Callable[[Mapping[str, str]], Rows] | None = None
     fitted: bool = False
-    evaluated: bool = False
 
     def columns(self) -> tuple[str, ...]:
         """Columns that its table must have."""

@@ -83,7 +83,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     fitted=True,
-    evaluated=True,
     provenance=Provenance(
         project="DeepBench",
         repository="https://github.com/baidu-research/DeepBench",

@@ -65,7 +65,6 @@ DATA_SET = DataSet(
     computed=_columns,
     oddities=_oddities,
     fitted=True,
-    evaluated=True,
     provenance=Provenance(
         project="ml-performance-prediction",
         repository="https://github.com/CDECatapult/ml-performance-prediction",

@@ -276,7 +276,6 @@ DATA_SET = DataSet(
         _TABLE, "lambda", lambda cnn, image_size: tf_cnn(cnn, image_size) if cnn in TF_CNNS else None
     ),
     fitted=True,
-    evaluated=True,
     provenance=Provenance(
         project="Lambda TensorFlow benchmark",
         repository="https://github.com/lambdal/lambda-tensorflow-benchmark",

@@ -246,7 +246,6 @@ DATA_SET = DataSet(
     oddities=_oddities,
     layer_tables=profet_layer_tables,
     fitted=True,
-    evaluated=True,
     provenance=Provenance(
         project="PROFET",
         repository="https://github.com/ddps-lab/profet",

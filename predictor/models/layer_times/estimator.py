@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from statistics import NormalDist
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import device_of
-from predictor.catalogue.modes import Mode
-from predictor.cnns.layer_table import LayerTable
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.measurements.schema import is_set
-from predictor.models.base import FeatureTablePredictor, Floats, times_of
-from predictor.models.forecast import Anchor
-from predictor.models.layer_times.files import LayerModel, LayerModels
+from predictor.models.base import Case, Floats, Predictor, times_of
+from predictor.models.forecast import IterationForecast
+from predictor.models.layer_times.files import LayerModel, LayerModels, library_mode
 from predictor.models.layer_times.fit import LayerRows, fit_laws, with_forests
 from predictor.models.layer_times.ladder import with_bases
-from predictor.models.layer_times.law import layer_sums
 from predictor.models.layer_times.library import OPERATOR_KEYS, OperatorLibrary
 from predictor.models.layer_times.served import forecast_by_layers
 from predictor.models.layer_times.times import DeviceMode, OperatorSource
@@ -30,10 +25,6 @@ from predictor.operators.work import operator_class
 
 __all__ = ["LayerTimes", "libraries_of", "modes_of"]
 
-_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
-Anchors = tuple[pd.DataFrame, ArrayLike]
-
-_Z = NormalDist().inv_cdf(0.95)
 _WHOLE_PASSES = ("forward_backward", "training")
 _OPERATOR_COLUMNS = {"kind", "activation_kind", "pass"} | {entry.name for entry in fields(Operator)} | {"cnn"}
 _SAME_BUT_FOR_PRODUCTS = {"fp32": "tf32", "tf32": "fp32"}
@@ -41,7 +32,7 @@ _PRODUCTS = ("convolution", "depthwise", "linear")
 _ANSWERS = ("iteration_time_ms", "gpu_time_ms")
 
 
-class LayerTimes(FeatureTablePredictor):
+class LayerTimes(Predictor):
     """Weighted sums of operators' times, joined with the host's time.
 
     An operator's time is measured on the GPU in the mode, or interpolated from such, or carried over from another card
@@ -71,6 +62,7 @@ class LayerTimes(FeatureTablePredictor):
     targets' `gpu_time_ms` (on y where it was not measured) and `host_time_ms`, in relative terms.
     """
 
+    columns: ClassVar[tuple[str, ...]] = (*Predictor.columns, "precision")
     uses_operators: ClassVar[bool] = True
     uses_anchors: ClassVar[bool] = True
 
@@ -96,7 +88,7 @@ class LayerTimes(FeatureTablePredictor):
         SchemaError
             If there are no operator rows, or `answers` is unknown.
         """
-        frame = self._checked(X, _COLUMNS)
+        frame = self._checked(X, self.columns)
         times = times_of(y, len(frame), "iteration_time_ms")
         if self.answers not in _ANSWERS:
             raise SchemaError(f"answers {self.answers!r} is unknown. Known: {', '.join(_ANSWERS)}.")
@@ -131,27 +123,28 @@ class LayerTimes(FeatureTablePredictor):
         laws = fit_laws(based, rows, priors, self.pull, calibrate=self.calibrate)
         return [LayerModel(based[mode], laws[mode]) for mode in libraries]
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
-        """Time in ms, shape (n_rows,); a row of kind operator gets its own time.
-
-        `anchors` are rows of the same CNNs and their times in ms; they correct predictions at and near their batch
-        sizes, on the same GPU in the same mode.
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        """As of `Predictor`; runs on a case's own GPU correct it.
 
         Raises
         ------
         OutOfRangeError
-            If no operator was measured in a row's mode, on its GPU or another card of its chip, or a CNN has no layer
-            table.
+            If no operator was measured in a case's mode, on its GPU or another card of its chip, or its CNN has no
+            layer table.
         """
-        return self._forecasts(X, anchors)[0]
+        self._check_fitted("models_")
+        found = []
+        for case in cases:
+            if self.answers == "gpu_time_ms":  # as of an iteration that waits for no host
+                case = replace(case, mode=replace(case.mode, capture="graph"))
+            model = self._model(library_mode(case.gpu, case.mode))
+            found.append(forecast_by_layers(model, case, model.sums(case)))
+        return found
 
-    def predict_interval(
-        self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = 0.9
-    ) -> tuple[Floats, Floats]:
-        """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, below, above = self._forecasts(X, anchors)
-        factor = NormalDist().inv_cdf(0.5 + coverage / 2) / _Z
-        return middle * np.exp(-factor * below), middle * np.exp(factor * above)
+    def _is_run_of(self, run: Case, case: Case) -> bool:
+        """Whether a run was made on the case's GPU in its mode."""
+        same = library_mode(run.gpu, run.mode) == library_mode(case.gpu, case.mode)
+        return same and run.mode.replays == case.mode.replays
 
     def coefficients(self) -> dict[str, float]:
         """Weights by ``gpu framework precision memory format: name``."""
@@ -194,50 +187,6 @@ class LayerTimes(FeatureTablePredictor):
         tables = list(chosen["layer_table"])
         return LayerRows(tables, chosen["batch_size"].to_numpy(dtype=float), busy, host_ms)
 
-    def _forecasts(self, X: pd.DataFrame, anchors: Anchors | None) -> tuple[Floats, Floats, Floats]:
-        """Times of all rows, and how far ln time may lie below and above it at 90 %, each of shape (n_rows,)."""
-        self._check_fitted("models_")
-        frame = self._checked(X, _COLUMNS)
-        times, below, above = np.empty((3, len(frame)))
-        given = self._anchors_by_series(anchors)
-        batches = frame["batch_size"].to_numpy(dtype=float)
-        for series, places in self._series_of(frame).items():
-            model = self._model(series.mode)
-            if isinstance(series.what, Operator):
-                times[places] = model.library.times([series.what], batches[places]).gpu_ms[0]
-                below[places] = above[places] = model.law.spread
-                continue
-            sums = layer_sums(model.library, series.what, batches[places])
-            gpu, mode = device_of(series.mode.gpu), series.question()
-            found = forecast_by_layers(
-                model, series.what, gpu, mode, batches[places], sums, given.get(series, ())
-            )
-            times[places] = found.iteration_time_ms
-            below[places] = np.log(found.iteration_time_ms / found.low_ms)
-            above[places] = np.log(found.high_ms / found.iteration_time_ms)
-        return times, below, above
-
-    def _anchors_by_series(self, anchors: Anchors | None) -> dict[_Series, list[Anchor]]:
-        if anchors is None or not len(anchors[0]):
-            return {}
-        frame, times = anchors[0], times_of(anchors[1], len(anchors[0]), self.answers)
-        sizes = frame["batch_size"].to_numpy()
-        return {
-            series: [Anchor(series.mode.gpu, int(sizes[i]), float(times[i])) for i in places]
-            for series, places in self._series_of(frame).items()
-        }
-
-    def _series_of(self, frame: pd.DataFrame) -> dict[_Series, list[int]]:
-        """Positions of the rows of each series; of GPU times, all are as of a captured graph."""
-        found: dict[_Series, list[int]] = {}
-        captures = frame["capture"].tolist() if "capture" in frame else [None] * len(frame)
-        records: list[dict[Any, Any]] = frame.to_dict("records")
-        for i, (mode, single) in enumerate(zip(modes_of(frame), _is_operator(frame), strict=True)):
-            what = operator_from_row(records[i]) if single else _table_of(records[i])
-            graph = self.answers == "gpu_time_ms" or captures[i] in ("graph", "static_graph")
-            found.setdefault(_Series(mode, what, graph), []).append(i)
-        return found
-
     def _model(self, mode: DeviceMode) -> LayerModel:
         model = self.models_.find(mode)
         if model is None:
@@ -253,18 +202,6 @@ def _n_bases(library: OperatorSource) -> int:
     """Length of the chain of bases below a library."""
     base = library.base if isinstance(library, OperatorLibrary) else None
     return 0 if base is None else 1 + _n_bases(base.source)
-
-
-class _Series(NamedTuple):
-    """Rows that differ in batch size alone."""
-
-    mode: DeviceMode
-    what: Operator | LayerTable
-    graph: bool
-
-    def question(self) -> Mode:
-        """The mode to ask for."""
-        return Mode(*self.mode[1:], capture="graph" if self.graph else "eager")
 
 
 def libraries_of(frame: pd.DataFrame) -> dict[DeviceMode, OperatorLibrary]:
@@ -336,13 +273,3 @@ def _numbers(frame: pd.DataFrame, column: str) -> Floats:
     if column not in frame:
         return np.full(len(frame), np.nan)
     return np.asarray(pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=float), dtype=float)
-
-
-def _table_of(row: Mapping[Any, Any]) -> LayerTable:
-    if row["layer_table"] is None or row["layer_table"] != row["layer_table"]:
-        raise OutOfRangeError(
-            f"{row['cnn']} at image size {row['image_size']} has no layer table, so its operators are unknown. "
-            "Give its layers as a CSV file, or leave the row out."
-        )
-    table: LayerTable = row["layer_table"]
-    return table

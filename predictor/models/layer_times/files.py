@@ -23,9 +23,10 @@ from predictor.catalogue.devices import Gpu, design_of, find_gpu, is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import ArtifactError, SchemaError
 from predictor.files import content_of, is_written_through, replace_file
+from predictor.models.base import Case, table_of
 from predictor.models.layer_times.interpolation import Forest
 from predictor.models.layer_times.ladder import cards_of_the_chip
-from predictor.models.layer_times.law import SummingLaw
+from predictor.models.layer_times.law import OperatorTotals, SummingLaw, layer_sums
 from predictor.models.layer_times.library import OperatorLibrary
 from predictor.models.layer_times.times import DeviceMode
 from predictor.models.layer_times.transfer import CarriedOver
@@ -46,6 +47,10 @@ class LayerModel:
 
     library: OperatorLibrary | CarriedOver
     law: SummingLaw
+
+    def sums(self, case: Case) -> OperatorTotals:
+        """Totals of the operators of a case's CNN at its batch sizes; errors as of `layer_sums`."""
+        return layer_sums(self.library, table_of(case), case.batch_sizes)
 
     def to_json(self) -> dict[str, Any]:
         """Operators, times and weights as plain lists and dicts; of a base its mode alone.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from predictor.catalogue.devices import Gpu, is_cpu
+from predictor.catalogue.devices import is_cpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.hosts import HOST_BATCH_SIZE
-from predictor.models.extrapolation import of_table
+from predictor.models.base import Case, check_image_size, table_of
+from predictor.models.extrapolation import of_table, with_frozen_parts
 from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, Reason, widening
 from predictor.models.layer_times.files import LayerModel
 from predictor.models.layer_times.law import OperatorTotals, layer_sums
@@ -69,12 +70,8 @@ def too_little_measured(sums: OperatorTotals) -> Reason | None:
 
 def forecast_by_layers(
     model: LayerModel,
-    table: LayerTable,
-    gpu: Gpu,
-    mode: Mode,
-    batch_sizes: Sequence[int] | ArrayLike,
+    case: Case,
     sums: OperatorTotals,
-    anchors: Sequence[Anchor] = (),
     host: str | None = None,
     host_ms: float | None = None,
     host_spread: float = HOST_DRIFT,
@@ -83,10 +80,11 @@ def forecast_by_layers(
 
     Parameters
     ----------
+    model : LayerModel
+    case : Case
+        Its anchors that were measured on its GPU correct the forecast; others are ignored.
     sums : OperatorTotals
-        Totals of the CNN's operators at these batch sizes.
-    anchors : sequence of Anchor
-        Those measured on this GPU correct the forecast; others are ignored.
+        `model.sums(case)`.
     host, host_ms : str, float, optional
         A host other than the library's, and its time to enqueue an iteration.
     host_spread : float
@@ -97,15 +95,15 @@ def forecast_by_layers(
     OutOfRangeError
         If an eager iteration is asked for and its host time was not measured, or an anchor has another image size.
     """
-    batches = np.asarray(batch_sizes, dtype=float)
+    table, gpu, mode, batches = table_of(case), case.gpu, case.mode, case.batch_sizes
     parts = _parts(model, sums, mode, host_ms, host_spread)
     why = _reasons(model, sums, table, mode)
-    own = [anchor for anchor in anchors if is_of(anchor, gpu)]
+    own = [anchor for anchor in case.anchors if is_of(anchor, gpu)]
     wider = np.array(widening(why, "gpu", "edges"))
     mean = np.zeros(batches.size)
     below, above, gpu_width = (each * wider for each in (parts.below, parts.above, parts.gpu_half_width))
     if own:
-        residual, rough = _residual(model, table, mode, own, host_ms), model.law.roughness
+        residual, rough = _residual(model, case, own, host_ms), model.law.roughness
         # Each batch size by its own variance, so that no answer depends on what else is asked.
         expected = ((below + above) / 2.0 / _Z) ** 2
         found = np.maximum(expected, np.mean(residual**2))  # the forecast has to meet the anchors
@@ -125,7 +123,7 @@ def forecast_by_layers(
         by_class, by_rung = model.law.class_ms(sums), model.law.rung_ms(sums)
         return _times(by_class, corrected), {rung: _times(ms, corrected) for rung, ms in by_rung.items()}
 
-    return IterationForecast(
+    answer = IterationForecast(
         middle,
         busy,
         parts.host_ms * corrected,
@@ -140,6 +138,7 @@ def forecast_by_layers(
         split,
         host_spread,
     )
+    return with_frozen_parts(answer, table)
 
 
 def _times(class_ms: dict[str, Array], factor: Array) -> dict[str, Array]:
@@ -186,17 +185,12 @@ def _reasons(
     return tuple(told[id(each)] for each in found)
 
 
-def _residual(
-    model: LayerModel, table: LayerTable, mode: Mode, anchors: Sequence[Anchor], host_ms: float | None
-) -> Array:
+def _residual(model: LayerModel, case: Case, anchors: Sequence[Anchor], host_ms: float | None) -> Array:
+    """ln(measured / predicted) of anchors on the case's GPU."""
     for anchor in anchors:
-        if anchor.image_size not in (None, table.image_size):
-            raise OutOfRangeError(
-                f"the anchor's image size {anchor.image_size} is not the question's {table.image_size}. "
-                "Give a measurement at that image size."
-            )
+        check_image_size(anchor, table_of(case))
     batches = np.array([float(anchor.batch_size) for anchor in anchors])
     measured = np.array([anchor.iteration_time_ms for anchor in anchors])
-    sums = layer_sums(model.library, table, batches)
-    residual: Array = np.log(measured / _parts(model, sums, mode, host_ms, 0.0).total_ms)
+    sums = model.sums(replace(case, batch_sizes=batches))
+    residual: Array = np.log(measured / _parts(model, sums, case.mode, host_ms, 0.0).total_ms)
     return residual

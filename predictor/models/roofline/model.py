@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from predictor.catalogue.devices import default_precision, find_gpu
-from predictor.cnns.layer_table import LayerTable
+from predictor.catalogue.devices import default_precision, find_gpu, is_cpu
 from predictor.errors import SchemaError
-from predictor.models.base import FeatureTablePredictor, Floats, times_of
-from predictor.models.forecast import COVERAGE, Anchor
-from predictor.models.intervals import Calibration, Predicted, Refit, Shares, calibrate, sites_of
-from predictor.models.roofline.fit import Measured, Objective, Strengths
-from predictor.models.roofline.law import RooflineLaw
-from predictor.models.roofline.rows import Rows, pass_rows_of, rows_of, single_passes, whole_iterations
+from predictor.models.base import Case, Floats, Predictor, table_of, times_of
+from predictor.models.extrapolation import Ranges, ranges_of, reasons, with_frozen_parts
+from predictor.models.forecast import COVERAGE, Anchor, IterationForecast, widening
+from predictor.models.intervals import Calibration, Predicted, Refit, calibrate, sites_of
+from predictor.models.roofline.law import IterationTimes, RooflineLaw
 from predictor.models.roofline.terms import KernelContext
-from predictor.operators.kernels import kernels_of
+from predictor.operators.kernels import Kernels, forward_kernels_of, kernels_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.models.base import Anchors
+    from predictor.models.forecast import GpuTimeSplit
+    from predictor.models.roofline.fit import Objective, Strengths
+    from predictor.models.roofline.rows import Rows
 
 __all__ = ["Anchored", "Roofline"]
 
 _ORDER = ("gpu", "cnn", "image_size", "batch_size", "precision", "pass", "iteration_time_ms")
-_COLUMNS = ("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table")
+_FORWARD = "forward"
 _FULL_WEIGHT = 30
 """Rows of one source on one GPU that count in full; more of them count n^-1/2 each, for their errors are shared."""
 
 
-class Roofline(FeatureTablePredictor):
+class Roofline(Predictor):
     """Sum of kernels, each its roofline time x exp(features . coefficients), joined with the host's time.
 
     Parameters
@@ -50,11 +57,15 @@ class Roofline(FeatureTablePredictor):
     Attributes
     ----------
     law_ : RooflineLaw
-        What `predict` asks, and what a served model holds.
+    ranges_ : Ranges
+        Of the training rows; what lies beyond is answered with a reason, and some with a wider interval.
+    trained_on_ : str
+        The training rows in words.
     n_without_structure_ : int
         Training rows left out because their CNN has no layer table.
     """
 
+    columns: ClassVar[tuple[str, ...]] = (*Predictor.columns, "precision")
     uses_operators: ClassVar[bool] = True
 
     def __init__(
@@ -73,7 +84,7 @@ class Roofline(FeatureTablePredictor):
 
     def fit(self, X: pd.DataFrame, y: ArrayLike) -> Roofline:
         """Fit on a feature table; y is `iteration_time_ms` of every row (of single layers too)."""
-        frame = self._checked(X, _COLUMNS)
+        frame = self._checked(X, self.columns)
         frame = frame.assign(iteration_time_ms=times_of(y, len(frame), "iteration_time_ms"))
         passes, whole = self._split(_in_order(frame))
         objective = self._objective(whole, passes)
@@ -87,17 +98,100 @@ class Roofline(FeatureTablePredictor):
             _fed(objective.whole.rows),
             self._calibrated(objective, whole),
         )
+        self.ranges_ = ranges_of(whole, objective.whole.rows)
+        self.trained_on_ = (
+            f"{len(whole)} iterations of {whole['cnn'].nunique()} CNNs on {whole['gpu'].nunique()} GPUs"
+        )
         return self
 
-    def predict(self, X: pd.DataFrame) -> Floats:
-        """Iteration time in ms, shape (n_rows,)."""
-        return self._answered(X)[0]
+    @classmethod
+    def of(cls, law: RooflineLaw, ranges: Ranges, trained_on: str) -> Self:
+        """A fitted estimator of what another one learned."""
+        made = cls()
+        made.law_, made.ranges_, made.trained_on_ = law, ranges, trained_on
+        return made
 
-    def predict_interval(self, X: pd.DataFrame, *, coverage: float = 0.9) -> tuple[Floats, Floats]:
-        """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, shares = self._answered(X)
-        width = self.law_.calibration.half_widths([find_gpu(name) for name in X["gpu"]], shares, coverage)
-        return middle * np.exp(-width), middle * np.exp(width)
+    def with_law(self, law: RooflineLaw) -> Self:
+        """The same with another law."""
+        return self.of(law, self.ranges_, self.trained_on_)
+
+    def predict_interval(self, X: pd.DataFrame, anchors: Anchors | None = None) -> tuple[Floats, Floats]:
+        """As of `Predictor`; OutOfRangeError if the intervals were not calibrated."""
+        self._check_fitted("law_")
+        self.law_.calibration.check()
+        return super().predict_interval(X, anchors)
+
+    def forecasts(self, cases: Sequence[Case]) -> list[IterationForecast]:
+        """Answers to questions about one CNN by one broadcast over GPUs, kernels and batch sizes.
+
+        Cases that share their `anchors` have one residual of each run, in the mode of the first. The interval's ends
+        are NaN if they were not calibrated.
+        """
+        self._check_fitted("law_")
+        if not cases:
+            return []
+        first, law = cases[0], self.law_
+        table, batches = table_of(first), first.batch_sizes
+        times = self._law_times(first, [_context(case) for case in cases], batches)
+        gpus, is_new_host = [case.gpu for case in cases], first.measuring.machine not in law.host_offset
+        of_all, of_gpu = times.shares(is_new_host=is_new_host), times.shares_of_gpu()
+        widths, gpu_widths = (
+            law.calibration.half_widths(gpus, each, COVERAGE)
+            if law.calibration.variances
+            else np.full(times.device_ms.shape, np.nan)
+            for each in (of_all, of_gpu)
+        )
+        why = reasons(self.ranges_, table, [(case.gpu, case.mode) for case in cases], batches)
+        wider = np.array(widening(list(chain.from_iterable(why)))).reshape(widths.shape)
+        mean = np.zeros(widths.shape)
+        residuals = {id(case.anchors): case for case in reversed(cases) if case.anchors}
+        found = {key: self._residuals(case) for key, case in residuals.items()}
+        for i, case in enumerate(cases):
+            if case.anchors:
+                mean[i], width, far = law.calibration.anchored(
+                    table, case.gpu, batches, case.anchors, found[id(case.anchors)], COVERAGE
+                )
+                widths[i] = gpu_widths[i] = width
+                wider[i] *= math.prod(reason.widens for reason in far)
+                why[i] = tuple((*each, *far) for each in why[i]) if far else why[i]
+        corrected = np.exp(mean)  # the correction of the iteration applies to its GPU and host time alike
+        middle, busy, host_ms = (
+            ms * corrected for ms in (times.iteration_ms, times.device_ms, times.host_ms)
+        )
+        low, high = (middle * np.exp(sign * widths * wider) for sign in (-1, 1))
+        gpu_low, gpu_high = (busy * np.exp(sign * gpu_widths * wider) for sign in (-1, 1))
+        host = f"average {first.mode.framework} host of the training data"
+        if first.measuring.machine is not None and not is_new_host:
+            host = first.measuring.machine.split(": ", 1)[-1]
+
+        def split(i: int) -> GpuTimeSplit:
+            return {name: ms[i] * corrected[i] for name, ms in times.class_ms.items()}, {}
+
+        return [
+            with_frozen_parts(
+                IterationForecast(
+                    middle[i],
+                    busy[i],
+                    host_ms[i],
+                    low[i],
+                    high[i],
+                    gpu_low[i],
+                    gpu_high[i],
+                    "anchored" if case.anchors else "roofline",
+                    self.trained_on_,
+                    why[i],
+                    host,
+                    partial(split, i),
+                    law.calibration.host_half_width(COVERAGE) if is_new_host and not case.anchors else 0.0,
+                ),
+                table,
+            )
+            for i, case in enumerate(cases)
+        ]
+
+    def host_ms(self, case: Case) -> float:
+        """Host time in ms of one iteration of a case."""
+        return float(self._law_times(case, [_context(case)], np.ones(1)).host_ms[0, 0])
 
     def coefficients(self) -> dict[str, float]:
         """Every coefficient, by ``kernels|feature|condition``."""
@@ -105,40 +199,52 @@ class Roofline(FeatureTablePredictor):
         return {"|".join(term): value for term, value in self.law_.terms.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The fitted law as plain lists and dicts."""
+        """What was learned as plain lists and dicts."""
         self._check_fitted("law_")
-        return self.law_.to_json()
+        return {
+            "roofline": self.law_.to_json(),
+            "ranges": self.ranges_.as_json(),
+            "trained_on": self.trained_on_,
+        }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
         """A fitted estimator from `to_json`."""
-        made = cls()
-        made.law_ = RooflineLaw.from_json(found)
-        return made
+        law, ranges = RooflineLaw.from_json(found["roofline"]), Ranges.from_json(found["ranges"])
+        return cls.of(law, ranges, str(found["trained_on"]))
 
-    def _answered(self, X: pd.DataFrame) -> tuple[Floats, Shares]:
-        """Times in ms, and the shares on which the width of the interval depends."""
-        self._check_fitted("law_")
-        rows = rows_of(self._checked(X, _COLUMNS))
-        alike: dict[tuple[int, str, bool, bool], list[int]] = {}
-        for i, (kernels, machine) in enumerate(zip(rows.kernels, rows.machines, strict=True)):
-            fed = bool(rows.copies[i]), bool(rows.waits[i])
-            alike.setdefault((id(kernels), machine, *fed), []).append(i)
-        times, shares = np.empty(len(rows)), Shares(*np.empty((len(Shares._fields), len(rows))))
-        for (_, machine, copies, waits), places in alike.items():
-            is_new_host = machine not in self.law_.host_offset
-            for contexts, sizes, cells in _blocks(rows, places):
-                found = self.law_.times(
-                    rows.kernels[places[0]], contexts, sizes, machine, copies=copies, waits=waits
-                )
-                context, size, row = (np.array(each) for each in zip(*cells, strict=True))
-                times[row] = found.iteration_ms[context, size]
-                for share, values in zip(shares, found.shares(is_new_host=is_new_host), strict=True):
-                    share[row] = values[context, size]
-        return times, shares
+    def _law_times(
+        self, case: Case, contexts: Sequence[KernelContext], batch_sizes: Sequence[int] | Floats
+    ) -> IterationTimes:
+        """Times of the case's CNN in these contexts at these batch sizes, on its host and fed as it is."""
+        measuring, framework = case.measuring, case.mode.framework
+        copies = framework in self.law_.fed_frameworks if measuring.copies is None else measuring.copies
+        return self.law_.times(
+            _kernels_of(case),
+            contexts,
+            batch_sizes,
+            measuring.machine,
+            copies=copies,
+            waits=measuring.waits,
+            captured=case.mode.capture != "eager",
+        )
+
+    def _residuals(self, case: Case) -> Floats:
+        """ln(measured / predicted) of the case's anchors, with the case's host, as of a question."""
+        runs = [_context(case, anchor) for anchor in case.anchors]
+        contexts = list(dict.fromkeys(runs))
+        sizes = list(dict.fromkeys(anchor.batch_size for anchor in case.anchors))
+        times = self._law_times(case, contexts, sizes).iteration_ms
+        predicted = [
+            times[contexts.index(run), sizes.index(anchor.batch_size)]
+            for run, anchor in zip(runs, case.anchors, strict=True)
+        ]
+        return np.log(np.divide([anchor.iteration_time_ms for anchor in case.anchors], predicted))
 
     def _split(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Single passes, and iterations of whole CNNs with a layer table."""
+        from predictor.models.roofline.rows import single_passes, whole_iterations
+
         whole, passes = whole_iterations(frame), single_passes(frame)
         known = whole["layer_table"].notna()
         self.n_without_structure_ = int((~known).sum())
@@ -147,6 +253,9 @@ class Roofline(FeatureTablePredictor):
         return passes, whole[known]
 
     def _objective(self, whole: pd.DataFrame, passes: pd.DataFrame) -> Objective:
+        from predictor.models.roofline.fit import Measured, Objective
+        from predictor.models.roofline.rows import pass_rows_of, rows_of
+
         times = whole["iteration_time_ms"].to_numpy(dtype=float)
         gpu_times = np.full(len(whole), np.nan)
         if "gpu_time_ms" in whole:
@@ -207,36 +316,10 @@ def _fed(rows: Rows) -> tuple[str, ...]:
     return tuple(sorted(name for name, found in copies.items() if 2 * sum(found) > len(found)))
 
 
-def _blocks(
-    rows: Rows, places: Sequence[int]
-) -> Iterator[tuple[list[KernelContext], list[int], list[tuple[int, int, int]]]]:
-    """Full grids of contexts x batch sizes that hold these rows of one CNN and no other cell.
-
-    Yields contexts, batch sizes, and of each row (number of the context, number of the batch size, place).
-    """
-    cells: dict[KernelContext, dict[int, list[int]]] = {}
-    for i in places:
-        cells.setdefault(rows.contexts[i], {}).setdefault(rows.batch_sizes[i], []).append(i)
-    blocks: dict[tuple[int, ...], list[KernelContext]] = {}
-    for context, by_size in cells.items():
-        blocks.setdefault(tuple(sorted(by_size)), []).append(context)
-    for sizes, contexts in blocks.items():
-        grid = [
-            (number, at, i)
-            for number, context in enumerate(contexts)
-            for at, size in enumerate(sizes)
-            for i in cells[context][size]
-        ]
-        yield contexts, list(sizes), grid
-
-
 def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
     """Sort the rows, since the last digits of a fit depend on the order of sums."""
     columns = [name for name in _ORDER if name in frame]
     return frame.sort_values(columns, kind="stable", ignore_index=True)
-
-
-Anchors = tuple[pd.DataFrame, ArrayLike]
 
 
 class Anchored(Roofline):
@@ -249,94 +332,29 @@ class Anchored(Roofline):
     uses_anchors: ClassVar[bool] = True
     needs_anchors: ClassVar[bool] = True
 
-    def predict(self, X: pd.DataFrame, anchors: Anchors | None = None) -> Floats:
-        """Iteration time in ms, shape (n_rows,)."""
-        return self._corrected(X, anchors, COVERAGE)[0]
-
-    def predict_interval(
-        self, X: pd.DataFrame, anchors: Anchors | None = None, *, coverage: float = COVERAGE
-    ) -> tuple[Floats, Floats]:
-        """Ends of the intervals that hold a share `coverage` of the true times, in ms."""
-        middle, width = self._corrected(X, anchors, coverage)
-        return middle * np.exp(-width), middle * np.exp(width)
-
-    def _corrected(self, X: pd.DataFrame, anchors: Anchors | None, coverage: float) -> tuple[Floats, Floats]:
-        """Times in ms, and half widths of the intervals of their ln."""
-        middle, shares = self._answered(X)
-        gpus = [find_gpu(name) for name in X["gpu"]]
-        width = self.law_.calibration.half_widths(gpus, shares, coverage)
-        runs = {} if anchors is None or anchors[0].empty else _runs(*anchors)
-        tables, sizes = X["layer_table"].tolist(), X["batch_size"].to_numpy(dtype=float)
-        for series, places in _series(X).items():
-            own = [run for run in runs.get(series.cnn, ()) if _is_in_mode_of(run.context, series.context)]
-            if not own:
-                continue
-            table, gpu = tables[places[0]], series.context.gpu
-            mean, width[places], far = self.law_.calibration.anchored(
-                table,
-                gpu,
-                sizes[places],
-                [run.anchor for run in own],
-                self._residuals(table, series, own),
-                coverage,
-            )
-            width[places] *= math.prod(reason.widens for reason in far)
-            middle[places] *= np.exp(mean)
-        return middle, width
-
-    def _residuals(self, table: LayerTable, series: _Series, runs: Sequence[_Run]) -> Floats:
-        """ln(measured / predicted) of runs, with the host of the rows asked about, as of a question."""
-        contexts = list(dict.fromkeys(run.context for run in runs))
-        sizes = list(dict.fromkeys(run.anchor.batch_size for run in runs))
-        found = self.law_.times(
-            kernels_of(table), contexts, sizes, series.machine, copies=series.copies, waits=series.waits
-        ).iteration_ms
-        predicted = [found[contexts.index(run.context), sizes.index(run.anchor.batch_size)] for run in runs]
-        return np.log(np.divide([run.anchor.iteration_time_ms for run in runs], predicted))
+    def _is_run_of(self, run: Case, case: Case) -> bool:
+        """Whether a run is in the case's mode: in its precision, or both in the default of their GPU."""
+        if is_cpu(run.gpu.name):
+            return False
+        same = _context(replace(run, gpu=case.gpu, mode=replace(run.mode, precision=case.mode.precision)))
+        default = (
+            each.mode.precision == default_precision(each.gpu, each.mode.framework) for each in (run, case)
+        )
+        return same == _context(case) and (run.mode.precision == case.mode.precision or all(default))
 
 
-class _Run(NamedTuple):
-    context: KernelContext
-    anchor: Anchor
+def _context(case: Case, anchor: Anchor | None = None) -> KernelContext:
+    """GPU and mode of a case's kernels, or of those of its anchor."""
+    mode = case.mode
+    gpu, precision = case.gpu, mode.precision
+    if anchor is not None:
+        gpu, precision = find_gpu(anchor.gpu), anchor.precision or precision
+    forward = case.measuring.passes == _FORWARD
+    return KernelContext(gpu, precision, mode.framework, mode.memory_format, mode.xla, forward)
 
 
-class _Series(NamedTuple):
-    """Rows that differ in batch size alone."""
-
-    cnn: tuple[str, int]
-    context: KernelContext
-    machine: str
-    copies: bool
-    waits: bool
-
-
-def _cnns(X: pd.DataFrame) -> list[tuple[str, int]]:
-    return [(str(cnn), int(size)) for cnn, size in zip(X["cnn"], X["image_size"], strict=True)]
-
-
-def _series(X: pd.DataFrame) -> dict[_Series, list[int]]:
-    """Places of the rows of each series."""
-    rows = rows_of(X)
-    found: dict[_Series, list[int]] = {}
-    columns = (_cnns(X), rows.contexts, rows.machines, rows.copies.tolist(), rows.waits.tolist())
-    for place, values in enumerate(zip(*columns, strict=True)):
-        found.setdefault(_Series(*values), []).append(place)
-    return found
-
-
-def _runs(X: pd.DataFrame, y: ArrayLike) -> dict[tuple[str, int], list[_Run]]:
-    """Runs by their CNN and image size."""
-    rows = rows_of(X)
-    found: dict[tuple[str, int], list[_Run]] = {}
-    columns = (_cnns(X), rows.contexts, rows.batch_sizes, times_of(y, len(X), "iteration_time_ms"))
-    for cnn, context, size, time_ms in zip(*columns, strict=True):
-        anchor = Anchor(context.gpu.name, size, float(time_ms), cnn[1], context.precision, of_table=True)
-        found.setdefault(cnn, []).append(_Run(context, anchor))
-    return found
-
-
-def _is_in_mode_of(run: KernelContext, asked: KernelContext) -> bool:
-    """Whether a run belongs to a question: in the precision asked for, or both in the default of their GPU."""
-    same = replace(run, gpu=asked.gpu, precision=asked.precision) == asked
-    default = (each.precision == default_precision(each.gpu, each.framework) for each in (run, asked))
-    return same and (run.precision == asked.precision or all(default))
+def _kernels_of(case: Case) -> Kernels:
+    passes = case.measuring.passes
+    if passes == _FORWARD:
+        return forward_kernels_of(table_of(case))
+    return kernels_of(table_of(case), optimizer=passes == "training")

@@ -16,6 +16,8 @@ from predictor.errors import OutOfRangeError, SchemaError
         ("caltech101", 8_677, 224),
         ("mscoco", 118_287, 224),
         ("imagenet", 1_281_167, 224),
+        ("imagenette", 9_469, 224),
+        ("imagenette2-160", 9_469, 128),
         ("tiny_imagenet", 100_000, 64),
     ],
 )

@@ -86,7 +86,7 @@ def test_an_unknown_name_gets_the_nearest_and_the_next_step() -> None:
     ("written", "nearest"),
     [
         ("laptop RTX 4060", "GeForce RTX 4060 Laptop GPU"),
-        ("gtx 1080 laptop", "GeForce GTX 1080"),
+        ("gtx 980 laptop", "GeForce GTX 980"),
         ("Blackwell PRO 4500", "NVIDIA RTX PRO 4500 Blackwell"),
     ],
 )

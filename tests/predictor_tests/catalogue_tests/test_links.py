@@ -34,10 +34,21 @@ def test_the_bandwidth_lies_between_known_numbers_of_gpus_and_ends_with_them():
     assert link.bandwidth_gb_per_s(16) == link.bandwidth_gb_per_s(8)
 
 
-def test_the_usual_link_is_that_of_the_offers_else_pci_express():
+def test_the_usual_link_is_that_of_the_offers_else_nvlink_or_pci_express():
     offers = load_offers()
-    names = {name: usual_link(find_gpu(name), offers).name for name in ("H200", "T4", "RTX 4090")}
-    assert names == {"H200": "nvlink4", "T4": "pcie3", "RTX 4090": "pcie4"}
+    names = {name: usual_link(find_gpu(name), offers).name for name in ("H200", "T4", "RTX 6000 Ada")}
+    assert names == {"H200": "nvlink4", "T4": "pcie3", "RTX 6000 Ada": "pcie4"}
+    assert usual_link(find_gpu("P100 SXM2"), offers).name == "nvlink1"
+
+
+def test_cards_without_peer_access_exchange_through_the_host_where_nothing_hides_it():
+    names = ("GTX 1080 Ti", "RTX 2080 Ti", "RTX 4090", "RTX 5090", "TITAN V", "TITAN RTX")
+    links = {name: usual_link(find_gpu(name), ()) for name in names}
+    assert {name: link.name for name, link in links.items()} == {
+        "GTX 1080 Ti": "pcie3", "RTX 2080 Ti": "pcie3_host", "RTX 4090": "pcie4_host", "RTX 5090": "pcie5_host",
+        "TITAN V": "pcie3", "TITAN RTX": "pcie3_host",
+    }  # fmt: skip
+    assert [name for name, link in links.items() if link.overlaps] == ["GTX 1080 Ti", "TITAN V"]
 
 
 def test_a_gpu_without_known_link_asks_for_one():

@@ -10,7 +10,7 @@ from predictor.evaluation.run import evaluate
 from predictor.evaluation.scenarios import SCENARIOS
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import check_measurements
-from predictor.models.fit import fit_measurements
+from predictor.models.fit import TrainingData, fit_measurements
 from predictor.models.roofline.model import Roofline
 
 MS_PER_IMAGE = {"T4": 3.6, "V100-SXM2-16GB": 1.2}
@@ -61,11 +61,10 @@ def _answers(model, fold, measured, method):
     return rows
 
 
-@pytest.mark.parametrize("name", ["problem-scaling", "hardware-scaling"])
-def test_a_question_with_anchors_is_answered_with_what_was_judged(name, measured):
+def test_a_question_with_anchors_is_answered_with_what_was_judged(measured):
     features = feature_table(measured)
-    judged = evaluate(features, [name], ["anchored"]).predictions.set_index(["fold", "row"])
-    for fold in SCENARIOS[name].folds(features)[:3]:
+    judged = evaluate(features, ["problem-scaling"], ["anchored"]).predictions.set_index(["fold", "row"])
+    for fold in SCENARIOS["problem-scaling"].folds(features)[:3]:
         model = fit_measurements(measured.iloc[fold.train])
         assert fold.anchors.size
         for place, found in _answers(model, fold, measured, "anchored"):
@@ -73,6 +72,18 @@ def test_a_question_with_anchors_is_answered_with_what_was_judged(name, measured
             expected = judged.loc[fold.name, place][["predicted", "low", "high"]].astype(float)
             served = [getattr(found, name) for name in TIMES]
             assert served == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("scenario", "group"), [("unseen-cnn", "cnns"), ("unseen-gpu-specs", "chips")])
+def test_a_scenario_judges_the_fit_of_the_default_without_the_group(scenario, group, measured):
+    data = TrainingData.of_table(measured)
+    judged = evaluate(data.features, [scenario], ["roofline"]).predictions
+    for fold in SCENARIOS[scenario].folds(data.features)[:2]:
+        rest = data.without(**{group: [fold.name]})
+        law, rows = rest.law(), judged[judged["fold"] == fold.name]
+        assert law.predict(data.features.iloc[rows["row"]]).tolist() == rows["predicted"].tolist()
+        of_group = {"cnns": rows["cnn"], "chips": rows["gpu"]}[group]
+        assert not set(rest.layers["cnn" if group == "cnns" else "gpu"]) & set(of_group)
 
 
 def test_predictors_that_learn_the_same_are_fitted_once_and_answer_as_alone(measured, monkeypatch):

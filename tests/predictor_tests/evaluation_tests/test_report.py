@@ -13,7 +13,7 @@ from predictor.evaluation.run import evaluate
 @pytest.fixture
 def result(features, world):
     predictors = {"law": world.lawful_with_interval(1.1), "refusing": world.refusing()}
-    return evaluate(features, ["unseen-cnn", "unseen-cnn-general-library"], predictors)
+    return evaluate(features, ["unseen-cnn", "unseen-cnn-quick-preset"], predictors)
 
 
 def test_a_report_has_three_tables_and_three_plots_per_answered_scenario(result, tmp_path):
@@ -59,7 +59,7 @@ def test_the_text_gives_the_reason_of_what_is_not_applicable(result):
 
 
 def test_a_scenario_that_the_table_cannot_answer_is_one_line_under_its_question(result):
-    text = scenario_text(result, "unseen-cnn-general-library")
+    text = scenario_text(result, "unseen-cnn-quick-preset")
     assert "no single layers are among the rows" in text
     assert "MAPE" not in text
 

@@ -133,7 +133,7 @@ def test_predictions_of_the_wrong_shape_are_refused(features):
 
 
 def test_scenarios_that_a_table_cannot_answer_are_reported_in_one_line(features, world):
-    table = evaluate(features, ["unseen-cnn-general-library"], {"law": world.lawful()}).table()
+    table = evaluate(features, ["unseen-cnn-quick-preset"], {"law": world.lawful()}).table()
     (note,) = table["notes"]
     assert "no single layers are among the rows" in note
 
@@ -156,7 +156,7 @@ def test_proxies_of_an_unseen_gpu_are_not_shown(features, spy):
 
 
 def test_proxies_of_a_known_gpu_are_shown(features, spy):
-    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["hardware-scaling"], {"spy": spy})
+    evaluate(features.assign(proxy_epoch_time_s_16_64_64=1.0), ["unseen-cnn"], {"spy": spy})
     assert all("proxy_epoch_time_s_16_64_64" in X for _, X, _ in spy.shown)
 
 
@@ -171,17 +171,10 @@ def test_single_layers_are_given_to_predictors_that_ask_for_them(features_with_o
     assert all("operator" in set(X["kind"]) for X in fitted)
 
 
-def test_the_scenario_with_convolutions_is_not_for_those_who_cannot_read_them(features_with_operators, spy):
-    table = evaluate(features_with_operators, ["unseen-gpu-proxies"], {"spy": spy}).table()
-    assert table["notes"].tolist() == [
-        "not applicable to 120 rows: it reads no single layers, so that it answers as in unseen-gpu-specs"
-    ]
-
-
 def test_anchors_come_with_their_times_without_showing_them_in_the_table(features, spy):
     evaluate(features, ["unseen-gpu-anchored"], {"spy": WithAnchors()})
     anchors = [anchors for step, _, anchors in WithAnchors.shown if step == "predict"]
-    assert all(len(X) == len(y) == 15 and "iteration_time_ms" not in X for X, y in anchors)
+    assert all(len(X) == len(y) == 30 and "iteration_time_ms" not in X for X, y in anchors)
 
 
 def test_folds_that_train_on_the_same_rows_share_one_fit(features, spy):
@@ -196,12 +189,11 @@ def test_scenarios_that_train_on_the_same_rows_share_one_fit(features, spy):
     assert sum(step == "predict" for step, _, _ in spy.shown) == 30
 
 
-def test_times_per_image_are_reported_where_batch_sizes_differ(features, world):
-    table = features.assign(source="lambda-tf")
-    rows = evaluate(table, ["unseen-gpu-specs-lambda"], {"law": world.lawful()}).predictions
-    expected = table.loc[rows["row"], "iteration_time_ms"].to_numpy() / rows["batch_size"]
-    assert rows["measured"].tolist() == pytest.approx(expected.tolist())
-    assert rows["predicted"].tolist() == pytest.approx(expected.tolist())
+def test_without_its_host_a_machine_is_shown_to_fits_alone(features, spy):
+    table = features.assign(host="a host")
+    evaluate(table, ["unseen-cnn-host-unknown"], {"spy": spy})
+    shown = {step: {"host", "source"} & set(rows.columns) for step, rows, _ in spy.shown}
+    assert shown == {"fit": {"host", "source"}, "predict": set()}
 
 
 def test_the_same_seed_repeats_to_the_last_digit(features, world):
@@ -217,7 +209,7 @@ def test_another_seed_reaches_the_predictors(features, world):
 
 
 def test_two_jobs_give_the_same_digits_as_one(features):
-    scenarios, predictors = ["problem-scaling", "hardware-scaling"], ["line"]
+    scenarios, predictors = ["problem-scaling", "unseen-cnn-one-run"], ["line"]
     one, two = (evaluate(features, scenarios, predictors, seed=5, n_jobs=jobs) for jobs in (1, 2))
     pd.testing.assert_frame_equal(one.predictions, two.predictions, check_exact=True)
     pd.testing.assert_frame_equal(one.not_applicable, two.not_applicable)
@@ -245,8 +237,8 @@ def test_every_scenario_has_a_table_by_its_name(features, world):
 
 
 def test_every_registered_predictor_answers_or_says_why_not(features):
-    result = evaluate(features, ["hardware-scaling"])
-    table = result.table("hardware-scaling")
+    result = evaluate(features, ["problem-scaling"])
+    table = result.table("problem-scaling")
     assert set(table["predictor"]) == set(registered_predictors())
     assert ((table["n"] > 0) | (table["notes"] != "")).all()
 

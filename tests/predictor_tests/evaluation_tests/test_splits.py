@@ -6,15 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from predictor.errors import SchemaError, UnknownGpuError
+from predictor.errors import SchemaError
 from predictor.evaluation.splits import (
     Fold,
-    chips,
     deal_into_groups,
     interior_rows,
     leave_one_out,
-    middle_rows,
-    operator_configurations,
     series_of,
     target_rows,
 )
@@ -37,21 +34,6 @@ def test_a_fold_refuses_to_test_what_it_trains_on():
 def test_a_fold_refuses_to_test_its_anchors():
     with pytest.raises(SchemaError, match="in its anchors"):
         Fold("x", np.array([1]), np.array([3]), np.array([2, 3]))
-
-
-def test_cards_with_the_same_chip_are_one_chip():
-    table = pd.DataFrame({"gpu": ["GeForce RTX 2080 Ti", "Quadro RTX 8000", "Tesla T4"]})
-    first, second, third = chips(table)
-    assert first == second != third
-
-
-def test_a_cpu_is_its_own_chip():
-    assert list(chips(pd.DataFrame({"gpu": ["cpu:Xeon"]}))) == ["cpu:Xeon"]
-
-
-def test_an_unknown_gpu_has_no_chip():
-    with pytest.raises(UnknownGpuError):
-        chips(pd.DataFrame({"gpu": ["Voodoo 3"]}))
 
 
 def test_target_rows_leave_operators_and_other_sources_out(features_with_operators):
@@ -87,12 +69,6 @@ def test_interior_rows_are_every_row_but_the_ends_once(batch_sizes):
     assert len(rows) == len(set(rows)) == sum(max(0, len(bs) - 2) for bs in batch_sizes)
 
 
-def test_the_middle_row_is_the_nearest_to_batch_64_by_ratio():
-    table = _series(a=[16, 32, 128, 256], b=[8, 16], c=[50, 64, 80])
-    middle = middle_rows(table, np.arange(len(table)))
-    assert table.iloc[middle]["batch_size"].tolist() == [32, 16, 64]
-
-
 def test_leave_one_out_gives_every_group_once_and_the_rest_beside_it():
     groups, rows = np.array(["b", "a", "b", "c"]), np.array([0, 1, 2])
     found = [(name, test.tolist(), rest.tolist()) for name, test, rest in leave_one_out(groups, rows)]
@@ -105,16 +81,3 @@ def test_dealing_splits_the_names_evenly_and_repeats_with_the_seed(names, n_grou
     assert sorted(name for group in groups for name in group) == sorted(names)
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
     assert groups == deal_into_groups(sorted(names, reverse=True), n_groups, seed)
-
-
-def test_the_passes_of_one_convolution_stay_together_and_its_training_steps_are_left_out():
-    table = pd.DataFrame(
-        {
-            "gpu": "Tesla T4",
-            "cnn": ["x", "x", "x", "y", "z"],
-            "batch_size": 8,
-            "pass": ["forward", "training", "backward_weight", "forward", "training"],
-        }
-    )
-    found = operator_configurations(table, np.arange(5))
-    assert [rows.tolist() for rows in found] == [[0, 2], [3]]

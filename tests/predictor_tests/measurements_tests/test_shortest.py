@@ -20,7 +20,7 @@ from predictor.measurements.shortest import (
     shares_of_bound,
 )
 from predictor.measurements.table import check_measurements
-from predictor.models.fit import fit_default, fit_measurements, methods_of
+from predictor.models.fit import TrainingData, fit_default, fit_measurements
 
 ROW = {
     "gpu": "T4",
@@ -75,7 +75,9 @@ def test_what_can_be_or_is_not_known_passes(change):
     check_rows_not_too_short(rows(**change), "mine")
 
 
-@pytest.mark.parametrize("face", [fit_measurements, methods_of, lambda frame: fit_default(uploaded=frame)])
+@pytest.mark.parametrize(
+    "face", [fit_measurements, TrainingData.of_table, lambda frame: fit_default(uploaded=frame)]
+)
 def test_fits_refuse_it(face):
     with pytest.raises(OutOfRangeError, match=r"row 1: the time of 0\.566 ms is impossible"):
         face(rows(iteration_time_ms=0.566))

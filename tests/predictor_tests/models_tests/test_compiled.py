@@ -12,10 +12,11 @@ from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_compiled
+from predictor.models.compiled import COMPILED as COMPILED_BY_EAGER
 from predictor.models.compiled import compile_seconds, eager_mode
 from predictor.models.forecast import WIDENS, Anchor
 from predictor.models.ratios import ratios_of
-from predictor.models.ratios_fit import COMPILE, compiled_pairs, own_tables
+from predictor.models.ratios_fit import COMPILE, compiled_pairs, measured_cnn, own_tables
 from predictor.models.served import Model
 from predictor.operators.memory import CONTEXT_GIB, peak_memory_gib
 
@@ -60,10 +61,13 @@ def test_the_shipped_ratios_are_what_the_fit_gives(pairs, same_ratios):
     same_ratios(COMPILE.shipped(pairs), SHIPPED)
 
 
-def test_compiled_iterations_of_cnns_held_out_are_within_five_percent_of_the_gpu_time(pairs):
+def test_nine_in_ten_compiled_iterations_of_families_held_out_lie_in_their_intervals(pairs):
     without = COMPILE.held_out(pairs)
-    wrong = [float(p.forecast(without[p.cnn]).gpu_time_ms[0]) / p.gpu_ms - 1 for p in pairs]
-    assert np.mean(np.abs(wrong)) < 0.06
+    answers = [pair.forecast(replace(without[pair.family], spread=SHIPPED.spread)) for pair in pairs]
+    wrong = [float(a.gpu_time_ms[0]) / p.gpu_ms - 1 for a, p in zip(answers, pairs, strict=True)]
+    inside = [a.gpu_low_ms[0] <= p.gpu_ms <= a.gpu_high_ms[0] for a, p in zip(answers, pairs, strict=True)]
+    assert np.mean(np.abs(wrong)) < 0.10
+    assert 0.85 < np.mean(inside) < 0.95
 
 
 @pytest.mark.parametrize("gpu", [H200, A100])
@@ -71,10 +75,22 @@ def test_its_classes_add_up_to_the_gpus_time_and_loss_and_optimizer_stay(gpu, mo
     eager = asked(model, gpu=gpu, mode=Mode(precision="tf32", memory_format="channels_last"))
     found = asked(model, gpu=gpu)
     left = eager.gpu_time_ms - sum(eager.class_ms.values())
-    np.testing.assert_allclose(sum(found.class_ms.values()) + SHIPPED["full"] * left, found.gpu_time_ms)
+    sums = sum(found.class_ms.values()) + SHIPPED["elementwise"] * left
+    np.testing.assert_allclose(sums, found.gpu_time_ms)
     np.testing.assert_allclose(found.class_ms["optimizer"], eager.class_ms["optimizer"])
     assert (found.class_ms["batch_norm"] < eager.class_ms["batch_norm"]).all()
     assert found.rung_ms.keys() == eager.rung_ms.keys()
+
+
+def test_pools_take_what_their_bytes_take_however_slow_they_are_eagerly(model):
+    table, sizes = zoo_cnn("googlenet"), np.array([64.0])
+    mode = eager_mode(table, COMPILED)
+    eager = model.forecast(table, H200, mode, sizes)
+    slower = {name: ms * (3.0 if "pool" in name else 1.0) for name, ms in eager.class_ms.items()}
+    added_ms = sum(slower.values()) - sum(eager.class_ms.values())
+    slow = replace(eager, gpu_time_ms=eager.gpu_time_ms + added_ms, split=lambda: (slower, {}))
+    fast, also = (COMPILED_BY_EAGER.forecast(each, table, H200, COMPILED, sizes) for each in (eager, slow))
+    assert also.gpu_time_ms == pytest.approx(fast.gpu_time_ms)
 
 
 def test_its_interval_is_wider_than_the_eager_one_and_widest_where_nothing_was_compiled(model):
@@ -172,7 +188,7 @@ def test_an_answer_says_by_which_share_of_the_memory_estimate_compiled_cnns_need
         / 1024
         / (
             peak_memory_gib(
-                zoo_cnn(row.cnn, int(row.image_size)),
+                measured_cnn(row.cnn, int(row.image_size))[0],
                 int(row.batch_size),
                 Mode(precision=row.precision, memory_format=row.memory_format),
             )

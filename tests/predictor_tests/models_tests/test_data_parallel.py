@@ -56,6 +56,15 @@ def test_gradients_are_counted_as_pytorch_counts_them():
     assert (gradients.n_tensors, gradients.n_bytes, gradients.n_buckets) == (32, 4 * 138_357_544, 22)
 
 
+def test_sums_that_do_not_overlap_with_computing_add_all_their_time():
+    team = Team(2, 1, find_link("pcie4_host"))
+    exchange = Exchange.of(Gradients.of(zoo_cnn("vgg16")), H200, team)
+    short, long = added_gpu_ms(np.array([60.0, 600.0]), exchange) - SHIPPED[
+        "wait"
+    ] * exchange.slowest * np.array([60.0, 600.0])
+    assert short == long > exchange.ring_ms > 4 * 138.4 / 8
+
+
 def test_a_slower_link_adds_more_and_what_the_backward_pass_hides_adds_nothing():
     adds = [added_ms(link) for link in ("nvlink4", "nvlink3", "pcie4", "pcie3")]
     assert adds == sorted(adds)

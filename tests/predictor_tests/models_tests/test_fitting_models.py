@@ -48,14 +48,14 @@ def test_a_model_of_ones_own_measurements_gives_them_back(model):
 
 def test_a_table_with_the_required_columns_alone_is_fitted_as_a_file_of_it_is(model):
     required = made_up()[["gpu", "cnn", "image_size", "batch_size", "precision", "iteration_time_ms"]]
-    assert fit_measurements(required).roofline.terms == model.roofline.terms
+    assert fit_measurements(required).roofline.law_.terms == model.roofline.law_.terms
 
 
 def test_iterations_of_several_gpus_and_their_sums_are_left_out(model):
     teams = made_up().assign(n_gpus=4, iteration_time_ms=1e3)
     sums = made_up().assign(n_gpus=4, kind="all_reduce", cnn="all_reduce_1000", image_size=1)
     mixed = pd.concat([made_up(), teams, sums], ignore_index=True)
-    assert fit_measurements(mixed).roofline.terms == model.roofline.terms
+    assert fit_measurements(mixed).roofline.law_.terms == model.roofline.law_.terms
 
 
 def test_a_table_that_lacks_a_required_column_is_refused_by_its_name():

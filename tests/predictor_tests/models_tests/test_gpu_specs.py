@@ -8,6 +8,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.cnns.zoo import zoo_cnn
 from predictor.errors import OutOfRangeError, SchemaError
+from predictor.measurements.features import grid_rows
 from predictor.models.base import Case
 from predictor.models.founding import FOUNDING_PROXIES, GpuSpecs, proxy_work
 
@@ -26,9 +27,9 @@ def _case(cnn="resnet50", gpu="Tesla T4", sizes=(8, 64), mode=None, image_size=N
 def test_times_are_above_zero_and_rise_with_the_batch_size_whatever_is_asked(fitted):
     tables = [zoo_cnn("lenet5"), zoo_cnn("vgg16"), zoo_cnn("mobilenet_v2")]
     devices = [(find_gpu(name), Mode()) for name in ("Tesla K80", "Tesla T4", "L4", "NVIDIA B200")]
-    times = fitted.grid(tables, devices, [1, 8, 64, 4096])
+    times = fitted.predict(grid_rows(tables, devices, [1, 8, 64, 4096]))
     assert (times > 0).all()
-    assert (np.diff(times, axis=2) > 0).all()
+    assert (np.diff(times.reshape(-1, 4)) > 0).all()
 
 
 def test_a_law_of_its_form_is_recovered(features):
@@ -95,9 +96,8 @@ def test_several_modes_are_fitted_at_once(features):
     times = both["iteration_time_ms"] * np.where(both["precision"] == "tf32", 0.5, 1.0)
     fitted = GpuSpecs().fit(both, times)
     device, table = find_gpu("GeForce RTX 3090"), zoo_cnn("vgg_cifar")
-    slow, fast = fitted.grid([table], [(device, Mode(precision=each)) for each in ("fp32", "tf32")], [64])[
-        0, :, 0
-    ]
+    devices = [(device, Mode(precision=each)) for each in ("fp32", "tf32")]
+    slow, fast = fitted.predict(grid_rows([table], devices, [64]))
     assert fast < slow
 
 

@@ -98,16 +98,6 @@ def test_intervals_surround_the_answer_and_widen_where_shapes_are_missing(table,
     assert (blind_high / blind_low > high / low).all()
 
 
-def test_a_wider_coverage_gives_a_wider_interval(table, targets):
-    fitted = _fitted(table)
-    assert (fitted.predict_interval(targets, coverage=0.95)[1] > fitted.predict_interval(targets)[1]).all()
-
-
-def test_an_operator_row_is_predicted_by_its_own_measurement(table):
-    rows = table[table["kind"] == "operator"].head(5)
-    np.testing.assert_allclose(_fitted(table).predict(rows), rows["iteration_time_ms"])
-
-
 def test_a_gpu_or_mode_without_operators_is_refused_with_what_there_is(table, targets):
     with pytest.raises(
         OutOfRangeError, match=r"no operator was measured on Tesla T4 .* measured: NVIDIA H200"

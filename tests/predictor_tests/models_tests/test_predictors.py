@@ -7,7 +7,6 @@ and what the others ask for is asked here of a feature table.
 import inspect
 import json
 import pickle
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,10 +24,7 @@ from predictor.catalogue.devices import find_gpu
 from predictor.catalogue.modes import Mode
 from predictor.errors import NotFittedError, SchemaError
 from predictor.measurements.features import feature_table, grid_rows
-from predictor.models.fit import ranges_of
 from predictor.models.registry import PREDICTORS, estimator_class, new_predictor
-from predictor.models.roofline.rows import rows_of
-from predictor.models.served import Model
 from predictor.operators.operators import operators_of
 
 DATA_FREE_CHECKS = (
@@ -81,6 +77,12 @@ def features(name, features, request):
 
 
 @pytest.fixture(scope="module")
+def asked(features):
+    """Rows of whole CNNs, which every predictor answers."""
+    return features[features["kind"] != "operator"] if "kind" in features else features
+
+
+@pytest.fixture(scope="module")
 def fitted(name, features):
     """Fitted once for all tests: one of them shows that predicting does not change it."""
     return _new(name).fit(features, _times(name, features))
@@ -120,9 +122,9 @@ def test_fit_returns_self(name, features):
     assert predictor.fit(features, _times(name, features)) is predictor
 
 
-def test_predictions_are_finite_and_of_the_rows_number(fitted, features):
-    predicted = fitted.predict(features)
-    assert predicted.shape == (len(features),)
+def test_predictions_are_finite_and_of_the_rows_number(fitted, asked):
+    predicted = fitted.predict(asked)
+    assert predicted.shape == (len(asked),)
     assert np.isfinite(predicted).all()
 
 
@@ -133,67 +135,43 @@ def test_fitting_changes_neither_parameters_nor_table(name, features):
     assert fitted.get_params() == parameters
 
 
-def test_fitting_twice_gives_the_same(name, fitted, features):
+def test_fitting_twice_gives_the_same(name, fitted, features, asked):
     again = clone(fitted).fit(features, _times(name, features)).fit(features, _times(name, features))
-    np.testing.assert_array_equal(again.predict(features), fitted.predict(features))
+    np.testing.assert_array_equal(again.predict(asked), fitted.predict(asked))
 
 
-def test_predict_leaves_the_predictor_as_it_was(fitted, features):
+def test_predict_leaves_the_predictor_as_it_was(fitted, asked):
     before = pickle.dumps(vars(fitted))
-    fitted.predict(features)
+    fitted.predict(asked)
     assert pickle.dumps(vars(fitted)) == before
 
 
-def test_predictions_do_not_depend_on_the_other_rows_asked(fitted, features):
-    whole = fitted.predict(features)
-    parts = np.concatenate([fitted.predict(features.iloc[i : i + 7]) for i in range(0, len(features), 7)])
+def test_predictions_do_not_depend_on_the_other_rows_asked(fitted, asked):
+    whole = fitted.predict(asked)
+    parts = np.concatenate([fitted.predict(asked.iloc[i : i + 7]) for i in range(0, len(asked), 7)])
     np.testing.assert_allclose(parts, whole, rtol=1e-12)
 
 
-def test_predictions_follow_the_rows_order(fitted, features):
-    shuffled = features.sample(frac=1, random_state=0)
-    expected = pd.Series(fitted.predict(features), index=features.index)[shuffled.index]
+def test_predictions_follow_the_rows_order(fitted, asked):
+    shuffled = asked.sample(frac=1, random_state=0)
+    expected = pd.Series(fitted.predict(asked), index=asked.index)[shuffled.index]
     np.testing.assert_allclose(fitted.predict(shuffled), expected, rtol=1e-12)
 
 
-def test_fitting_does_not_depend_on_the_rows_order(name, fitted, features):
+def test_fitting_does_not_depend_on_the_rows_order(name, fitted, features, asked):
     shuffled = features.sample(frac=1, random_state=0)
     again = clone(fitted).fit(shuffled, _times(name, shuffled))
-    np.testing.assert_allclose(again.predict(features), fitted.predict(features), rtol=1e-6)
+    np.testing.assert_allclose(again.predict(asked), fitted.predict(asked), rtol=1e-6)
 
 
-def test_a_pickled_predictor_answers_the_same(fitted, features):
+def test_a_pickled_predictor_answers_the_same(fitted, asked):
     loaded = pickle.loads(pickle.dumps(fitted))  # noqa: S301
-    np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
+    np.testing.assert_array_equal(loaded.predict(asked), fitted.predict(asked))
 
 
-def test_a_predictor_read_from_json_answers_the_same(name, fitted, features):
+def test_a_predictor_read_from_json_answers_the_same(name, fitted, asked):
     loaded = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
-    np.testing.assert_array_equal(loaded.predict(features), fitted.predict(features))
-
-
-SERVED = {
-    "layer-times": lambda judged: {"layers": judged.models_},
-    "roofline": lambda judged: {"roofline": judged.law_},
-}
-"""Fields of the served model that hold what an estimator learned; `test_named_methods` holds the whole methods."""
-
-
-def test_what_is_judged_is_what_is_served(name, fitted, features):
-    """A model of the estimator's JSON answers as the estimator predicts, to the last digit, interval included."""
-    if name not in SERVED:
-        pytest.skip("another test holds it")
-    judged = estimator_class(name).from_json(json.loads(json.dumps(fitted.to_json())))
-    whole = _whole_cnns(features)
-    ranges = ranges_of(whole, rows_of(whole))  # nothing widens an interval besides
-    model = replace(Model.load(), ranges=ranges, **SERVED[name](judged))
-    for (gpu, cnn), rows in whole.assign(host="an unknown host").groupby(["gpu", "cnn"]):
-        table, mode = rows["layer_table"].iloc[0], Mode(precision="fp32")
-        found = model.forecast(table, find_gpu(gpu), mode, rows["batch_size"], method=name)
-        np.testing.assert_array_equal(found.iteration_time_ms, judged.predict(rows), err_msg=f"{cnn}, {gpu}")
-        np.testing.assert_allclose(
-            [found.low_ms, found.high_ms], judged.predict_interval(rows), rtol=1e-12, err_msg=f"{cnn}, {gpu}"
-        )
+    np.testing.assert_array_equal(loaded.predict(asked), fitted.predict(asked))
 
 
 def test_json_of_an_unfitted_predictor_is_refused(name):
@@ -201,28 +179,19 @@ def test_json_of_an_unfitted_predictor_is_refused(name):
         _new(name).to_json()
 
 
-def test_a_grid_holds_what_rows_of_any_selection_get(name, fitted, features):
+def test_rows_of_any_selection_get_what_a_grid_of_them_gets(name, fitted, features, asked):
     """Rows may be ragged: other batch sizes on each GPU, in any order, some twice."""
     if name in ("line", "interpolation"):
         pytest.skip("it predicts series that were measured, and no grid")
-    rows = _whole_cnns(features)
-    tables = {(row["cnn"], row["image_size"]): row["layer_table"] for row in rows.to_dict("records")}
-    gpus, sizes = [find_gpu(each) for each in rows["gpu"].unique()], sorted(rows["batch_size"].unique())
+    tables = {(row["cnn"], row["image_size"]): row["layer_table"] for row in asked.to_dict("records")}
+    gpus, sizes = [find_gpu(each) for each in asked["gpu"].unique()], sorted(asked["batch_size"].unique())
     devices, chosen = [(gpu, Mode()) for gpu in gpus], list(tables.values())
-    asked = grid_rows(chosen, devices, sizes)
-    shared = [column for column in features if column not in asked]  # proxies' times, samples
-    asked = asked.merge(rows[["gpu", "batch_size", *shared]].drop_duplicates(["gpu", "batch_size"]))
-    ragged = np.random.default_rng(0).choice(len(asked), len(asked) // 3)
-    whole = fitted.predict(asked)
-    np.testing.assert_allclose(fitted.predict(asked.iloc[ragged]), whole[ragged], rtol=1e-12)
-    if not shared:
-        grid = fitted.grid(chosen, devices, sizes)
-        assert grid.shape == (len(chosen), len(devices), len(sizes))
-        np.testing.assert_allclose(grid.ravel(), whole, rtol=1e-12)
-
-
-def _whole_cnns(features):
-    return features[features["kind"] != "operator"] if "kind" in features else features
+    grid = grid_rows(chosen, devices, sizes)
+    shared = [column for column in features if column not in grid]  # proxies' times, samples
+    grid = grid.merge(asked[["gpu", "batch_size", *shared]].drop_duplicates(["gpu", "batch_size"]))
+    ragged = np.random.default_rng(0).choice(len(grid), len(grid) // 3)
+    whole = fitted.predict(grid)
+    np.testing.assert_allclose(fitted.predict(grid.iloc[ragged]), whole[ragged], rtol=1e-12)
 
 
 def test_a_clone_is_not_fitted(fitted):
@@ -235,9 +204,9 @@ def test_check_is_fitted_knows_the_difference(name, fitted):
         check_is_fitted(_new(name))
 
 
-def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, features):
+def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, asked):
     with pytest.raises(NotFittedError, match=r"has not been fitted yet. Call fit") as raised:
-        _new(name).predict(features)
+        _new(name).predict(asked)
     missing = [
         each
         for each in (SklearnNotFittedError, ValueError, AttributeError)
@@ -246,10 +215,10 @@ def test_predicting_before_fitting_raises_ours_and_scikit_learns_error(name, fea
     assert missing == []
 
 
-def test_a_pipeline_gives_the_same_answers(name, fitted, features):
+def test_a_pipeline_gives_the_same_answers(name, fitted, features, asked):
     pipeline = Pipeline([("as it is", FunctionTransformer()), ("predictor", _new(name))])
     pipeline.fit(features, _times(name, features))
-    np.testing.assert_array_equal(pipeline.predict(features), fitted.predict(features))
+    np.testing.assert_array_equal(pipeline.predict(asked), fitted.predict(asked))
 
 
 def test_an_array_is_refused_with_what_to_do(name):

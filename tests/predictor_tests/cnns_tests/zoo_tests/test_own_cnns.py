@@ -13,6 +13,7 @@ from predictor.cnns.families.vgg import vgg_cifar
 from predictor.cnns.layer_table import Layer
 from predictor.cnns.torch_module import from_torch
 from predictor.cnns.zoo import zoo_cnn
+from predictor.operators.work import multiply_adds
 
 COMPARED = [field.name for field in fields(Layer) if field.name not in ("index", "name", "inputs")]
 VGG_CIFAR_CONVOLUTIONS = {
@@ -56,10 +57,45 @@ def test_vgg_cifar_takes_its_number_of_classes() -> None:
         ("lenet5", 61_706),
         ("dcgan_generator", 3_576_704),
         ("dcgan_discriminator", 2_765_568),
+        ("resnet20_cifar", 272_474),
+        ("resnet56_cifar", 855_770),
+        ("resnet110_cifar", 1_730_714),
+        ("resnet164_cifar", 1_703_258),
+        ("resnet9", 6_573_120),
+        ("densenet_bc_cifar", 769_162),
+        ("shufflenet_v2_cifar", 1_263_854),
+        ("airbench94", 1_972_792),
     ],
 )
 def test_a_small_cnn_has_its_published_number_of_parameters(name: str, parameters: int) -> None:
     assert zoo_cnn(name).parameters == parameters
+
+
+TIMM = {
+    "inception_v4": (42.68, 12.28),
+    "regnet_x_12gf": (46.11, 12.13),
+    "regnet_x_200mf": (2.68, 0.20),
+    "regnet_x_4gf": (22.12, 3.99),
+    "regnet_x_600mf": (6.20, 0.61),
+    "regnet_x_6_4gf": (26.21, 6.49),
+    "regnet_y_12gf": (51.82, 12.14),
+    "regnet_y_200mf": (3.16, 0.20),
+    "regnet_y_4gf": (20.65, 4.00),
+    "regnet_y_600mf": (6.06, 0.61),
+    "regnet_y_6_4gf": (30.58, 6.39),
+}
+"""Millions of parameters and 10^9 multiply-adds, from timm's results tables, which count some of the batch norms."""
+
+
+def test_cnns_of_timm_have_its_parameters_and_multiply_adds() -> None:
+    ours = {}
+    for name in TIMM:
+        products = sum(multiply_adds(row) for row in zoo_cnn(name) if row.type in ("conv2d", "linear"))
+        ours[name] = (
+            round(zoo_cnn(name).parameters / 1e6, 2),
+            pytest.approx(products / 1e9, rel=0.01, abs=0.01),
+        )
+    assert ours == TIMM
 
 
 def test_the_generator_ends_in_an_image_of_its_image_size() -> None:

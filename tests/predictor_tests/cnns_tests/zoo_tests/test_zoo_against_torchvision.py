@@ -14,15 +14,11 @@ from predictor.cnns.zoo import ZOO, minimum_image_size, zoo_cnn, zoo_names
 from predictor.errors import OutOfRangeError
 
 OURS_ALONE = {
-    *(
-        "dcgan_discriminator",
-        "dcgan_generator",
-        "lenet5",
-        "mnist_cnn",
-        "resnet18_cifar",
-        "resnet200",
-        "vgg_cifar",
-    )
+    *("airbench94", "dcgan_discriminator", "dcgan_generator", "densenet_bc_cifar", "inception_v4", "lenet5"),
+    *("mnist_cnn", "regnet_x_12gf", "regnet_x_200mf", "regnet_x_4gf", "regnet_x_600mf", "regnet_x_6_4gf"),
+    *("regnet_y_12gf", "regnet_y_200mf", "regnet_y_4gf", "regnet_y_600mf", "regnet_y_6_4gf"),
+    *("resnet110_cifar", "resnet164_cifar", "resnet18_cifar", "resnet200", "resnet20_cifar"),
+    *("resnet56_cifar", "resnet9", "shufflenet_v2_cifar", "vgg_cifar"),
 }
 TORCHVISION_NAMES = sorted(set(ZOO) - OURS_ALONE)
 LIMITED = [name for name in TORCHVISION_NAMES if minimum_image_size(name) > 1]

@@ -12,7 +12,6 @@ from predictor.errors import DataError, SchemaError
 from predictor.measurements.published import (
     DATA_SETS,
     FITTED,
-    SCENARIO_SOURCES,
     import_measurements,
     load_published,
 )
@@ -74,9 +73,8 @@ def test_every_whole_cnn_says_whether_it_copies_its_images_or_the_card_says_why_
     assert silent == {"pytorch"}  # differs from row to row there
 
 
-def test_the_data_sets_of_the_fit_and_of_the_scenarios_are_those_whose_cards_say_so() -> None:
+def test_the_data_sets_of_the_fit_are_those_whose_cards_say_so() -> None:
     assert FITTED == ("profet", "lambda-tf", "pytorch", "timm", "timm-forward", "justus", "deepbench")
-    assert SCENARIO_SOURCES == ("profet", "lambda-tf", "justus", "deepbench")
 
 
 def test_an_unknown_importer_is_refused_with_the_nearest(published: Path) -> None:

@@ -4,12 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from predictor.catalogue.devices import find_gpu
-from predictor.catalogue.modes import Mode
-from predictor.cnns.zoo import zoo_cnn
 from predictor.measurements.features import feature_table
 from predictor.measurements.table import check_measurements
-from predictor.models.fit import fit_measurements
 from predictor.models.roofline.model import Roofline, _weights
 
 SPEED = {"T4": 3.6, "V100-SXM2-16GB": 1.2, "K80": 9.0}
@@ -41,22 +37,6 @@ def features() -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def fitted(features) -> Roofline:
     return Roofline().fit(features, features["iteration_time_ms"])
-
-
-def test_the_served_model_answers_with_what_the_estimator_predicts(features, fitted):
-    model = fit_measurements(made_up())
-    low, high = fitted.predict_interval(features)
-    served = [
-        model.forecast(zoo_cnn(row.cnn), find_gpu(row.gpu), Mode(), [row.batch_size], host=f"host of {gpu}")
-        for row in features.itertuples()
-        for gpu in SPEED
-        if find_gpu(gpu).name == row.gpu
-    ]
-    assert [each.iteration_time_ms[0] for each in served] == pytest.approx(
-        fitted.predict(features), rel=1e-12
-    )
-    assert [each.low_ms[0] for each in served] == pytest.approx(low, rel=1e-12)
-    assert [each.high_ms[0] for each in served] == pytest.approx(high, rel=1e-12)
 
 
 def test_a_fitted_estimator_is_read_again_from_its_json(features, fitted):

@@ -1,0 +1,177 @@
+"""Published trainings, asked as their sources describe them: `python benchmarks/claims.py [--picture FILE] [--by cnn]`.
+
+`datasets/claims.csv` holds what others published about their own trainings; no fit reads it. Each row is asked through
+`epochcast.predict` with the options that its source states; what it leaves unknown stays at the product's default. Rows
+of low confidence do not count. The error of all is the mean over groups of sources: no long table outweighs the others.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from machine import machine
+
+import epochcast
+from predictor.catalogue.devices import find_gpu, generations
+from predictor.files import data_file
+
+__all__ = ["CHOSEN", "asked_claims", "claims", "options_of"]
+
+Claim = Mapping[str, str]
+
+_AS_STATED = ("data_set", "precision", "memory_format", "framework", "optimizer", "capture")
+_NUMBERS = ("image_size", "samples", "validation_samples", "n_gpus")
+
+
+def _is_ada_synthetic(claim: Claim) -> bool:
+    return find_gpu(claim["gpu"]).generation == "ada" and claim["n_gpus"] == "1" and claim["loading"] == "no"
+
+
+CHOSEN: dict[str, Callable[[Claim], bool]] = {
+    "all": lambda _: True,
+    "ada": _is_ada_synthetic,
+}
+"""Claims of a figure's scenario."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--by", action="append", help="repeatable; columns of the table beside the usual ones"
+    )
+    parser.add_argument("--picture", type=Path, help="draw answered against published into this file")
+    parser.add_argument("--rows", type=Path, help="write every row with its answer to this CSV")
+    options = parser.parse_args(arguments)
+    rows = asked_claims(claims())
+    print(f"published trainings | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
+    print(table(rows, options.by or ()))
+    if options.picture:
+        draw(rows, options.picture)
+    if options.rows:
+        rows.to_csv(options.rows, index=False)
+    return 0
+
+
+def claims(scenario: str = "all") -> list[dict[str, str]]:
+    """Rows of claims.csv that count, of one of `CHOSEN`."""
+    with data_file("claims.csv").open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["confidence"] != "low"]
+    return [row for row in rows if CHOSEN[scenario](row)]
+
+
+def asked_claims(rows: Sequence[Claim]) -> pd.DataFrame:
+    """A row for each claim: seconds of what was published, as `measured`, `predicted`, `low` and `high`.
+
+    A published throughput counts as seconds of an iteration. `n_images` are trained on in that time.
+    """
+    return pd.DataFrame([{**_kind_of(row), **_times(row)} for row in rows])
+
+
+def options_of(claim: Claim) -> dict[str, Any]:
+    """Options of `epochcast.predict` that the source of a claim states."""
+    options: dict[str, Any] = {name: claim[name] for name in _AS_STATED if claim[name]}
+    options |= {name: int(claim[name]) for name in _NUMBERS if claim[name]}
+    if claim["autotuned"] == "yes":
+        options["autotune"] = True
+    if claim["loader_asked"]:
+        options["loader"] = claim["loader_asked"]
+    elif claim["loading"] == "yes":
+        options["workers"] = int(claim["workers"])
+    return options
+
+
+def _times(claim: Claim) -> dict[str, float]:
+    answer = epochcast.predict(claim["cnn"], claim["gpu"], int(claim["batch_size"]), **options_of(claim))
+    row, value, batch_size = answer.iloc[0], float(claim["value"]), int(claim["batch_size"])
+    if claim["measured"] in ("iteration_ms", "images/s"):
+        ends = [row[end] / 1000 for end in ("iteration_time_ms", "low_ms", "high_ms")]
+        seconds = value / 1000 if claim["measured"] == "iteration_ms" else batch_size / value
+        return {"measured": seconds, **dict(zip(_ENDS, ends, strict=True)), "n_images": batch_size}
+    n, start_s = float(claim["epochs"] or 1), 0.0
+    if claim["measured"] == "total_s" and not pd.isna(
+        row["start_s"]
+    ):  # a training is its epochs and one start
+        start_s = float(row["start_s"])
+    ends = [n * row[end] + start_s for end in ("epoch_time_s", "epoch_low_s", "epoch_high_s")]
+    return {"measured": value, **dict(zip(_ENDS, ends, strict=True)), "n_images": n * int(claim["samples"])}
+
+
+_ENDS = ("predicted", "low", "high")
+
+
+def _kind_of(claim: Claim) -> dict[str, Any]:
+    gpu = find_gpu(claim["gpu"])
+    return {
+        **{name: claim[name] for name in ("id", "cnn", "framework", "precision", "memory_format", "gpu")},
+        "predictor": "default",
+        "group": claim["group"],
+        "generation": gpu.generation,
+        "gpus": "one" if claim["n_gpus"] == "1" else "several",
+        "images": "loaded" if claim["loading"] == "yes" else "synthetic",
+    }
+
+
+def table(rows: pd.DataFrame, more: Sequence[str] = ()) -> str:
+    """Error, bias and share inside the interval of all rows and of each group of them, in percent."""
+    error = 100 * (rows["predicted"] / rows["measured"] - 1)
+    inside = 100.0 * rows["measured"].between(rows["low"], rows["high"])
+    figures = rows.assign(error=error.abs(), bias=error, inside=inside)
+    means = figures.groupby("group")["error"].mean()
+    lines = [f"{'mean of the groups':32} {means.mean():6.1f}", f"{'':32}  error   bias  inside    n"]
+    lines.append(_line("all", figures))
+    for column in ("generation", "gpus", "images", "framework", "group", *more):
+        known = generations() if column == "generation" else sorted(figures[column].unique())
+        lines += ["", *(_line(name, figures[figures[column] == name]) for name in known)]
+    return "\n".join(line for line in lines if not line.endswith("    0"))
+
+
+def _line(name: str, rows: pd.DataFrame) -> str:
+    means = rows[["error", "bias", "inside"]].mean()
+    return f"{name:32} {means['error']:6.1f} {means['bias']:+6.1f} {means['inside']:7.0f} {len(rows):4}"
+
+
+INK = "#7d8590"  # read on white and on black alike
+COLOURS = {
+    "kepler": "#a0785a", "maxwell": "#c9a227", "pascal": "#4c9f70", "volta": "#3b82c4", "turing": "#9467bd",
+    "ampere": "#e07b39", "ada": "#d6406f", "hopper": "#22a6b3", "blackwell": "#555555",
+}  # fmt: skip
+
+
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """Answered against published, on logarithmic axes, with 90 % intervals, coloured by generation."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    mpl.rcParams |= {"svg.hashsalt": "epochcast", "svg.fonttype": "none", "font.family": "sans-serif"}
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.2, 5.4), layout="constrained")
+    image_ms = (
+        rows[["measured", *_ENDS]].mul(1000 / rows["n_images"], axis=0).assign(generation=rows["generation"])
+    )
+    ends = [image_ms[["measured", "low"]].min().min() / 1.2, image_ms[["measured", "high"]].max().max() * 1.2]
+    axes.plot(ends, ends, color=INK, linewidth=1)
+    for generation in filter(set(rows["generation"]).__contains__, COLOURS):
+        some, colour = image_ms[image_ms["generation"] == generation], COLOURS[generation]
+        axes.vlines(some["measured"], some["low"], some["high"], color=colour, alpha=0.3, linewidth=1.6)
+        label = f"{generation.title()} ({len(some)})"
+        axes.scatter(some["measured"], some["predicted"], s=20, color=colour, label=label, zorder=3)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set_xlabel("published, ms per image", color=INK)
+    axes.set_ylabel("answered, with 90 % intervals", color=INK)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.tick_params(which="both", colors=INK)
+    axes.spines[:].set_color(INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, labelcolor=INK, loc="upper left")
+    figure.savefig(path, transparent=True, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

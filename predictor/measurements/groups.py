@@ -1,0 +1,67 @@
+"""Groups of rows that a fit is left without, whole: one CNN under all its names, one chip under all its cards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.catalogue.devices import device_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from predictor.cnns.layer_table import LayerTable
+
+__all__ = ["chips_of", "cnns_of"]
+
+_SHAPE = (
+    "type", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width",
+    "kernel_height", "kernel_width", "stride_height", "stride_width", "groups",
+)  # fmt: skip
+_TYPES = frozenset({"conv2d", "conv_transpose2d", "linear", "batch_norm", "layer_norm", "group_norm"})
+
+
+def chips_of(rows: pd.DataFrame) -> NDArray[np.str_]:
+    """The chip of every row's GPU, the name of a CPU: cards with one chip tell about each other.
+
+    Raises
+    ------
+    UnknownGpuError
+        If the catalogue lacks a GPU.
+    """
+    chip_of = {str(name): device_of(str(name)).chip for name in rows["gpu"].unique()}
+    return np.array([chip_of[str(name)] for name in rows["gpu"]], dtype=np.str_)
+
+
+def cnns_of(features: pd.DataFrame) -> NDArray[np.str_]:
+    """The CNN of every row of a feature table, by the first of its names.
+
+    Two names are of one CNN where convolutions, products and norms are equal at an image size that both have. Sources
+    write paddings, pools and flattening in different ways, so these are not compared.
+    """
+    names = features["cnn"].to_numpy().astype(str)
+    if "layer_table" not in features:
+        return names
+    with_table = features["layer_table"].notna().to_numpy()
+    first_of: dict[object, str] = {}
+    label = {name: name for name in np.unique(names)}
+
+    def root(name: str) -> str:
+        while label[name] != name:
+            name = label[name]
+        return name
+
+    tables = {(names[i], id(features["layer_table"].iloc[i])): i for i in np.flatnonzero(with_table)}
+    for (name, _), i in tables.items():
+        other = root(first_of.setdefault(_contents(features["layer_table"].iloc[i]), name))
+        first, second = sorted((root(name), other))
+        label[second] = first
+    return np.array([root(name) for name in names], dtype=np.str_)
+
+
+def _contents(table: LayerTable) -> tuple[object, ...]:
+    """What tells a CNN at an image size from others, whatever the order of its layers."""
+    layers = (tuple(getattr(layer, name) or 0 for name in _SHAPE) for layer in table if layer.type in _TYPES)
+    return table.image_size, *sorted(layers, key=str)

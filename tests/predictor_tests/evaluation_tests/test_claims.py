@@ -1,0 +1,78 @@
+"""Published trainings: what is asked of each, and how answers are held against them."""
+
+import importlib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from predictor.answers.question import Question
+
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def module():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("claims")
+
+
+def claim_of(module, **changes):
+    row = next(row for row in module.claims() if row["id"] == "zeus-cifar-277")
+    return row | changes
+
+
+def test_every_claim_that_counts_is_a_question_that_the_product_takes(module):
+    rows = module.claims()
+    assert len(rows) > 150
+    for row in rows:
+        question = Question.of(row["cnn"], row["gpu"], int(row["batch_size"]), module.options_of(row))
+        question.check_team()
+        assert question.devices(), row["id"]
+        assert question.layer_tables()[0].image_size == int(row["image_size"]), row["id"]
+
+
+def test_claims_of_low_confidence_do_not_count(module):
+    assert {row["confidence"] for row in module.claims()} == {"high", "medium"}
+
+
+def test_a_claim_is_asked_with_what_its_source_states_and_nothing_else(module):
+    stated = module.options_of(claim_of(module))
+    assert stated == {
+        "image_size": 32, "data_set": "cifar100", "samples": 50_000, "n_gpus": 1, "workers": 4,
+        "precision": "tf32", "memory_format": "nchw", "framework": "pytorch", "optimizer": "adam",
+        "capture": "eager",
+    }  # fmt: skip
+    assert module.options_of(claim_of(module, loader_asked="none"))["loader"] == "none"
+    assert module.options_of(claim_of(module, autotuned="yes"))["autotune"] is True
+
+
+def test_a_published_rate_an_iteration_and_a_training_are_the_same_time(module):
+    epoch = module.asked_claims([claim_of(module, workers="", loader_asked="none", value="100")]).iloc[0]
+    training = claim_of(module, workers="", loader_asked="none", measured="total_s", value="700", epochs="7")
+    together = module.asked_claims([training]).iloc[0]
+    assert together["predicted"] / together["measured"] == pytest.approx(
+        epoch["predicted"] / epoch["measured"]
+    )
+    rate = claim_of(module, workers="", loader_asked="none", measured="images/s", value="500")
+    iteration = rate | {"measured": "iteration_ms", "value": str(1000 * 32 / 500)}
+    rates = module.asked_claims([rate, iteration])
+    assert rates["measured"].tolist() == pytest.approx([32 / 500] * 2)
+    assert rates["predicted"].iloc[0] == rates["predicted"].iloc[1]
+
+
+def test_the_table_gives_the_mean_of_the_groups_and_the_picture_every_generation(module, tmp_path):
+    rows = pd.DataFrame(
+        {
+            "group": ["long", "long", "short"], "generation": ["volta", "volta", "ada"], "gpus": "one",
+            "images": "loaded", "framework": "pytorch", "measured": [1.0, 1.0, 10.0],
+            "predicted": [1.1, 0.9, 13.0], "low": [1.0, 0.5, 9.0], "high": [2.0, 0.95, 20.0],
+            "n_images": 100,
+        }
+    )  # fmt: skip
+    lines = module.table(rows).splitlines()
+    assert lines[0].split() == ["mean", "of", "the", "groups", "20.0"]
+    assert "all                                16.7  +10.0      67    3" in lines
+    module.draw(rows, tmp_path / "claims.svg")
+    assert {"Volta (2)", "Ada (1)"} <= set((tmp_path / "claims.svg").read_text().replace("<", ">").split(">"))
