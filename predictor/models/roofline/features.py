@@ -81,7 +81,7 @@ FEATURES_OF_FAMILY: dict[str, tuple[str, ...]] = {
 def kernel_base_ms(
     family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
 ) -> Array:
-    """Roofline time of kernels of one family in fp32, in ms: work over sustained rate, smoothly joined, plus the launch.
+    """Roofline time of kernels of one family in fp32, in ms: work over sustained rate, joined, plus the launch.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def kernel_base_ms(
 def kernel_gain(
     family: str, columns: Mapping[str, Array], batch_size: Array, rates: Rates, xp: ModuleType = np
 ) -> Array:
-    """ln of a kernel's roofline time in fp32 over that in a mode: what the mode gains if its rates are sustained."""
+    """Ln of a kernel's roofline time in fp32 over that in a mode: what the mode gains if its rates are sustained."""
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     in_mode = _roofline_ms(
         family,

@@ -31,6 +31,7 @@ from predictor.models.roofline.features import (
 from predictor.models.roofline.terms import (
     BY_GPU,
     GAIN,
+    GAIN_BY_GPU,
     LAW,
     KernelContext,
     Term,
@@ -38,6 +39,7 @@ from predictor.models.roofline.terms import (
     gained,
     is_faster,
     join_host,
+    known_as,
     terms_under,
 )
 from predictor.operators.kernels import KERNEL_CLASSES, Kernels, kernels_of
@@ -65,9 +67,10 @@ class IterationTimes:
     device_share: Array
     n_kernels: int
 
-    def shares(self, *, is_new_host: bool) -> Shares:
-        """Shares on which the width of the iteration's interval depends, of shape (n_contexts, n_batches)."""
-        return self._shares(self.host_share, self.host_share * is_new_host, self.device_share)
+    def shares_of_host(self, *, is_new_host: bool) -> Shares:
+        """Shares on which the width of the interval of the host's time depends, of shape (n_contexts, n_batches)."""
+        all_of_it, nothing = np.ones(self.device_ms.shape), np.zeros(self.device_ms.shape)
+        return self._shares(all_of_it, all_of_it * is_new_host, nothing)
 
     def shares_of_gpu(self) -> Shares:
         """The same of the GPU's time, which no host changes."""
@@ -152,6 +155,10 @@ class RooflineLaw:
             total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)),
             host**3 / follows, device**3 / follows, kernels.count.size,
         )  # fmt: skip
+
+    def knows(self, context: KernelContext) -> bool:
+        """Whether the law has deviations of the context's GPU in its mode."""
+        return ":".join(known_as(context) or ()) in self._known
 
     def machine_of(self, host: str | None) -> str | None:
         """The machine of a host's name; None, the middle of the known ones, for no name.
@@ -261,7 +268,7 @@ class RooflineLaw:
         features = _features_of(name)
         total = np.zeros((2, len(features)))
         for kind, label in conditions:
-            for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN)):
+            for row, table in ((0, LAW), (0, BY_GPU), (1, GAIN), (1, GAIN_BY_GPU)):
                 for kernels, feature in terms_under(table, name, kind):
                     term = (kernels, feature, f"{kind}:{label}" if kind else "")
                     total[row, features.index(feature)] += self.terms.get(term, 0.0)
@@ -273,6 +280,10 @@ class RooflineLaw:
         return frozenset(
             kernels for kernels, feature, condition in self.terms if (feature, condition) == ("one", "")
         )
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(condition for _, _, condition in self.terms)
 
     @cached_property
     def _known_weights(self) -> dict[KernelContext, Array]:

@@ -14,8 +14,21 @@ from predictor.catalogue.devices import Rates, find_gpu, rates_of
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
-from predictor.models.roofline.features import FAMILY_OF, kernel_base_ms, kernel_features, kernel_gain
-from predictor.models.roofline.terms import KernelContext, Term, TermTable, conditions_of, is_faster, terms_under
+from predictor.models.roofline.features import (
+    FAMILY_OF,
+    FEATURES_OF_FAMILY,
+    kernel_base_ms,
+    kernel_features,
+    kernel_gain,
+)
+from predictor.models.roofline.terms import (
+    KernelContext,
+    Term,
+    TermTable,
+    conditions_of,
+    is_faster,
+    terms_under,
+)
 from predictor.operators.kernels import (
     KERNEL_CLASSES,
     Kernels,
@@ -45,7 +58,7 @@ _READ = {
 class Rows:
     """Measured iterations, or single layers, one entry per row of the feature table that they came from.
 
-    `machines` name the source and the host (the GPU where no host is named), `levels` the source and the precision;
+    `machines` name the source and the host (the GPU where no host is named), `levels` the source;
     `copies` and `waits` say whether an iteration copies its images, and waits for a loader.
     """
 
@@ -145,7 +158,7 @@ def _rows(
             f"{_word(row, 'source', '')}: {_word(row, 'host', gpu)}"
             for row, gpu in zip(records, gpus, strict=True)
         ],
-        [_word(row, 'source', '') for row in records],
+        [_word(row, "source", "") for row in records],
         copies,
         waits,
     )
@@ -219,9 +232,9 @@ class Items:
         sums = sp.csr_matrix((count, (row, np.arange(row.size))), (len(rows), row.size))
         return cls(rows, row, class_of, columns, batch, rates, base, gain, sums)
 
-    def faster(self) -> NDArray[np.bool_]:
-        """Which items are in a mode that gains over fp32."""
-        return np.array([is_faster(context) for context in self.rows.contexts])[self.row]
+    def faster(self) -> Array:
+        """1 for items in a mode that gains over fp32, else 0."""
+        return np.array([float(is_faster(context)) for context in self.rows.contexts])[self.row]
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
@@ -249,8 +262,29 @@ class Items:
                     if used.size and (known is None or term in place):
                         column = place.setdefault(term, len(place))
                         parts.append((part.start + used, np.full(used.size, column), value[used]))
+        if not parts:
+            return list(place), sp.csr_matrix((self.row.size, len(place)))
         rows_at, places, values = (np.concatenate(each) for each in zip(*parts, strict=True))
         return list(place), sp.csr_matrix((values, (rows_at, places)), (self.row.size, len(place)))
+
+    def every_feature(self, used: NDArray[np.intp]) -> tuple[list[tuple[str, str]], sp.csr_matrix]:
+        """All features of the kernels `used`, once of their class and once of their family, and their values."""
+        place: dict[tuple[str, str], int] = {}
+        parts: list[tuple[NDArray[np.intp], int, Array]] = []
+        for name, part in _parts(self.class_of):
+            columns = {key: values[part] for key, values in self.columns.items()}
+            features = kernel_features(name, columns, self.batch_size[part], _cut(self.rates, part))
+            here = np.flatnonzero((used >= part.start) & (used < part.stop))
+            for feature in FEATURES_OF_FAMILY[FAMILY_OF[name]]:
+                value = np.broadcast_to(features[feature], part.stop - part.start)[used[here] - part.start]
+                for kernels in dict.fromkeys((name, FAMILY_OF[name])):
+                    if value.any():
+                        column = place.setdefault((kernels, feature), len(place))
+                        parts.append((here, column, value))
+        rows = np.concatenate([here for here, _, _ in parts])
+        columns_of = np.concatenate([np.full(here.size, column) for here, column, _ in parts])
+        values = np.concatenate([value for _, _, value in parts])
+        return list(place), sp.csr_matrix((values, (rows, columns_of)), (used.size, len(place)))
 
     def _conditions(self) -> dict[tuple[str, str], NDArray[np.bool_]]:
         """The rows under which each condition holds, shape (n_rows,)."""

@@ -16,6 +16,7 @@ from predictor.operators.kernels import KERNEL_CLASSES
 __all__ = [
     "BY_GPU",
     "GAIN",
+    "GAIN_BY_GPU",
     "LAW",
     "KernelContext",
     "Term",
@@ -25,6 +26,7 @@ __all__ = [
     "gained",
     "is_faster",
     "join_host",
+    "known_as",
     "ridge_of",
     "terms_under",
 ]
@@ -79,19 +81,13 @@ GAIN: TermTable = {
     "amp_framework": {"conv": _LEVEL, "element": _LEVEL},
     "channels_last": _OF_FAMILIES,
 }
-"""Terms of what a mode gains over fp32: it divides a kernel's time by 1 + e^z, which no mode makes slower (`gained`)."""
+"""Terms of what a mode gains over fp32, by which `gained` divides a kernel's time: no mode is slower."""
 
-BY_GPU: TermTable = {
-    "gpu": {
-        "conv": ("one", "is_1x1", "is_3x3", "below_160_tiles", "compute_bound"),
-        "conv_backward_input": _LEVEL,
-        "conv_backward_weight": _LEVEL,
-        "depthwise": _LEVEL,
-        "product": _LEVEL,
-        "element": ("one", "launch_bound"),
-    }
-}
-"""What a measured GPU may differ in, fitted on what the law leaves; an unknown GPU has none of it."""
+_EVERY_FEATURE = {name: FEATURES_OF_FAMILY[family] for name, family in FAMILY_OF.items()}
+BY_GPU: TermTable = {"gpu": _EVERY_FEATURE}
+GAIN_BY_GPU: TermTable = {"gpu_mode": _EVERY_FEATURE}
+"""What a known GPU differs in from the law (`deviations.py`): in fp32, which its other modes share, and in what a mode
+gains; an unknown GPU has none of it."""
 
 # Experiments found a depthwise convolution's time proportional to the square root of the peak, between a bandwidth and
 # an issue bound. One CNN on one GPU cannot determine the exponent.
@@ -112,12 +108,32 @@ class KernelContext:
     forward: bool = False
 
 
+def known_as(context: KernelContext) -> tuple[str, str] | None:
+    """Kind and label of the deviations of a context's GPU, None where none are fitted: forward passes, and XLA.
+
+    Half precision throughout shares those of AMP, for nothing says that it is slower.
+    """
+    if context.xla or context.forward or not context.framework:
+        return None
+    label = f"{design_of(context.gpu)}, {context.framework}"
+    if not is_faster(context):
+        return "gpu", label
+    precision = "amp_fp16" if context.precision == "fp16" else context.precision
+    return "gpu_mode", f"{label} {precision} {context.memory_format}"
+
+
 def conditions_of(context: KernelContext) -> list[tuple[str, str]]:
     """Kind and label of every condition that holds in a context; the first, without either, holds in all."""
     tensor = rates_of(context.gpu, context.precision).tensor
     generation, order = context.gpu.generation, generations()
     steps = order[order.index(_FIRST) + 1 : order.index(generation) + 1]
-    found = [("", ""), ("gpu", design_of(context.gpu)), *(("since", step) for step in steps)]
+    found = [
+        ("", ""),
+        *(("since", step) for step in steps),
+    ]
+    known = known_as(context)
+    if known is not None:
+        found += dict.fromkeys([("gpu", f"{design_of(context.gpu)}, {context.framework}"), known])
     if order.index(generation) < order.index(_FIRST):
         found.append(("generation", generation))
     if tensor:
@@ -164,7 +180,7 @@ _SHARPNESS = 4.0
 
 
 def gained(gain: Array, xp: ModuleType = np) -> tuple[Array, Array]:
-    """ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
+    """Ln of what a mode gains over fp32, at least 0, and its slope, by the gain z that roofline and terms give.
 
     ln(1 + e^(4 z)) / 4: z where it is large, 0 where it is far below 0.
     """
