@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochcast.tables import duration, print_notes, span
 from predictor.answers.notes import Note, Priority, Reason, notes_of, remedy_of
+from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.question import Question
@@ -16,9 +17,9 @@ __all__ = [
     "amp_waits",
     "beware",
     "comparison_notes",
-    "gpu_name",
+    "guesses",
     "legend",
-    "marks",
+    "limited_by",
     "most_important",
     "prediction_notes",
     "price_dates",
@@ -47,27 +48,43 @@ _BEWARE: "dict[Kind, str]" = {
 }
 
 
-def print_notes_below(
-    records: Records, framework: str, also: Iterable[str], notes: Iterable[Note], verbose: bool
-) -> None:
-    """Print what the times of a table include and its marks mean, then the three notes that matter most; or all.
+def print_notes_below(records: Records, about: Iterable[str], notes: Iterable[Note], verbose: bool) -> None:
+    """Print what a table is about and its marks mean, then the three notes that matter most; or all.
 
     Parameters
     ----------
-    also : iterable of str
-        What the first line says besides.
+    about : iterable of str
+        What is trained.
     """
-    words = [framework, *dict.fromkeys(row["precision"] for row in records), records[0]["memory_format"]]
-    counted = [row["loading_time_ms"] is not None for row in records]
-    loading = "with" if any(counted) else "without"
-    where = " where the offer's vCPUs are known" if any(counted) and not all(counted) else ""
-    scope = f"Training {loading} image loading{where} ({', '.join(words)}), 90 % intervals"
-    more = "" if verbose else " More: --verbose"
-    print_notes([f"{'; '.join([scope, *also, *_meanings(records, verbose)])}.{more}"])
+    first = records[0]
+    modes = [first["framework"]] if first["framework"] != "pytorch" else []
+    modes += [" or ".join(dict.fromkeys(words(row) for row in records))]
+    loading = [] if any(row["loading_time_ms"] is not None for row in records) else ["without image loading"]
+    dates = (
+        [price_dates(records)] if not any(row["priced_on"] for row in records) and _is_priced(records) else []
+    )
+    line = f"90 % intervals; {', '.join([*about, *modes, *loading, *dates])}."
+    print_notes([" ".join([line, *_meanings(records, verbose), *([] if verbose else ["More: --verbose"])])])
     texts = most_important(notes, verbose)
     if texts:
         print()
     print_notes(texts)
+
+
+def words(record: Record) -> str:
+    """A mode as people write it: ``TF32``, ``AMP bf16 channels-last``."""
+    precision = record["precision"]
+    text = precision.replace("amp_", "AMP ") if precision.startswith("amp_") else precision.upper()
+    return f"{text} channels-last" if record["memory_format"] == "channels_last" else text
+
+
+def _is_priced(records: Records) -> bool:
+    return any(row["cost_usd"] is not None for row in records)
+
+
+def limited_by(record: Record) -> list[str]:
+    """What a row waits for, if not for its GPU."""
+    return ["loading-bound"] * _waits(record) + ["host-bound"] * _host_bound(record)
 
 
 def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
@@ -76,14 +93,6 @@ def most_important(notes: Iterable[Note], verbose: bool) -> list[str]:
     if verbose:
         return [note.text for note in ordered]
     return [note.text for note in ordered if note.priority < Priority.VERBOSE][:_MOST_NOTES]
-
-
-def marks(record: Record, letters: Mapping[Reason, str] | None = None) -> str:
-    """What marks a row: `~` or the letters of its reasons, `H` limited by the host, `L` by image loading."""
-    guessed = (
-        ["~"] * bool(_guesses(record)) if letters is None else [letters[r] for r in record["extrapolates"]]
-    )
-    return ",".join([*guessed, *(["L"] if _waits(record) else []), *(["H"] if _host_bound(record) else [])])
 
 
 def legend(reasons: Iterable[Reason]) -> tuple[dict[Reason, str], list[Note]]:
@@ -109,7 +118,6 @@ def prediction_notes(records: Records, question: "Question") -> list[Note]:
         *beware(reason for row in records for reason in row["extrapolates"]),
         *notes_of(
             Priority.LIMIT,
-            _too_large(records),
             _host(records),
             _loading(records, question),
             _loading_left_out(records, question),
@@ -147,11 +155,6 @@ def price_dates(records: Records) -> str:
     return f"prices of {days[0]}" + (f" to {days[-1]}" if days[-1] != days[0] else "")
 
 
-def gpu_name(name: str) -> str:
-    """Shorten a GPU's name by its vendor, which every GPU here shares; `--gpu` takes the short form, too."""
-    return name.removeprefix("NVIDIA ")
-
-
 def amp_waits(record: Record) -> bool:
     """Whether loading limits a row's fastest common mode, but not the mode asked for."""
     return record["fast_bottleneck"] in _OF_LOADING and not _waits(record)
@@ -173,19 +176,22 @@ def _host_bound(record: Record) -> bool:
     return bool(record["bottleneck"] == "host")
 
 
-def _guesses(record: Record) -> list[Reason]:
-    """Reasons why a row extrapolates; the error of a method that was named is none."""
+def guesses(record: Record) -> list[Reason]:
+    """The reasons why a row extrapolates; the error of a method that was named is none."""
     return [reason for reason in record["extrapolates"] if reason.kind != "method"]
 
 
 def _meanings(records: Records, verbose: bool) -> list[str]:
-    """What the marks of rows mean, but for the letters of `legend`."""
-    kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in _guesses(row))
-    loading = any(_waits(row) or ("fast_bottleneck" in row and amp_waits(row)) for row in records)
+    """What the mark ~ and the column of the fastest mode mean."""
+    kinds = dict.fromkeys(reason.kind.replace("_", " ") for row in records for reason in guesses(row))
+    fast = {
+        words({"precision": row["fast_precision"], "memory_format": row["fast_memory_format"]}): None
+        for row in records
+        if row.get("fast_precision")
+    }
     return [
-        *([f"~: extrapolates ({', '.join(kinds)})"] if kinds and not verbose else []),
-        *(["L: limited by image loading"] if loading else []),
-        *(["H: limited by the host"] if any(map(_host_bound, records)) else []),
+        *([f"With {' or '.join(fast)}."] if fast else []),
+        *([f"~ not measured: {', '.join(kinds)}."] if kinds and not verbose else []),
     ]
 
 
@@ -193,15 +199,6 @@ def _remedy(records: Records) -> str:
     """What would narrow most of the intervals."""
     remedies = Counter(filter(None, (remedy_of(row["extrapolates"]) for row in records)))
     return f"To narrow the interval: {remedies.most_common(1)[0][0]}." if remedies else ""
-
-
-def _too_large(records: Records) -> str:
-    """What fits on GPUs that do not hold a batch size."""
-    most = {row["gpu"]: row["largest_batch_size"] for row in records if not row["fits_in_memory"]}
-    held = [
-        f"{gpu_name(gpu)} batch {n:,}" if n else f"{gpu_name(gpu)} not one image" for gpu, n in most.items()
-    ]
-    return f"!: at most fits on {', '.join(held)}." if held else ""
 
 
 def _host(records: Records) -> str:
@@ -214,8 +211,8 @@ def _host(records: Records) -> str:
     workers = f", {host_beside_workers():g} times as long beside workers as without" if beside else ""
     graph = "" if bound[0]["framework"] == "chainer" else " or --capture graph"  # Chainer captures none
     return (
-        f"H: the host takes longer to enqueue the kernels than the GPU to run them{workers}. A larger batch{graph} "
-        "helps; a faster GPU does not."
+        f"Host-bound: the host takes longer to enqueue the kernels than the GPU to run them{workers}. "
+        f"A larger batch{graph} helps; a faster GPU does not."
     )
 
 
@@ -225,14 +222,14 @@ def _loading(records: Records, question: "Question") -> str:
         return ""
     if question.workers == 0:
         return (
-            "L: with 0 workers the GPUs wait while the training process loads each mini-batch. --workers helps most, a "
-            "faster loader too; a faster GPU does not."
+            "Loading-bound: with 0 workers the GPUs wait while the training process loads each mini-batch. --workers "
+            "helps most, a faster loader too; a faster GPU does not."
         )
     if all(row["bottleneck"] == "reading" for row in bound):
-        return "L: the source gives images slower than the GPUs train on them: copy them nearer."
+        return "Loading-bound: the source gives images slower than the GPUs train on them: copy them nearer."
     return (
-        "L: images are decoded slower than the GPUs train on them. More vCPUs and workers, or a faster loader "
-        "(--loader dali) help; a faster GPU does not. Measure yours: epochcast profile input."
+        "Loading-bound: images are decoded slower than the GPUs train on them. More vCPUs and workers, or a "
+        "faster loader (--loader dali) help; a faster GPU does not. Measure yours: epochcast profile input."
     )
 
 
@@ -255,7 +252,7 @@ def _loading_left_out(records: Records, question: "Question") -> str:
     if not slow:
         return ""
     one_gpu = len({row["gpu"] for row in records}) == 1
-    whose = "the offer's vCPUs" if one_gpu else f"the vCPUs rented with {', '.join(map(gpu_name, slow))}"
+    whose = "the offer's vCPUs" if one_gpu else f"the vCPUs rented with {', '.join(map(short_name, slow))}"
     most = "up to " if len(records) > 1 else ""
     return (
         f"On {whose} loading would take {most}{max(slow.values()):.1f} times as long as training: add --workers to "
@@ -314,7 +311,7 @@ def _default_precision(records: Records, question: "Question") -> str:
 def _idle(records: Records) -> str:
     """Which GPUs are rented only with more than work."""
     idle = [row for row in records if (row["offer_gpu_count"] or 1) * row["nodes"] >= row["gpus_used"] + 1]
-    gpus = ", ".join(dict.fromkeys(f"{gpu_name(row['gpu'])} ({row['offer_gpu_count']:g})" for row in idle))
+    gpus = ", ".join(dict.fromkeys(f"{short_name(row['gpu'])} ({row['offer_gpu_count']:g})" for row in idle))
     return f"Rented only with more GPUs than work, all of which are paid for: {gpus}." if idle else ""
 
 
@@ -333,7 +330,7 @@ def _energy(records: Records) -> str:
     }
     gpus: dict[str, dict[str, None]] = {}
     for row in records:
-        gpus.setdefault(row["energy_basis"].kind, {})[gpu_name(row["gpu"])] = None
+        gpus.setdefault(row["energy_basis"].kind, {})[short_name(row["gpu"])] = None
     parts = [
         words[kind].format(", ".join(names) if len(names) < 4 else f"{len(names)} GPUs")
         for kind, names in gpus.items()

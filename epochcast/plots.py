@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from predictor.catalogue.devices import short_name
 from predictor.errors import BackendUnavailableError, SchemaError
 
 if TYPE_CHECKING:
@@ -269,7 +270,7 @@ def _label(figure: Any, axes: Any, front: "pd.DataFrame") -> None:
             str(number), point, xytext=(-5, -3), textcoords="offset points", ha="right", va="top", zorder=5
         )
         handles.append(Line2D([], [], linestyle="", marker=f"${number}$", color="black"))
-        said = (row["gpu"].removeprefix("NVIDIA "), row["offer"])
+        said = (short_name(row["gpu"]), row["offer"])
         names.append("\n".join(line for name in said for line in wrap(name, _LABEL_CHARACTERS)))
     figure.legend(handles, names, loc="outside right center", frameon=False, fontsize=8, title="Pareto front")
 

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 
 from predictor.errors import OutOfRangeError, SchemaError
 
@@ -12,6 +13,7 @@ __all__ = [
     "MAX_SAMPLES",
     "as_list",
     "batch_sizes_of",
+    "plain_number",
     "positive_number",
     "whole_number",
     "yes_or_no",
@@ -24,6 +26,10 @@ MAX_SAMPLES = 10**11
 _YES = frozenset({"1", "true", "yes", "on"})
 _NO = frozenset({"", "0", "false", "no", "off"})
 
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?")
+_SUFFIXED = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<suffix>[kKM])")
+_LEADING_ZERO = re.compile(r"0\d+")
+_FACTORS = {"k": 1000, "K": 1000, "M": 1_000_000}
 _TWO_READINGS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 
 
@@ -44,7 +50,7 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
             f"{name} {value!r} may mean two things: a dot can part thousands or decimals. Write {meant}, or the whole "
             "number without a dot."
         )
-    number = _as_integer(value)
+    number = _as_integer(plain_number(value))
     if number is None:
         raise SchemaError(f"{name} {value!r} is not a whole number. Give one from {low} to {high:,}.")
     if not low <= number <= high:
@@ -57,12 +63,33 @@ def whole_number(name: str, value: object, low: int = 1, high: int = MAX_SAMPLES
 def positive_number(name: str, value: object) -> float:
     """`value` as a finite float above 0; SchemaError for text, 0, NaN, infinity and negative numbers."""
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = float(plain_number(value))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise SchemaError(f"{name} {value!r} is not a number. Give a positive number.") from None
     if not math.isfinite(number) or number <= 0 or isinstance(value, bool):
         raise SchemaError(f"{name} {value!r} is not a positive number. Check its unit.")
     return number
+
+
+def plain_number(value: object) -> object:
+    """A text such as ``1,281,167``, ``50k`` or ``1.2M`` without separators and suffix; everything else as it is.
+
+    Examples
+    --------
+    >>> [plain_number(text) for text in ("1,281,167", "50k", "1.2M", 64)]
+    ['1281167', '50000', '1200000', 64]
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if _THOUSANDS.fullmatch(text):
+        return text.replace(",", "")
+    suffixed = _SUFFIXED.fullmatch(text)
+    return (
+        format((Decimal(suffixed["number"]) * _FACTORS[suffixed["suffix"]]).normalize(), "f")
+        if suffixed
+        else value
+    )
 
 
 def yes_or_no(name: str, text: str) -> bool:
@@ -77,6 +104,13 @@ def batch_sizes_of(values: int | str | Iterable[object], name: str = "batch_size
     """Distinct checked batch sizes in ascending order, from one or many; a text may hold several."""
     many = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     parts = [part for value in many for part in (value.split(",") if isinstance(value, str) else (value,))]
+    split = next(
+        (part for part in parts if isinstance(part, str) and _LEADING_ZERO.fullmatch(part.strip())), None
+    )
+    if split is not None:
+        raise SchemaError(
+            f"{name}: a comma parts sizes, and {split.strip()!r} is none. Write 1024 without a comma."
+        )
     if not parts:
         raise SchemaError(f"no {name} is given. Pass at least one, such as 64.")
     return sorted({whole_number(name, part, high=MAX_BATCH_SIZE) for part in parts})

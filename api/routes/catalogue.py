@@ -76,7 +76,7 @@ class KnownOption(BaseModel):
 
     name: str
     kind: str = Field(
-        json_schema_extra={"enum": ["whole", "number", "hours", "choice", "word", "flag", "anchors"]}
+        json_schema_extra={"enum": ["whole", "number", "hours", "usd", "choice", "word", "flag", "anchors"]}
     )
     help: str
     default: str | float | bool | list[str] | None

@@ -6,10 +6,10 @@ from typing import Any
 
 import typer
 
-from epochcast.notes import gpu_name, marks
 from epochcast.tables import Column, Format, Record, duration, number, print_records, write_records
 from predictor.answers.notes import Reason
 from predictor.answers.quantities import energy
+from predictor.catalogue.devices import short_name
 from predictor.table_files import STANDARD
 
 __all__ = ["columns_of", "notes_column", "print_answer", "title", "write_answer"]
@@ -39,18 +39,15 @@ def write_answer(records: Sequence[Record], out: Path | None) -> bool:
     return False
 
 
-def title(records: Sequence[Record], *more: str | None) -> str:
-    """CNN, image size, what else is given, and the precision where all rows have the same."""
-    first = records[0]
-    precision = None if _varies(records, "precision") else first["precision"]
-    words = [first["cnn"], f"{first['image_size']} x {first['image_size']} px", *more, precision]
-    return ", ".join(word for word in words if word)
+def title(records: Sequence[Record]) -> str:
+    """CNN and image size."""
+    return f"{records[0]['cnn']}, {records[0]['image_size']} x {records[0]['image_size']} px"
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     """Columns that mean the same in all answers, by field; precision and method only show where rows differ."""
     return {
-        "gpu": Column("GPU", lambda r: gpu_name(r["gpu"]), left=True),
+        "gpu": Column("GPU", lambda r: short_name(r["gpu"]), left=True),
         "epoch_time_s": Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=1),
         "cost_usd": Column("US$/epoch", _cost, rank=1),
         "watt_hours": Column("energy/epoch", lambda r: energy(r["watt_hours"]), rank=2),
@@ -59,9 +56,9 @@ def columns_of(records: Sequence[Record]) -> dict[str, Column]:
     }
 
 
-def notes_column(letters: Mapping[Reason, str] | None = None) -> Column:
-    """What marks a row (`epochcast.notes.marks`); a narrow terminal keeps this column."""
-    return Column("notes", lambda record: marks(record, letters), left=True)
+def notes_column(letters: Mapping[Reason, str]) -> Column:
+    """The letters of the reasons why a row extrapolates, as `epochcast.notes.legend` explains them."""
+    return Column("notes", lambda r: ",".join(letters[reason] for reason in r["extrapolates"]), left=True)
 
 
 def _if_it_varies(records: Sequence[Record], name: str, rank: int) -> Column:

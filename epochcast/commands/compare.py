@@ -6,20 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from epochcast.commands import options as o
-from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
+from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, write_answer
 from epochcast.notes import (
     amp_waits,
     comparison_notes,
+    guesses,
     legend,
+    limited_by,
     price_dates,
     print_notes_below,
     start_matters,
 )
-from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table, span
+from epochcast.tables import Column, Format, Record, duration, number, print_notes, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.options import options_of
-from predictor.answers.quantities import energy, percent
+from predictor.answers.quantities import duration_estimate, energy, estimate, percent
 from predictor.answers.question import Plan, Question
+from predictor.answers.ranking import short_offer
+from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.compare import Comparison
@@ -90,12 +94,8 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
     print()
     shown = records if verbose or question.gpus is not None else records[:_MOST_ROWS]
     letters, reasons = legend(reason for record in shown for reason in record["extrapolates"])
-    print_table(
-        shown,
-        _columns(shown, plan, letters if verbose else None),
-        _title(records, plan, question),
-        strong=lambda r: bool(r["pareto"]),
-    )
+    columns = _columns(shown, plan, letters) if verbose else _short_columns(shown, plan)
+    print_table(shown, columns, strong=lambda r: bool(r["pareto"]))
     if len(shown) < len(records):
         print_notes([f"... and {len(records) - len(shown)} more: --verbose shows all."])
     others = [note for note in verdict.hints if note.priority is not Priority.CHANGE]
@@ -103,58 +103,96 @@ def _show(found: "Comparison", output: Format, plan: Plan, question: Question, v
         *others,
         *comparison_notes(shown, question),
         *reasons,
-        *notes_of(Priority.VERBOSE, found.scope),
+        *notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}."),
     ]
-    relative = [f"x: of {plan.relative_to}"] if plan.relative_to else []
-    also = [price_dates(records), *_amp(shown), *relative]
-    print_notes_below(shown, shown[0]["framework"], also, notes, verbose)
+    print_notes_below(shown, _training(records, plan, question), notes, verbose)
 
 
-def _title(records: Sequence[Record], plan: Plan, question: Question) -> str:
+def _training(records: Sequence[Record], plan: Plan, question: Question) -> list[str]:
+    """What is trained, as the line below the table says it."""
     training = f"{plan.epochs:,} epochs" if plan.epochs > 1 else "1 epoch"
-    trials = f"{plan.trials:,} trainings" if plan.trials > 1 else None
     sizes = {record["batch_size"] for record in records}
-    return title(
-        records,
-        trials,
+    return [
+        records[0]["cnn"],
+        *filter(None, [question.part_in_words() or question.data_set]),
+        *([f"{plan.trials:,} trainings"] if plan.trials > 1 else []),
         training,
-        question.part_in_words(),
-        f"batch {sizes.pop()}" if len(sizes) == 1 else None,
-    )
-
-
-def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str] | None) -> list[Column]:
-    shared = columns_of(records)
-    several = letters is not None and (plan.epochs > 1 or plan.trials > 1)
-    by_epoch = (
-        [shared["epoch_time_s"], shared["cost_usd"]] if several or any(map(start_matters, records)) else []
-    )
-    details = [
-        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
-        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
-        shared["method"],
+        *([f"batch {sizes.pop():,}"] if len(sizes) == 1 else []),
     ]
+
+
+def _short_columns(records: Sequence[Record], plan: Plan) -> list[Column]:
+    """What decides between the rows, within 100 columns."""
+    shared = columns_of(records)
+    gpus = {id(record): _gpus(record) for record in records}
+    return [
+        Column("GPU", lambda r: f"{gpus[id(r)]}{' ~' * bool(guesses(r))}", left=True),
+        Column("offer", _offer_and_price, left=True, rank=4),
+        *(
+            []
+            if len({r["batch_size"] for r in records}) == 1
+            else [Column("batch", lambda r: f"{r['batch_size']:,}")]
+        ),
+        *(
+            [Column("epoch", lambda r: duration(r["epoch_time_s"]), rank=3)]
+            if any(map(start_matters, records))
+            else []
+        ),
+        Column("time", _time, left=True),
+        Column("US$", _cost, left=True),
+        Column("within", _chance, rank=1),
+        *(
+            [
+                Column("x speed", lambda r: number(r["speedup"]), rank=1),
+                Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
+            ]
+            if plan.relative_to
+            else []
+        ),
+        shared["precision"],
+        Column("with AMP", _with_amp, left=True, rank=2),
+        Column("", _but, left=True, rank=1),
+    ]
+
+
+def _columns(records: Sequence[Record], plan: Plan, letters: dict[Reason, str]) -> list[Column]:
+    """All that --verbose shows."""
+    shared = columns_of(records)
     one_batch = len({record["batch_size"] for record in records}) == 1
+    by_epoch = plan.epochs > 1 or plan.trials > 1 or any(map(start_matters, records))
     return [
         Column("", lambda r: f"{r['rank'] or ''}"),
         shared["gpu"],
         *([] if one_batch else [Column("batch", lambda r: str(r["batch_size"]), rank=3)]),
         Column("offer", _offer, left=True),
         Column("US$/h", lambda r: number(r["usd_per_hour"]), rank=4),
-        *by_epoch,
-        Column("time", lambda r: duration(3600.0 * r["total_time_h"])),
-        Column("90 %", _time_span, rank=1),
-        Column("US$", lambda r: number(r["total_cost_usd"])),
-        Column("90 % US$", _cost_span, rank=1),
-        Column("AMP", _fast_ratio, rank=2),
-        Column("likely", lambda r: "" if r["chance"] is None else percent(r["chance"]), rank=1),
+        *([shared["epoch_time_s"], shared["cost_usd"]] if by_epoch else []),
+        Column("time", _time, left=True),
+        Column("US$", _cost, left=True),
+        Column("within", _chance, rank=1),
         Column("x speed", lambda r: number(r["speedup"]), rank=1),
         Column("x cost", lambda r: number(r["cost_ratio"]), rank=1),
-        Column("but", _but, left=True, rank=1),
         shared["precision"],
-        *(details if letters is not None else []),
+        Column("with AMP", _with_amp, left=True, rank=2),
+        Column("energy", lambda r: energy(r["total_watt_hours"]), rank=2),
+        Column("priced on", lambda r: r["priced_on"] or "", left=True, rank=5),
+        shared["method"],
+        Column("but", _but, left=True, rank=1),
         notes_column(letters),
     ]
+
+
+def _gpus(record: Record) -> str:
+    """The GPUs that work: ``T4``, or ``4x T4``."""
+    several = f"{record['gpus_used']}x " if record["gpus_used"] > 1 else ""
+    return f"{several}{short_name(record['gpu'])}"
+
+
+def _offer_and_price(record: Record) -> str:
+    if record["usd_per_hour"] is None:
+        return str(record["offer"])
+    nodes = f"{record['nodes']} x " if record["nodes"] > 1 else ""
+    return f"{nodes}{short_offer(record['offer'])}, {number(record['usd_per_hour'])}/h"
 
 
 def _offer(record: Record) -> str:
@@ -168,38 +206,37 @@ def _offer(record: Record) -> str:
     return f"{nodes}{record['offer']} ({used} GPUs)"
 
 
-def _fast_ratio(record: Record) -> str:
-    """Time in the fastest common mode as a multiple, marked where loading limits that."""
-    if record["fast_ratio"] is None:
+def _time(record: Record) -> str:
+    return duration_estimate(*(3600.0 * record[f"total_{end}_h"] for end in ("time", "low", "high")))
+
+
+def _cost(record: Record) -> str:
+    values = [record[f"total_{end}_usd"] for end in ("cost", "low", "high")]
+    return "" if None in values else estimate(*values)
+
+
+def _chance(record: Record) -> str:
+    if record["chance"] is None:
         return ""
-    return f"x {record['fast_ratio']:.2f}{' L' * amp_waits(record)}"
+    return percent(record["chance"]).replace("over ", ">").replace("under ", "<")
 
 
-def _time_span(record: Record) -> str:
-    return span(*(3600.0 * record[f"total_{end}_h"] for end in ("low", "high", "time")))
-
-
-def _cost_span(record: Record) -> str:
-    low, high = record["total_low_usd"], record["total_high_usd"]
-    return "" if low is None else f"{number(low)}-{number(high)}"
+def _with_amp(record: Record) -> str:
+    """Time in the fastest common mode, and whether image loading limits that."""
+    if record["fast_time_h"] is None:
+        return ""
+    seconds = 3600.0 * record["fast_time_h"]
+    time, _, _ = duration_estimate(seconds, seconds, 2 * seconds).partition(" (")
+    return f"{time}{', loading-bound' * amp_waits(record)}"
 
 
 def _but(record: Record) -> str:
-    """What speaks against a row."""
+    """What limits a row, or speaks against it."""
     if not record["fits_in_memory"]:
         most = record["largest_batch_size"]
         return f"out of memory (holds {most})" if most else "out of memory"
     common = record["common_batch_size"]
     words = [f"holds no batch {common}"] if common and record["batch_size"] < common else []
     words += ["over budget"] if record["within_budget"] is False else []
-    return ", ".join([*words, *(["too late"] if record["within_deadline"] is False else [])])
-
-
-def _amp(records: Sequence[Record]) -> list[str]:
-    """What the column AMP means."""
-    modes = {
-        f"{row['fast_precision']}{', channels_last' if row['fast_memory_format'] == 'channels_last' else ''}": None
-        for row in records
-        if row["fast_ratio"] is not None
-    }
-    return [f"AMP: x the time in {' or '.join(modes)}"] if modes else []
+    words += ["too late"] if record["within_deadline"] is False else []
+    return ", ".join([*words, *limited_by(record)])

@@ -12,10 +12,11 @@ import typer
 
 from epochcast.api import USUAL_BATCH_SIZES
 from epochcast.commands import options as o
-from epochcast.notes import beware, gpu_name, legend, most_important
+from epochcast.notes import beware, legend, most_important
 from epochcast.tables import Column, Format, Record, number, print_notes, print_records, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
 from predictor.answers.question import Question
+from predictor.catalogue.devices import short_name
 
 if TYPE_CHECKING:
     from predictor.answers.bounds import Switch
@@ -137,7 +138,7 @@ def _show_ways(
         Column("why", lambda r: r["why"], left=True, rank=3),
     ]
     for (cnn, name, link), group in groupby(records, key=lambda r: (r["cnn"], r["gpu"], r["link"])):
-        title = f"{cnn} on {options['n_gpus']} x {gpu_name(name)}, {link}"
+        title = f"{cnn} on {options['n_gpus']} x {short_name(name)}, {link}"
         print_table(list(group), columns, title, group="batch")
     print_notes([_WAYS])
 
@@ -186,7 +187,7 @@ def _show(explanation: "Explanation", verbose: bool) -> None:
     about += ["autotune"] * explanation.autotune
     title = (
         f"{explanation.cnn}, {explanation.image_size} x {explanation.image_size} px, "
-        f"{gpu_name(explanation.gpu)}, {', '.join(about)}"
+        f"{short_name(explanation.gpu)}, {', '.join(about)}"
     )
     rows = (*explanation.extrapolates, *(other.extrapolates for other in explanation.other_modes))
     reasons = list(chain.from_iterable(rows))

@@ -89,7 +89,15 @@ Out = Annotated[
     ),
 ]
 
-_METAVARS = {"whole": "N", "number": "X", "hours": "X", "choice": "WORD", "word": "NAME", "file": "FILE"}
+_METAVARS = {
+    "whole": "N",
+    "number": "X",
+    "hours": "X",
+    "usd": "X",
+    "choice": "WORD",
+    "word": "NAME",
+    "file": "FILE",
+}
 _ANCHOR = "anchor_"
 
 

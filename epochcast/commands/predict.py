@@ -1,6 +1,8 @@
 """`epochcast predict`: the time, cost and memory of training CNNs on GPUs."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,10 +11,12 @@ import typer
 
 from epochcast.commands import options as o
 from epochcast.commands.answer_tables import columns_of, notes_column, print_answer, title, write_answer
-from epochcast.notes import legend, prediction_notes, price_dates, print_notes_below
-from epochcast.tables import Column, Format, Record, counted, number, print_table, span
+from epochcast.notes import guesses, legend, limited_by, prediction_notes, price_dates, print_notes_below
+from epochcast.tables import Column, Format, Record, counted, print_notes, print_table
 from predictor.answers.notes import Priority, Reason, notes_of
+from predictor.answers.quantities import duration_estimate, estimate
 from predictor.answers.question import Question
+from predictor.catalogue.devices import device_of, short_name
 from predictor.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -80,7 +84,7 @@ def predict_command(
 
         o.write_figure(epoch_times(found.frame()), plot)
     if not write_answer(found.records(), out):
-        _show(found, output, question, verbose)
+        _show(found, output, question, server, verbose)
 
 
 def _answer(server: str | None, question: Question) -> "Answer":
@@ -124,51 +128,151 @@ def _predict_file(
         raise typer.Exit(1)
 
 
-def _show(found: "Answer", output: Format, question: Question, verbose: bool) -> None:
+def _show(found: "Answer", output: Format, question: Question, server: str | None, verbose: bool) -> None:
     records = found.records()
     if print_answer(records, output, found.scope):
         return
     letters, reasons = legend(chain.from_iterable(found.columns["extrapolates"]))
     samples = counted(question.samples, "sample") if question.samples else None
     data = question.part_in_words() or question.data_set or samples
-    columns = _columns(records, letters if verbose else None, question)
     for i, (_, group) in enumerate(groupby(records, key=lambda r: (r["cnn"], r["image_size"]))):
         if i:
             print()
         some = list(group)
-        print_table(some, columns, title(some, data), group="GPU", strong=lambda r: bool(r["best_batch"]))
-    notes = [*prediction_notes(records, question), *reasons, *notes_of(Priority.VERBOSE, found.scope)]
-    print_notes_below(records, question.framework, _marks(records), notes, verbose)
+        print_notes([_verdict(some, question, server)], style="bold")
+        print()
+        columns = _columns(some, letters if verbose else None, question)
+        several = len({(r["cnn"], r["image_size"]) for r in records}) > 1
+        print_table(
+            some,
+            columns,
+            title(some) if several else None,
+            group="GPU",
+            strong=lambda r: bool(r["best_batch"]),
+        )
+    notes = [*prediction_notes(records, question), *reasons]
+    notes += notes_of(Priority.VERBOSE, found.scope, f"{price_dates(records).capitalize()}.")
+    about = [title(records[:1])] if len({r["cnn"] for r in records}) == 1 else []
+    about += [data] if data else []
+    print_notes_below(records, about, notes, verbose)
+
+
+def _verdict(records: Sequence[Record], question: Question, server: str | None) -> str:
+    """What fits and is cheapest, or fastest where nothing has a price; else what would fit."""
+    fitting = [record for record in records if record["fits_in_memory"]]
+    if not fitting:
+        return _what_fits(records, question, server)
+    best = min((r for r in fitting if r["best_batch"]), default=fitting[0], key=_rank)
+    several = len({record["gpu"] for record in records}) > 1
+    role = ("Fastest: " if best["cost_usd"] is None else "Cheapest: ") if several else ""
+    return f"{role}{_gpu(best)} at batch {best['batch_size']:,}: {_took(best)}."
+
+
+def _what_fits(records: Sequence[Record], question: Question, server: str | None) -> str:
+    """What is too large, and the time at the largest batch size that fits anywhere."""
+    first = min(records, key=lambda r: r["batch_size"])
+    gib = device_of(first["gpu"]).memory_gib
+    text = (
+        f"Does not fit: batch {first['batch_size']:,} needs {first['peak_memory_gib']:.1f} GiB, a {_gpu(first)} has "
+        f"{gib:g}."
+    )
+    roomiest = max(records, key=lambda r: r["largest_batch_size"] or 0)
+    size = roomiest["largest_batch_size"]
+    if not size:
+        return f"{text} Not one image fits."
+    smaller = replace(question, gpus=roomiest["gpu"], batch_sizes=size * question.n_gpus)
+    [row] = (r for r in _answer(server, smaller).records() if r["cnn"] == roomiest["cnn"])
+    return f"{text} Batch {row['batch_size']:,} fits{_on(row, first)}: {_took(row)}."
+
+
+def _on(record: Record, first: Record) -> str:
+    return "" if record["gpu"] == first["gpu"] else f" on a {_gpu(record)}"
+
+
+def _rank(record: Record) -> tuple[float, ...]:
+    cost, time_ms = record["cost_usd"], record["iteration_time_ms"] / record["batch_size"]
+    return (math.inf if cost is None else cost, time_ms)
+
+
+def _took(record: Record) -> str:
+    if record["epoch_time_s"] is None:
+        return f"{_iteration(record)} ms an iteration"
+    cost = "" if record["cost_usd"] is None else f", US$ {_cost(record)}"
+    return f"{_epoch(record)} an epoch{cost}"
+
+
+def _gpu(record: Record) -> str:
+    several = f"{record['gpus_used']}x " if record["gpus_used"] > 1 else ""
+    return f"{several}{short_name(record['gpu'])}"
 
 
 def _columns(
     records: Sequence[Record], letters: dict[Reason, str] | None, question: Question
 ) -> list[Column]:
     shared = columns_of(records)
-    searched = [Column("", _named, left=True)] if question.batch_sizes is None else []
+    searched = [Column("", _named(records), left=True)] if question.batch_sizes is None else []
+    brief = letters is None
     return [
-        shared["gpu"],
-        Column("batch", _marked_batch_size),
+        Column("GPU", lambda r: f"{_gpu(r)}{' ~' * (brief and bool(guesses(r)))}", left=True),
+        Column("batch", lambda r: f"{r['batch_size']:,}"),
         *searched,
         *(_TEAM_COLUMNS if records[0]["gpus_used"] > 1 else ()),
-        Column("iter. ms", lambda r: number(r["iteration_time_ms"])),
-        Column("90 % ms", lambda r: f"{number(r['low_ms'])}-{number(r['high_ms'])}", rank=4),
-        shared["epoch_time_s"],
-        Column("90 %", lambda r: span(r["epoch_low_s"], r["epoch_high_s"], r["epoch_time_s"]), rank=1),
-        shared["cost_usd"],
+        Column("iteration, ms", _iteration, left=True),
+        Column("epoch", _epoch, left=True),
+        Column("US$/epoch", _cost, left=True, rank=1),
         Column("GiB", lambda r: f"{r['peak_memory_gib']:.1f}", rank=3),
         shared["precision"],
         Column("workers needed", lambda r: str(r["workers_needed"] or ""), rank=2),
-        *([shared["watt_hours"], shared["method"]] if letters is not None else []),
-        notes_column(letters),
+        Column("", _but, left=True, rank=1),
+        *([] if letters is None else [shared["watt_hours"], shared["method"], notes_column(letters)]),
     ]
 
 
-def _named(record: Record) -> str:
-    """Which of the batch sizes that were searched this is."""
-    words = ["fastest"] if record["best_batch"] else []
-    words += ["largest that fits"] if record["batch_size"] == record["largest_batch_size"] else []
-    return ", ".join(words) or "common"
+def _iteration(record: Record) -> str:
+    return estimate(record["iteration_time_ms"], record["low_ms"], record["high_ms"])
+
+
+def _epoch(record: Record) -> str:
+    if record["epoch_time_s"] is None:
+        return ""
+    return duration_estimate(*(record[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")))
+
+
+def _cost(record: Record) -> str:
+    if record["epoch_time_s"] is None:
+        return ""
+    if record["cost_usd"] is None:
+        return "no offer"
+    per_second = record["cost_usd"] / record["epoch_time_s"]
+    return estimate(*(per_second * record[name] for name in ("epoch_time_s", "epoch_low_s", "epoch_high_s")))
+
+
+def _but(record: Record) -> str:
+    """What limits a row, or that it does not fit."""
+    if not record["fits_in_memory"]:
+        most = record["largest_batch_size"]
+        return f"out of memory (holds {most:,})" if most else "out of memory"
+    return ", ".join(limited_by(record))
+
+
+def _named(records: Sequence[Record]) -> Callable[[Record], str]:
+    """Which of the batch sizes that were searched a row has."""
+    fastest: dict[str, Record] = {}
+    for record in records:
+        if record["fits_in_memory"]:
+            fastest[record["gpu"]] = min(fastest.get(record["gpu"], record), record, key=_per_image)
+
+    def named(record: Record) -> str:
+        words = ["fastest"] if record is fastest.get(record["gpu"]) else []
+        words += ["smallest within 5 %"] if record["best_batch"] and not words else []
+        words += ["largest that fits"] if record["batch_size"] == record["largest_batch_size"] else []
+        return ", ".join(words) or "common"
+
+    return named
+
+
+def _per_image(record: Record) -> float:
+    return float(record["iteration_time_ms"] / record["batch_size"])
 
 
 _TEAM_COLUMNS = (
@@ -176,22 +280,3 @@ _TEAM_COLUMNS = (
     Column("efficiency", lambda r: f"{100 * r['scaling_efficiency']:.0f} %", rank=2),
 )
 """Of GPUs that train together: the batch size of one, and the throughput over that of so many single GPUs."""
-
-
-def _marked_batch_size(record: Record) -> str:
-    mark = "*" if record["best_batch"] else " " if record["fits_in_memory"] else "!"
-    return f"{record['batch_size']}{mark}"
-
-
-def _marks(records: Sequence[Record]) -> list[str]:
-    """When prices are of, and what the marks of batch sizes mean."""
-    priced = any(row["cost_usd"] is not None for row in records)
-    return [
-        *([price_dates(records)] if priced else []),
-        *(
-            ["*: the smallest batch within 5 % of the fastest"]
-            if any(row["best_batch"] for row in records)
-            else []
-        ),
-        *([] if all(row["fits_in_memory"] for row in records) else ["!: does not fit in the GPU's memory"]),
-    ]

@@ -45,7 +45,7 @@ from predictor.answers.verdict import Compiled, Verdict, verdict_of
 from predictor.catalogue.devices import Gpu, device_of, fast_mode_of
 from predictor.catalogue.links import find_link, usual_link
 from predictor.catalogue.offers import Offer, offers_for
-from predictor.checks import as_list
+from predictor.checks import MAX_BATCH_SIZE, as_list
 from predictor.errors import OutOfRangeError, SchemaError
 from predictor.models.compiled import compile_seconds
 from predictor.models.data_parallel import Team
@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "ComparisonRow", "Verdict", "compare"]
 
+
+_SHARED_FROM_H = 1 / 6
+"""Hours on one GPU from which several are tried: starting their processes, which no time counts, takes a share."""
 
 _NAMES = tuple(column.name for column in fields(ComparisonRow))
 
@@ -247,11 +250,10 @@ class Comparer:
         own: list[Team | None] = [rental.team for rental in rentals] or [None] * len(gpus)
         larger = {gpu.name: self.teams.get(gpu.name, []) if shared else [] for gpu in gpus}
         parts = {
-            size // team.n_gpus
+            part
             for gpu in gpus
-            for team in larger[gpu.name]
             for size in ([self.sizes[gpu.name]] if self.sizes else tried)
-            if size % team.n_gpus == 0
+            for _, part in self._shares(size, larger[gpu.name])
         }
         local_sizes = sorted({size // n for size in tried} | parts)
         at = {size: place for place, size in enumerate(local_sizes)}
@@ -264,13 +266,24 @@ class Comparer:
         teams: list[Team | None] = []
         compared, fastest, is_best = {}, {}, {}
         for first, gpu, team, (size, fast, best) in zip(firsts, gpus, own, sizes, strict=True):
-            more = [other for other in larger[gpu.name] if size % other.n_gpus == 0]
+            more = self._shares(size, larger[gpu.name])
             fastest[gpu.name], is_best[gpu.name] = len(rows), best
             compared[gpu.name] = list(range(len(rows) + 1, len(rows) + 2 + len(more)))
-            local = [fast // n, size // n, *(size // other.n_gpus for other in more)]
+            local = [fast // n, size // n, *(part for _, part in more)]
             rows += [first + at[part] for part in local]
-            teams += [team, team, *more]
+            teams += [team, team, *(other for other, _ in more)]
         return GpuAnswers(singles.rows(rows).with_teams(teams), compared, fastest, is_best)
+
+    def _shares(self, size: int, teams: Sequence[Team]) -> list[tuple[Team, int]]:
+        """Teams, each with the images of one of its GPUs: a mini-batch of `size` shared.
+
+        Where GPUs are ranked by time and no batch size was given, each GPU may keep a whole mini-batch, too.
+        """
+        shares = [(team, size // team.n_gpus) for team in teams if size % team.n_gpus == 0]
+        if self.common is None or self.plan.rank_by != "time":
+            return shares
+        most = min(MAX_BATCH_SIZE, self.question.epoch_samples() or 0)
+        return shares + [(team, size) for team in teams if size * team.n_gpus <= most]
 
     def _sizes_of(self, whole: Iterations, tried: Sequence[int]) -> list[tuple[int, int, bool]]:
         """Of each GPU the compared and the fastest batch size, and whether the former is the best of those tried.
@@ -393,13 +406,16 @@ class Comparer:
         ).with_epochs()
 
     def best_on(self, machines: Machines, answers: GpuAnswers) -> OfferRows:
-        """A row for each machine: as many of its GPUs as train fastest."""
+        """A row for each machine: as many of its GPUs as train fastest; one where that takes minutes."""
         n_gpus, nodes = answers.iterations.n_gpus, self.question.nodes
         most = [math.inf if offer is None else offer.gpu_count * nodes for offer in machines.offers.offers]
+        firsts = [answers.compared[gpu][0] for gpu in machines.gpus]
+        one = self.rows_on(machines, answers, np.arange(len(firsts)), firsts)
+        shares = self.total_h(machines, one.numbers)[0] >= _SHARED_FROM_H
         usable = [
             (machine, place)
             for machine, gpu in enumerate(machines.gpus)
-            for place in answers.compared[gpu]
+            for place in (answers.compared[gpu] if shares[machine] else firsts[machine : machine + 1])
             if n_gpus[place] <= most[machine]
         ]
         machine, places = np.array(usable, dtype=np.int64).T

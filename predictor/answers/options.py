@@ -37,10 +37,10 @@ def named_by_flags(by_flags: bool = True) -> Iterator[None]:
 class Option:
     """One option of a question, as every face declares it.
 
-    `kind` is ``whole``, ``number``, ``hours``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low` and
-    `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from `name`;
-    `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the words of
-    `ANSWERS` that it changes; all others refuse it.
+    `kind` is ``whole``, ``number``, ``hours``, ``usd``, ``choice``, ``word``, ``flag``, ``file`` or ``anchors``; `low`
+    and `high` bound numbers, `choices` lists words. `flag` holds the names on the command line if they differ from
+    `name`; `usual` describes a default of None. `remote` is False if a service uses its own value. `answers` are the
+    words of `ANSWERS` that it changes; all others refuse it.
     """
 
     name: str
@@ -91,22 +91,34 @@ def _number(known: Option, value: Any) -> float:
 
 
 def _hours(known: Option, value: Any) -> float:
-    """Hours, or a text of a number with a unit: ``90min``, ``36h``, ``2d``."""
-    text = str(value).strip()
-    match = _WITH_UNIT.fullmatch(text)
-    if match is not None:
-        return positive_number(known.shown, match["number"]) * _HOURS[match["unit"][0].casefold()]
+    """Hours, or a text of numbers with units: ``90min``, ``1h30m``, ``3 weeks``."""
+    text = str(value).strip().casefold()
+    if _DURATION.fullmatch(text) and not _MINUTES_OR_MONTHS.fullmatch(text):
+        hours = sum(float(number) * _HOURS[unit[0]] for number, unit in _WITH_UNIT.findall(text))
+        return positive_number(known.shown, hours)
     if isinstance(value, str) and not _PLAIN.fullmatch(text):
         raise SchemaError(
-            f"{known.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 36h, 2d."
+            f"{known.shown} {value!r} is not a number of hours, nor one with a unit: 90min, 1h30m, 2d, 3 weeks."
         )
     return positive_number(known.shown, value)
 
 
+def _usd(known: Option, value: Any) -> float:
+    """US$: ``100``, ``$100``, ``US$ 1,500`` or ``100 USD``."""
+    if not isinstance(value, str):
+        return positive_number(known.shown, value)
+    return positive_number(known.shown, _CURRENCY.sub("", value.strip()))
+
+
 _ZERO = ("0", "0.0")
-_WITH_UNIT = re.compile(r"(?P<number>[0-9.]+)\s*(?P<unit>s|min|minutes|h|hours|d|days)", re.IGNORECASE)
-_PLAIN = re.compile(r"[-+0-9.e]+", re.IGNORECASE)
-_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0}
+_WITH_UNIT = re.compile(
+    r"(\d+(?:\.\d+)?|\.\d+)\s*(s|secs?|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?|w|weeks?)(?![a-z])[\s,]*"
+)
+_DURATION = re.compile(f"(?:{_WITH_UNIT.pattern})+")
+_MINUTES_OR_MONTHS = re.compile(r"[0-9.]+\s*m")
+_PLAIN = re.compile(r"[-+0-9.e]+")
+_HOURS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0, "d": 24.0, "w": 168.0}
+_CURRENCY = re.compile(r"^(US ?)?\$ ?|^USD ?| ?(USD|\$)$", re.IGNORECASE)
 
 
 def _choice(known: Option, value: Any) -> str:
@@ -139,6 +151,7 @@ _CHECKS: dict[str, Callable[[Option, Any], Any]] = {
     "whole": _whole,
     "number": _number,
     "hours": _hours,
+    "usd": _usd,
     "choice": _choice,
     "word": _word,
     "flag": _flag,

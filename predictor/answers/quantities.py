@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["duration", "energy", "number", "percent", "span", "usd"]
+__all__ = ["duration", "duration_estimate", "energy", "estimate", "number", "percent", "span", "usd"]
+
+_SHARP = 1.05  # upper / lower end of an interval up to which a third digit means something
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -31,6 +33,31 @@ def span(low: float | None, high: float | None, like: float | None) -> str:
         return ""
     unit, size = _unit(like)
     return f"{number(low / size)}-{number(high / size)} {unit}"
+
+
+def duration_estimate(seconds: float, low: float, high: float) -> str:
+    """Seconds with their interval in one unit, with as many digits as the interval gives meaning to.
+
+    Examples
+    --------
+    >>> duration_estimate(61_900.0, 58_000.0, 69_100.0)
+    '17 h (16-19)'
+    """
+    unit, size = _unit(seconds)
+    middle, *ends = _rounded(low, high, seconds / size, low / size, high / size)
+    return f"{middle} {unit} ({'-'.join(ends)})"
+
+
+def estimate(value: float, low: float, high: float) -> str:
+    """A quantity with its interval, as `duration_estimate`: ``120 (94-160)``."""
+    middle, *ends = _rounded(low, high, value, low, high)
+    return f"{middle} ({'-'.join(ends)})"
+
+
+def _rounded(low: float, high: float, *values: float) -> list[str]:
+    """Values with two significant digits; with three where the interval is sharp."""
+    digits = 3 if high <= _SHARP * low else 2
+    return [number(float(f"{value:.{digits}g}"), digits) for value in values]
 
 
 def energy(watt_hours: float | None) -> str:

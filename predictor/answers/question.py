@@ -443,14 +443,14 @@ class Plan:
     budget_usd: float | None = option(
         None,
         "US$ that the training may cost.",
-        "number",
+        "usd",
         _PLAN,
         flag="--budget",
         answers=_PLANS,
     )
     deadline_h: float | None = option(
         None,
-        "Hours that it may take; 90min and 2d are understood, too.",
+        "Hours that it may take; 90min, 1h30m, 2d and 3 weeks are understood, too.",
         "hours",
         _PLAN,
         flag="--deadline",

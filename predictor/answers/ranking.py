@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ __all__ = [
     "pareto_front",
     "place_of",
     "ranking_key",
+    "short_offer",
     "within",
 ]
 
@@ -122,6 +124,20 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[bool]:
 def place_of(row: ComparisonRow) -> tuple[str, str, str | None]:
     """What tells the rows of a comparison apart: GPU, offer and region."""
     return row.gpu, row.offer, row.region
+
+
+def short_offer(offer: str) -> str:
+    """An offer as tables show it beside its GPU: without what the GPU says already.
+
+    Examples
+    --------
+    >>> [short_offer(offer) for offer in ("runpod 1x H100 SXM (Secure Cloud)", "azure Standard_NC24ads_A100_v4")]
+    ['runpod', 'azure NC24ads']
+    """
+    marketplace = re.fullmatch(r"(\S+) \d+x .*", offer)
+    if marketplace:
+        return marketplace[1]
+    return re.sub(r" Standard_([^_]+).*", r" \1", offer).replace("-standard-", "-std-")
 
 
 _Z = 1.6448536269514722

@@ -6,16 +6,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from predictor.answers.notes import MEASURE_IT, Note, Priority, notes_of, remedy_of
-from predictor.answers.quantities import duration, number, percent, span, usd
+from predictor.answers.notes import MEASURE_IT, Note, Priority, Reason, notes_of, remedy_of
+from predictor.answers.quantities import duration, duration_estimate, estimate, number, percent
 from predictor.answers.question import Plan
-from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key
+from predictor.answers.ranking import ComparisonRow, limits_in_words, place_of, ranking_key, short_offer
+from predictor.catalogue.devices import short_name
 from predictor.models.compiled import measured_where
 
 __all__ = ["Choice", "Compiled", "Verdict", "verdict_of"]
 
 _WIDE = 1.3  # upper / lower end of an interval from which a measurement is worth its minutes
 _WORTH_IT = 0.95  # of the time, what a change leaves at most to be worth a word
+_OTHER = 0.9  # of the best row's time or cost, what another choice takes at most to be named beside it
+_SAFER = 0.05  # by which the chance of another choice is higher to be named beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Choice:
     total_low_usd: float | None
     total_high_usd: float | None
     chance: float | None
+    extrapolates: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,8 @@ class Verdict:
 
     `best` is the row that ranks first; None if the training fits on no GPU. `cheapest`, `fastest` and `safest` are
     rows that hold the wishes, or of all that fit if none does, with a price if any has one: the safest has the highest
-    chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `binding` names
+    chance to hold the wishes, without wishes the lowest upper end of the interval of what is ranked. `measured` is the
+    best row on a GPU that was measured, where the best row's was not. `binding` names
     what keeps a better offer out (``memory``, ``budget``, ``deadline``), `without_binding` is that offer. `misses_by`
     is the share by which the best row misses the wishes. `fast_ratio` is the time of the best row in `fast_precision`
     and `fast_memory_format` as a share of its time; `best_if_fast` the row that would then rank first. `compiled` is
@@ -70,6 +75,7 @@ class Verdict:
     holds_wishes: bool | None
     misses_by: float | None
     runner_up: Choice | None
+    measured: Choice | None
     cheapest: Choice | None
     fastest: Choice | None
     safest: Choice | None
@@ -111,13 +117,17 @@ def verdict_of(
     binding, freed = _binding(rows, best, plan)
     changed = next((row for row in fast_rows if place_of(row) == place_of(best)), None)
     if_fast = fast_rows[0] if fast_rows and fast_rows[0].fits_in_memory else None
-    words = _Words(best, plan, roles, binding, freed, changed, if_fast, compiled)
+    measured = next((row for row in fitting if not _never_measured(row)), None)
+    if not _never_measured(best):
+        measured = None
+    words = _Words(best, plan, roles, measured, binding, freed, changed, if_fast, compiled)
     return Verdict(
         sentence=words.sentence(),
         best=_choice(best),
         holds_wishes=None if best.misses_by is None else best.holds_limits,
         misses_by=best.misses_by,
         runner_up=_choice(fitting[1]) if len(fitting) > 1 else None,
+        measured=_choice(measured),
         cheapest=_choice(roles.get("cheapest")),
         fastest=_choice(roles["fastest"]),
         safest=_choice(roles["safest"]),
@@ -138,10 +148,10 @@ def _nothing_fits(rows: Sequence[ComparisonRow]) -> Verdict:
     """The verdict where no GPU has the memory."""
     roomiest = max(rows, key=lambda row: row.largest_batch_size or 0)
     most = roomiest.largest_batch_size
-    holds = f"{_gpu(roomiest)} holds the most, {most:,} images" if most else "none holds a single image"
+    holds = f"{_gpu(roomiest)} holds the most, batch {most:,}" if most else "none holds a single image"
     sentence = (
-        f"Batch {roomiest.batch_size:,} fits in the memory of none of these GPUs ({roomiest.peak_memory_gib:.1f} GiB "
-        f"are needed): {holds}."
+        f"Does not fit: batch {roomiest.batch_size:,} needs {roomiest.peak_memory_gib:.1f} GiB, more than any of these "
+        f"GPUs has; {holds}."
     )
     empty: dict[str, None] = dict.fromkeys(Verdict.__dataclass_fields__)
     return Verdict(**empty | {"sentence": sentence, "binding": ("memory",), "hints": ()})  # type: ignore[arg-type]
@@ -194,6 +204,7 @@ class _Words:
     best: ComparisonRow
     plan: Plan
     roles: dict[str, ComparisonRow]
+    measured: ComparisonRow | None
     binding: tuple[str, ...]
     freed: ComparisonRow | None
     changed: ComparisonRow | None
@@ -202,46 +213,38 @@ class _Words:
 
     def sentence(self) -> str:
         best, limits = self.best, limits_in_words(self.plan)
+        took = f"{_marked(best)}: {_took(best)}"
         if best.holds_limits:
-            likely = f", {percent(best.chance)} likely within {limits}" if best.chance is not None else ""
-            verb = "Take" if best.total_cost_usd is None else "Rent"
-            head = f"{verb} {_where(best)}: {self._work()} {_took(best)}{likely}"
+            likely = f", {percent(best.chance)} within {limits}" if best.chance is not None else ""
+            head = f"{'Take' if best.total_cost_usd is None else 'Rent'} {took}{likely}"
         else:
             over = " and ".join(self.binding) or "budget, since its price is not known"
-            share = "" if math.isinf(best.misses_by or 0) else f"{_share(best.misses_by or 0)} "
-            likely = f", {percent(best.chance)} likely" if best.chance is not None else ""
-            head = (
-                f"No offer stays within {limits}: {_where(best)} comes nearest, {share}over the {over}; "
-                f"{self._work()} {_took(best)}{likely}"
-            )
-        return "; ".join(filter(None, (head, self._others()))) + "."
+            share = "" if math.isinf(best.misses_by or 0) else f"{_excess(best.misses_by or 0)} "
+            head = f"No offer stays within {limits}; nearest, {share}the {over}: {took}"
+        return f"{'. '.join([head, *self._others()])}."
 
-    def _work(self) -> str:
-        one = "an epoch" if self.best.start_s is None else "an epoch with its start"
-        epochs = f"{self.plan.epochs:,} epochs" if self.plan.epochs > 1 else one
-        if self.plan.trials == 1:
-            return f"{epochs} take" if self.plan.epochs > 1 else f"{epochs} takes"
-        return f"{self.plan.trials:,} trainings of {epochs} take"
-
-    def _others(self) -> str:
-        same = [role for role, row in self.roles.items() if row is self.best]
-        if len(same) == len(self.roles):
-            return ""
-        parts = [f"it is the {_and(same)}"] if same else []
-        places: dict[tuple[str, str, str | None], tuple[ComparisonRow, list[str]]] = {}
-        for role, row in self.roles.items():
-            if row is not self.best:
-                places.setdefault(place_of(row), (row, []))[1].append(role)
-        parts += [f"the {_and(roles)} is {_where(row)} ({_brief(row)})" for row, roles in places.values()]
-        return ", ".join(parts)
+    def _others(self) -> list[str]:
+        """The best row that was measured, the fastest or cheapest, and a safer one, where they differ enough."""
+        best, roles = self.best, self.roles
+        texts = {} if self.measured is None else {place_of(self.measured): ("Best measured", self.measured)}
+        fastest, cheapest, safest = (roles.get(name, best) for name in ("fastest", "cheapest", "safest"))
+        if (safest.chance or 0.0) > (best.chance or 0.0) + _SAFER:
+            texts.setdefault(place_of(safest), ("Safest", safest))
+        if self.plan.rank_by == "cost" and fastest.total_time_h < _OTHER * best.total_time_h:
+            texts.setdefault(place_of(fastest), ("Fastest", fastest))
+        if self.plan.rank_by == "time" and (cheapest.total_cost_usd or 0.0) < _OTHER * (
+            best.total_cost_usd or 0.0
+        ):
+            texts.setdefault(place_of(cheapest), ("Cheapest", cheapest))
+        return [f"{role}: {_marked(row)}, {_brief(row)}" for role, row in texts.values()]
 
     def hints(self) -> tuple[Note, ...]:
         return (
             *notes_of(Priority.CHANGE, self._mixed_precision(), self._compile()),
             *notes_of(Priority.LIMIT, self._ruled_out(), self._loading(), self._batch()),
             *notes_of(Priority.REMEDY, self._remedy()),
-            *notes_of(Priority.DETAIL, self._data(), self._one_gpu()),
-            *notes_of(Priority.VERBOSE, self._compiling()),
+            *notes_of(Priority.DETAIL, self._data("disk"), self._one_gpu()),
+            *notes_of(Priority.VERBOSE, self._data("memory"), self._compiling()),
         )
 
     def _mixed_precision(self) -> str:
@@ -250,19 +253,19 @@ class _Words:
             return ""
         if self.changed.total_time_h / self.best.total_time_h > _WORTH_IT:
             return ""
-        text = f"{_mode(self.changed)} (a few lines of code): {_brief(self.changed, interval=True)}"
+        text = f"Mixed precision (a few lines): {_brief(self.changed)}{_if_loading_limits(self.changed)}"
         if place_of(self.if_fast) != place_of(self.best):
-            text += f"; with it, {_where(self.if_fast)} would rank first ({_brief(self.if_fast)})"
+            text += f"; with it rent {_marked(self.if_fast)}: {_brief(self.if_fast)}"
         return f"{text}."
 
     def _compile(self) -> str:
         """What torch.compile gives, in the mode asked for and in the fastest, where it saves more than it takes."""
         texts = [
-            f"{'' if row is self.compiled.row else f'with {_mode(row)} '}{_span(row)}{_if_loading_limits(row)}"
+            f"{'' if row is self.compiled.row else 'with mixed precision '}{_span(row)}{_if_loading_limits(row)}"
             for row in self._saving_when_compiled()
             if self.compiled
         ]
-        return f"torch.compile (one line of code): {'; '.join(texts)}." if texts else ""
+        return f"torch.compile (one line): {'; '.join(texts)}." if texts else ""
 
     def _saving_when_compiled(self) -> list[ComparisonRow]:
         """The compiled rows whose epochs save more than compiling takes."""
@@ -285,41 +288,45 @@ class _Words:
         if row is None or row.loading_time_ms is None:
             return ""
         loaded, trained = (_images_per_s(row, ms) for ms in (row.loading_time_ms, row.training_time_ms))
-        gpus = "the GPU" if row.gpus_used == 1 else f"{row.gpus_used} GPUs"
-        would = f"{gpus} would train on {trained}{'' if row is self.best else f' in {_mode(row)}'}"
+        limited = "training" if row is self.best else _mode(row)
         if row.bottleneck == "reading":
-            return f"The source gives about {loaded} images/s; {would}."
+            return f"The source gives {loaded} images/s, {limited} takes {trained}."
         cpus = "" if row.vcpus is None else f" on {row.vcpus:g} vCPUs"
         needed = (row.workers_needed or 0) * row.gpus_used // row.nodes
         return (
-            f"Loading decodes about {loaded} images/s{cpus}; {would}. {needed:,} workers, one per vCPU, or a faster "
-            "loader would keep up."
+            f"Loading gives {loaded} images/s{cpus}, {limited} takes {trained}: {needed:,} workers keep up."
         )
 
-    def _data(self) -> str:
-        """What of the best offer the stored data set exceeds."""
+    def _data(self, exceeded: str) -> str:
+        """What the stored data set means for the best offer, where it exceeds its memory or disk."""
         texts = {
-            "memory": "The data set does not fit in this machine's memory; every epoch reads it from storage again.",
-            "disk": "The data set does not fit on this machine's local disk; it needs a volume.",
+            "memory": "The data set exceeds this machine's memory: every epoch reads it from storage.",
+            "disk": "The data set exceeds this machine's local disk: it needs a volume.",
         }
-        return " ".join(texts[name] for name in self.best.data_exceeds)
+        return texts[exceeded] if exceeded in self.best.data_exceeds else ""
 
     def _one_gpu(self) -> str:
         """What one GPU of an offer would do, where several train together."""
         best = self.best
         if best.one_gpu_time_h is None:
             return ""
-        cost = "" if best.one_gpu_cost_usd is None else f", {usd(best.one_gpu_cost_usd)}"
+        cost = "" if best.one_gpu_cost_usd is None else f", {_usd(best.one_gpu_cost_usd)}"
+        share = best.one_gpu_time_h / (best.gpus_used * best.total_time_h)
+        larger = best.common_batch_size is not None and best.batch_size > best.common_batch_size
+        chosen = (
+            f" (batch {best.batch_size:,}, chosen to suit them: check that it trains as well)"
+            if larger
+            else ""
+        )
         return (
-            f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each, at "
-            f"{100 * best.scaling_efficiency:.0f} % of their single throughput; one of them takes "
-            f"{duration(3600 * best.one_gpu_time_h)}{cost}."
+            f"{best.gpus_used} GPUs train together on {best.local_batch_size} images each{chosen} at "
+            f"{100 * share:.0f} % of one GPU's speed; one takes {duration(3600 * best.one_gpu_time_h)}{cost}."
         )
 
     def _ruled_out(self) -> str:
         if self.freed is None:
             return ""
-        return f"The {_and(self.binding)} rules out {_where(self.freed)} ({_brief(self.freed)})."
+        return f"The {_and(self.binding)} rules out {_marked(self.freed)}: {_brief(self.freed)}."
 
     def _batch(self) -> str:
         best, common = self.best, self.best.common_batch_size
@@ -344,37 +351,46 @@ class _Words:
 
 
 def _took(row: ComparisonRow) -> str:
-    if row.total_cost_usd is None:
+    if row.total_cost_usd is None or row.total_low_usd is None or row.total_high_usd is None:
         return f"{_span(row)}, at no known price"
-    return f"{_span(row)} and {usd(row.total_cost_usd)} ({number(row.total_low_usd)}-{number(row.total_high_usd)})"
+    return f"{_span(row)}, US$ {estimate(row.total_cost_usd, row.total_low_usd, row.total_high_usd)}"
 
 
 def _span(row: ComparisonRow) -> str:
-    return f"{_time(row)} ({span(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h)})"
+    return duration_estimate(
+        *(3600 * hours for hours in (row.total_time_h, row.total_low_h, row.total_high_h))
+    )
 
 
-def _brief(row: ComparisonRow, interval: bool = False) -> str:
-    parts = [_span(row) if interval else _time(row)]
-    parts += [] if row.total_cost_usd is None else [usd(row.total_cost_usd)]
-    if interval:
-        return ", ".join(parts) + _if_loading_limits(row)
-    return ", ".join(parts + ([] if row.chance is None else [f"{percent(row.chance)} likely"]))
+def _brief(row: ComparisonRow) -> str:
+    """Time with its interval and cost."""
+    return ", ".join([_span(row)] + ([] if row.total_cost_usd is None else [_usd(row.total_cost_usd)]))
 
 
-def _time(row: ComparisonRow) -> str:
-    return duration(3600 * row.total_time_h)
+def _usd(value: float) -> str:
+    return f"US$ {number(float(f'{value:.2g}'), 2)}"
 
 
 def _where(row: ComparisonRow) -> str:
+    """The GPUs and where they are: ``1x H100 SXM at runpod``, ``1 of 8x A100 SXM4 80GB at lambda``."""
     if row.offer_gpu_count is None:
         return _gpu(row)
-    idle = int(row.offer_gpu_count) * row.nodes - row.gpus_used
-    nodes = f"{row.nodes} x " if row.nodes > 1 else ""
-    return f"{nodes}{row.offer} ({row.offer_gpu_count:g} x {_gpu(row)}{f', {idle} idle' if idle > 0 else ''})"
+    count = row.offer_gpu_count * row.nodes
+    used = f"{row.gpus_used} of " if count >= row.gpus_used + 1 else ""
+    return f"{used}{count:g}x {_gpu(row)} at {short_offer(row.offer)}"
+
+
+def _marked(row: ComparisonRow) -> str:
+    """As `_where`, and that the GPU was never measured."""
+    return f"{_where(row)}{' (never measured)' * _never_measured(row)}"
+
+
+def _never_measured(row: ComparisonRow) -> bool:
+    return any(reason.kind == "gpu" for reason in row.extrapolates)
 
 
 def _gpu(row: ComparisonRow) -> str:
-    return row.gpu.removeprefix("NVIDIA ")
+    return short_name(row.gpu)
 
 
 def _saves(eager: ComparisonRow, compiled: ComparisonRow, compile_s: float) -> bool:
@@ -387,7 +403,7 @@ def _waits_for_images(row: ComparisonRow) -> bool:
 
 
 def _if_loading_limits(row: ComparisonRow) -> str:
-    return ", limited by image loading" if _waits_for_images(row) else ""
+    return ", loading-bound" if _waits_for_images(row) else ""
 
 
 def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
@@ -398,8 +414,13 @@ def _images_per_s(row: ComparisonRow, time_ms: float) -> str:
 
 
 def _mode(row: ComparisonRow) -> str:
-    words = row.precision.replace("amp_", "AMP in ")
-    return f"{words} with channels-last" if row.memory_format == "channels_last" else words
+    words = row.precision.replace("amp_", "AMP ")
+    return f"{words} channels-last" if row.memory_format == "channels_last" else words
+
+
+def _excess(missed: float) -> str:
+    """By how much a limit is missed: ``12 % over``, ``62 times``."""
+    return f"{_share(missed)} over" if missed < 1 else f"{missed + 1:,.2g} times"
 
 
 def _share(value: float) -> str:

@@ -40,6 +40,7 @@ __all__ = [
     "peak_tflop_per_s",
     "precisions_of",
     "rates_of",
+    "short_name",
 ]
 
 
@@ -306,6 +307,20 @@ def design_of(gpu: Gpu) -> str:
     'TU104, 40 SMs, 1.59 GHz'
     """
     return f"{gpu.chip}, {gpu.sm_count} SMs, {gpu.boost_clock_ghz:g} GHz"
+
+
+@cache
+def short_name(name: str) -> str:
+    """How people write a GPU's canonical name: without its brand, or its first alias where that is a shorter word.
+
+    Examples
+    --------
+    >>> [short_name(name) for name in ("NVIDIA H100 80GB HBM3", "Tesla T4", "NVIDIA A100 80GB PCIe")]
+    ['H100 SXM', 'T4', 'A100 80GB PCIe']
+    """
+    plain = name.removeprefix("NVIDIA ").removeprefix("Tesla ").removeprefix("GeForce ")
+    aliases = next((gpu.aliases for gpu in all_gpus() if gpu.name == name), ())
+    return min((plain, *(alias for alias in aliases[:1] if alias[0].isalpha())), key=len)
 
 
 _WITHOUT_PEER_ACCESS = ("GeForce", "NVIDIA TITAN RTX")

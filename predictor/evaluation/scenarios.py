@@ -318,5 +318,6 @@ SCENARIOS: dict[str, Scenario] = {
         split=splits.epoch_time,
         answer="epoch_time_s",
         known=("iteration_time_ms",),
+        predictors=("roofline",),
     ),
 }

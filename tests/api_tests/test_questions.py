@@ -16,7 +16,7 @@ def another(option: Option) -> object:
     """A value that is not the default."""
     if option.kind == "choice":
         return next(word for word in option.choices if word != option.default)
-    return {"whole": 7, "number": 7.0, "hours": 7.0, "flag": True, "word": "word"}[option.kind]
+    return {"whole": 7, "number": 7.0, "hours": 7.0, "usd": 7.0, "flag": True, "word": "word"}[option.kind]
 
 
 def asked_of_a_service():

@@ -7,7 +7,7 @@ from predictor.answers.options import options_of
 from predictor.answers.question import Plan, Question
 from predictor.errors import EpochcastError
 
-WRONG = {"whole": "-3", "number": "-1", "hours": "soon", "choice": "luck"}
+WRONG = {"whole": "-3", "number": "-1", "hours": "soon", "usd": "much", "choice": "luck"}
 KNOWN = {
     name: known for name, known in {**options_of(Question), **options_of(Plan)}.items() if known.kind in WRONG
 }

@@ -37,6 +37,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "data_set": {"data_set": "imagenet", "workers": 1},
     "samples": {**LOADED, "data_source": "nfs", "offers": PRICES},
     "validation_samples": EPOCH,
+    "rank_by": {"samples": 1_281_167},
     "nodes": TEAM,
     "link": TEAM,
     "sync_batch_norm": TEAM,

@@ -83,9 +83,8 @@ def test_a_folder_without_images_is_refused_in_one_line(epochcast, tmp_path):
 
 def test_a_prediction_marks_what_waits_for_images(epochcast):
     run = epochcast("predict", "resnet50", "-g", "H200", "-b", 256, "--data-set", "imagenet", "--workers", 2)
-    words = " ".join(run.out.split())
-    assert "L: limited by image loading" in words
-    assert "with image loading" in words
+    assert "loading-bound" in run.out.split("\n\n")[1]
+    assert "without image loading" not in run.out
 
 
 def test_a_comparison_says_by_which_rate_loading_is_counted(epochcast):

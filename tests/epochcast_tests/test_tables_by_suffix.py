@@ -53,7 +53,7 @@ def test_an_answer_is_written_too(epochcast, tmp_path, suffix, command):
     run = epochcast(*command, *QUESTION, "--out", out)
     rows = json.loads(epochcast(*command, *QUESTION, "--json").out)["rows"]
     assert f"Wrote {out}." in run.err
-    assert "Tesla T4" in run.out
+    assert "T4" in run.out
     assert list(table(out).columns) == list(rows[0])
     assert table(out)["iteration_time_ms"].tolist() == [row["iteration_time_ms"] for row in rows]
 
