@@ -62,14 +62,14 @@ class Strengths:
 class Measured:
     """Times of rows, in ms: of whole iterations, and of the GPU's part (NaN where it was not timed apart).
 
-    `cnns` name the CNN of each row alike in all sources.
+    `cnns` name the CNN of each row alike in all sources; single passes need none.
     """
 
     rows: Rows
     time_ms: Array
     gpu_time_ms: Array
     weight: Array
-    cnns: Sequence[str] = ()
+    cnns: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -54,8 +54,7 @@ class IterationTimes:
     """Times of one CNN's iterations, in ms; arrays of shape (n_contexts, n_batches).
 
     `class_ms` splits the GPU's time by class of kernels, `unmeasured_ms` is that of classes that no training row has;
-    `host_share` and `device_share` are the shares of a relative change of the host's and of the GPU's time that the
-    iteration's time follows; `n_kernels` counts the CNN's distinct kernels.
+    `n_kernels` counts the CNN's distinct kernels.
     """
 
     iteration_ms: Array
@@ -63,8 +62,6 @@ class IterationTimes:
     host_ms: Array
     class_ms: dict[str, Array]
     unmeasured_ms: Array
-    host_share: Array
-    device_share: Array
     n_kernels: int
 
     def shares_of_host(self, *, is_new_host: bool) -> Shares:
@@ -149,12 +146,10 @@ class RooflineLaw:
         host = np.broadcast_to(alone, device.shape)
         busy = join_host(device, host)
         total = busy + self._feed_ms(kernels, batches, waits) if copies or waits else busy
-        follows = busy**2 * total
         unmeasured = (ms for name, ms in class_ms.items() if name not in self._measured)
         return IterationTimes(
-            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)),
-            host**3 / follows, device**3 / follows, kernels.count.size,
-        )  # fmt: skip
+            total, device, host, class_ms, sum(unmeasured, np.zeros(device.shape)), kernels.count.size
+        )
 
     def knows(self, context: KernelContext) -> bool:
         """Whether the law has deviations of the context's GPU in its mode."""

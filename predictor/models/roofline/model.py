@@ -273,7 +273,7 @@ class Roofline(Predictor):
             return Objective(measured, strengths=self.strengths)
         alone = passes["iteration_time_ms"].to_numpy(dtype=float)
         weight = self._pass_weights(passes)
-        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight)
+        single = Measured(pass_rows_of(passes), alone, np.full(len(passes), np.nan), weight, [])
         return Objective(measured, single, self.strengths)
 
     def _pass_weights(self, passes: pd.DataFrame) -> Floats:
