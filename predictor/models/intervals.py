@@ -250,7 +250,7 @@ class Calibration:
         """Half widths of the intervals of ln time.
 
         Where deviations of the GPU answer, those of new CNNs in one campaign joined with what campaigns differ in;
-        elsewhere those of GPUs left out, nowhere less.
+        elsewhere nowhere less, and joined with what GPUs never measured, and their generations, differ in.
 
         Parameters
         ----------
@@ -269,10 +269,12 @@ class Calibration:
         measured, wider = set(self.gpus), (slice(None), *[None] * (shares.host.ndim - 1))
         is_new = np.array([gpu.name not in measured for gpu in gpus])[wider]
         steps = generations_from(gpus, self.generations)[wider]
-        of_gpu = self._factor(_PLAIN, coverage) * np.sqrt(self.spread.variance(is_new, steps, shares))
+        factor = self._factor(_PLAIN, coverage)
         within = self._factor(_NEW_CNN, coverage) * np.sqrt(self.cnn_spread.variance(False, 0.0, shares))
-        of_cnn = np.hypot(within, self._factor(_PLAIN, coverage) * _CAMPAIGN)
-        return np.where(np.array(is_known)[wider], of_cnn, np.maximum(of_gpu, of_cnn))
+        of_cnn = np.hypot(within, factor * _CAMPAIGN)
+        measured_gpu = np.maximum(of_cnn, factor * np.sqrt(self.spread.variance(False, 0.0, shares)))
+        of_new_gpu = factor * np.sqrt(is_new * (self.spread.gpu + self.spread.generation * steps))
+        return np.where(np.array(is_known)[wider], of_cnn, np.hypot(measured_gpu, of_new_gpu))
 
     def host_half_width(self, coverage: float) -> float:
         """Half width of the interval of the ln of a host's speed, on a machine that was never measured."""

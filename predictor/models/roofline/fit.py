@@ -150,7 +150,7 @@ class Objective:
     def deviations(self, x: Array, gone: NDArray[np.bool_] | None = None) -> dict[Term, float]:
         """What known GPUs differ in from the law of these coefficients, without the rows that are gone."""
         law = x[self.blocks["law"]]
-        parts = self._parts(x, self.items.sums @ self.law.at(law)[0])
+        parts = self._parts(x, self.items.sums @ self.law.at(law))
         known = Iterations(
             self.items,
             self.law.fp32_ms(law),
@@ -164,7 +164,7 @@ class Objective:
 
     def times(self, x: Array) -> Array:
         """Times of the whole iterations in ms by the law, as for a source and a GPU that were never measured."""
-        return self._parts(x, self.items.sums @ self.law.at(x[self.blocks["law"]])[0]).total
+        return self._parts(x, self.items.sums @ self.law.at(x[self.blocks["law"]])).total
 
     def predicted(
         self, x: Array, gone: NDArray[np.bool_] | None = None, passes_gone: NDArray[np.bool_] | None = None
@@ -211,14 +211,13 @@ class Objective:
 
     def _of_law(self, x: Array, weight: Array, of_passes: Array) -> list[_Residuals]:
         """Residuals under the law, without what differs by GPU."""
-        found = self._iterations(x, *self.law.at(x[self.blocks["law"]]), weight)
+        found = self._iterations(x, *self.law.summed(x[self.blocks["law"]]), weight)
         if self.passes is not None and of_passes.any():
             found.append(self._single_passes(x, of_passes))
         return found
 
-    def _iterations(self, x: Array, ms: Array, slopes: sp.csr_matrix, weight: Array) -> list[_Residuals]:
-        device = self.items.sums @ ms
-        of_terms = self.items.weighted(ms, slopes) / device[:, None]
+    def _iterations(self, x: Array, device: Array, slopes: Array, weight: Array) -> list[_Residuals]:
+        of_terms = slopes / device[:, None]
         device = device * np.exp(x[self.blocks["source"]][self.source] + x[self.blocks["gpu"]][self.gpu])
         parts = self._parts(x, device)
         here = np.arange(device.size)
@@ -261,10 +260,9 @@ class Objective:
 
     def _single_passes(self, x: Array, weight: Array) -> _Residuals:
         assert self.passes is not None  # noqa: S101 - the caller has looked
-        ms, slopes = self.pass_law.at(x[self.blocks["law"]])
-        total = self.pass_items.sums @ ms
+        total, slopes = self.pass_law.summed(x[self.blocks["law"]])
         gradient = np.zeros((total.size, x.size))
-        gradient[:, self.blocks["law"]] = self.pass_items.weighted(ms, slopes) / total[:, None]
+        gradient[:, self.blocks["law"]] = slopes / total[:, None]
         gradient[np.arange(total.size), self.blocks["pass_source"].start + self.pass_source] = 1.0
         level = x[self.blocks["pass_source"]][self.pass_source]
         return np.log(total / self.passes.time_ms) + level, gradient, weight, _PASS_HUBER
@@ -291,11 +289,16 @@ class _Kernels:
         """By how much their modes would gain, of which `gained` makes what they do."""
         return np.asarray(self.items.gain + self.mode @ x)
 
-    def at(self, x: Array) -> tuple[Array, sp.csr_matrix]:
-        """Times in ms, and the slopes of their ln, of shape (n_items, n_terms)."""
+    def at(self, x: Array) -> Array:
+        """Times in ms."""
+        return np.asarray(self.fp32_ms(x) * np.exp(-self.faster * gained(self.gain(x))[0]))
+
+    def summed(self, x: Array) -> tuple[Array, Array]:
+        """Sums of the times of the rows' kernels in ms, and their slopes, of shape (n_rows, n_terms)."""
         gain, slope = gained(self.gain(x))
         ms = self.fp32_ms(x) * np.exp(-self.faster * gain)
-        return ms, (self.fp32 - sp.diags(self.faster * slope) @ self.mode).tocsr()
+        slopes = self.items.weighted(ms, self.fp32) - self.items.weighted(ms * self.faster * slope, self.mode)
+        return self.items.sums @ ms, slopes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

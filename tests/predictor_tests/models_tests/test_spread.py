@@ -43,10 +43,12 @@ def test_where_deviations_answer_the_width_is_of_a_new_cnn_and_another_campaign(
 
 
 def test_a_new_gpu_never_has_a_narrower_interval_than_a_new_cnn_on_a_measured_one():
-    assert width(P4) == pytest.approx(1.6 * np.sqrt(0.01 + 0.02 + 2 * 0.03))
+    of_cnn = np.hypot(1.8 * 0.1, 1.6 * 0.12)
+    assert width(P4) == pytest.approx(np.hypot(of_cnn, 1.6 * np.sqrt(0.02 + 2 * 0.03)))
     nearly = replace(calibration(), spread=Spread(cnn=0.01, gpu=0.0001), cnn_spread=Spread(cnn=0.01))
     known, new = nearly.half_widths([P4, P4], [True, False], shares(shape=(2,)), 0.9)
-    assert known == new == pytest.approx(np.hypot(1.8 * 0.1, 1.6 * 0.12))
+    assert known == pytest.approx(of_cnn)
+    assert new == pytest.approx(np.hypot(of_cnn, 1.6 * 0.01))
 
 
 def test_a_new_gpu_a_far_generation_a_host_and_depthwise_convolutions_each_widen_the_interval():
