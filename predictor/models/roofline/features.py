@@ -7,6 +7,7 @@ but functions of the Python array API standard (2024.12), of `xp`: NumPy, or any
 
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ __all__ = [
     "FAMILIES",
     "FAMILY_OF",
     "FEATURES_OF_FAMILY",
+    "is_gaining",
     "kernel_base_ms",
     "kernel_features",
     "kernel_gain",
@@ -110,12 +112,20 @@ def kernel_gain(
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     in_mode = _roofline_ms(
         family,
-        compute * rates.fp32_flop_per_ms / rates.flop_per_ms,
+        compute * rates.fp32_flop_per_ms / _flop_per_ms(family, rates),
         memory * rates.element_bytes / _FP32_BYTES,
         xp,
     )
     gain: Array = xp.log(_roofline_ms(family, compute, memory, xp) / in_mode)
     return gain
+
+
+def is_gaining(family: str, rates: Rates) -> Any:
+    """Whether a mode computes or moves kernels of a family otherwise than fp32 does; of the shape of the rates."""
+    narrower = rates.element_bytes < _FP32_BYTES
+    if family in ("element", "depthwise"):
+        return narrower
+    return narrower | (_flop_per_ms(family, rates) != rates.fp32_flop_per_ms)
 
 
 def _roofline_ms(family: str, compute: Array, memory: Array, xp: ModuleType) -> Array:
@@ -140,7 +150,7 @@ def kernel_features(
     compute, memory = _compute_and_memory_ms(columns, batch_size, rates)
     if family == "conv":
         features = _conv_features(name, columns, batch_size, compute / memory, xp)
-        return {**features, "tensor_gain": _tensor_gain(rates, xp)}
+        return {**features, "tensor_gain": _tensor_gain(family, rates, xp)}
     if family == "depthwise":
         return {
             "one": xp.ones(1),
@@ -156,15 +166,19 @@ def kernel_features(
             "compute_bound": xp.tanh(xp.log2(compute / memory) / 2),
             "narrow": _above(7, xp.log2(columns["out_channels"]), xp),
             "small_batch": _above(6, xp.log2(batch_size * columns["positions"]), xp),
-            "tensor_gain": _tensor_gain(rates, xp),
+            "tensor_gain": _tensor_gain(family, rates, xp),
         }
     return {"one": xp.ones(1), "launch_bound": _above(3, xp.log2(memory / LAUNCH_MS), xp) / 3}
 
 
-def _tensor_gain(rates: Rates, xp: ModuleType) -> Array:
+def _tensor_gain(family: str, rates: Rates, xp: ModuleType) -> Array:
     """Log2 of the tensor cores' peak over the fp32 peak; kernels reach only part of this gain."""
-    found: Array = xp.log2(xp.asarray(rates.flop_per_ms / rates.fp32_flop_per_ms))
+    found: Array = xp.log2(xp.asarray(_flop_per_ms(family, rates) / rates.fp32_flop_per_ms))
     return found
+
+
+def _flop_per_ms(family: str, rates: Rates) -> Any:
+    return rates.product_flop_per_ms if family == "product" else rates.flop_per_ms
 
 
 def _compute_and_memory_ms(

@@ -23,6 +23,7 @@ from predictor.models.roofline.features import (
     DEPTHWISE,
     FAMILY_OF,
     FEATURES_OF_FAMILY,
+    is_gaining,
     kernel_base_ms,
     kernel_features,
     kernel_gain,
@@ -37,7 +38,6 @@ from predictor.models.roofline.terms import (
     Term,
     conditions_of,
     gained,
-    is_faster,
     join_host,
     known_as,
     terms_under,
@@ -139,7 +139,7 @@ class RooflineLaw:
         captured : bool
             Whether the iteration was captured as a graph, which the host launches at once.
         """
-        batches = np.asarray(batch_sizes, dtype=float)
+        batches = np.asarray(batch_sizes, dtype=float) / kernels.parts
         class_ms = self._class_ms(kernels, contexts, batches)
         device = sum(class_ms.values(), np.zeros((len(contexts), batches.size)))
         alone = self._host_ms(kernels, contexts, machine)[:, None] * (not captured)
@@ -170,7 +170,7 @@ class RooflineLaw:
             raise OutOfRangeError(
                 f"host {host!r} was not measured. Nearest: {nearest(host, found)}; "
                 f"measured: {', '.join(found) or 'none by name'}. Leave --host out for the usual one."
-            )
+            ).about("host")
         return found[host]
 
     def with_host(self, host: HostMeasurement, mode: Mode) -> RooflineLaw:
@@ -223,16 +223,17 @@ class RooflineLaw:
         """Each class's time on the GPU in ms, (n_contexts, n_batches); what takes nearly all of a question's time."""
         xp = self.arrays.xp
         rates, (weights, number) = _rates_of_all(contexts, xp), self._weights(contexts)
-        sizes, faster = xp.asarray(batches), 1.0 * np.array([[[is_faster(each)]] for each in contexts])
+        sizes = xp.asarray(batches)
         found: dict[str, Any] = {}
         for group in _groups(kernels, xp):
             values = kernel_features(group.name, group.columns, sizes, rates, xp)
             features = [values[each] for each in _features_of(group.name)]
             times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
             shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
+            faster = 1.0 * is_gaining(FAMILY_OF[group.name], rates)
             if faster.any():
                 gain = _weighted(group.weights_of_each(weights[:, 1]), number, features, xp)
-                times -= xp.asarray(faster) * gained(gain + kernel_gain(*shape), xp)[0]
+                times -= faster * gained(gain + kernel_gain(*shape), xp)[0]
             times = xp.exp(times)
             times *= kernel_base_ms(*shape)
             times *= group.count
@@ -320,7 +321,7 @@ _PLACES = _places()
 
 def _rates_of_all(contexts: Sequence[KernelContext], xp: ModuleType) -> Rates:
     """Peak rates of all GPUs and modes, each an array of shape (n_contexts, 1, 1)."""
-    rates = [rates_of(each.gpu, each.precision) for each in contexts]
+    rates = [rates_of(each.gpu, each.precision, each.fp32_products) for each in contexts]
     columns: dict[str, Any] = {
         each.name: xp.asarray([[[float(getattr(found, each.name))]] for found in rates])
         for each in fields(Rates)

@@ -11,12 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from predictor.catalogue.devices import Rates, find_gpu, rates_of
+from predictor.catalogue.modes import products_in_fp32
 from predictor.cnns.layer_table import Layer
 from predictor.errors import OutOfRangeError
 from predictor.measurements.schema import is_set
 from predictor.models.roofline.features import (
     FAMILY_OF,
     FEATURES_OF_FAMILY,
+    is_gaining,
     kernel_base_ms,
     kernel_features,
     kernel_gain,
@@ -26,7 +28,6 @@ from predictor.models.roofline.terms import (
     Term,
     TermTable,
     conditions_of,
-    is_faster,
     terms_under,
 )
 from predictor.operators.kernels import (
@@ -50,7 +51,7 @@ _NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {
     *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
-    *("source", "host", "framework", "memory_format", *_SHAPE_COLUMNS),
+    *("source", "host", "framework", "memory_format", "float32_matmul_precision", *_SHAPE_COLUMNS),
 }
 
 
@@ -178,8 +179,11 @@ def _kernels_of(row: dict[Any, Any]) -> Kernels:
 
 def _context(row: dict[Any, Any], xla: bool) -> KernelContext:
     framework, memory_format = _word(row, "framework", "pytorch"), _word(row, "memory_format", "nchw")
-    forward = _word(row, "pass", "training") == _FORWARD
-    return KernelContext(find_gpu(row["gpu"]), str(row["precision"]), framework, memory_format, xla, forward)
+    forward, precision = _word(row, "pass", "training") == _FORWARD, str(row["precision"])
+    fp32_products = products_in_fp32(framework, precision, row.get("float32_matmul_precision"))
+    return KernelContext(
+        find_gpu(row["gpu"]), precision, framework, memory_format, xla, forward, fp32_products
+    )
 
 
 def _word(row: dict[Any, Any], column: str, default: str) -> str:
@@ -234,7 +238,10 @@ class Items:
 
     def faster(self) -> Array:
         """1 for items in a mode that gains over fp32, else 0."""
-        return np.array([float(is_faster(context)) for context in self.rows.contexts])[self.row]
+        found = np.zeros(self.row.size)
+        for name, part in _parts(self.class_of):
+            found[part] = is_gaining(FAMILY_OF[name], _cut(self.rates, part))
+        return found
 
     def weighted(self, ms: Array, matrix: sp.csr_matrix) -> Array:
         """Sum over each row's kernels of their time x their terms, shape (n_rows, n_terms)."""
@@ -307,7 +314,9 @@ def _parts(class_of: NDArray[np.int64]) -> list[tuple[str, slice]]:
 
 
 def _rates(contexts: Sequence[KernelContext], row: NDArray[np.intp]) -> Rates:
-    found = {context: rates_of(context.gpu, context.precision) for context in set(contexts)}
+    found = {
+        context: rates_of(context.gpu, context.precision, context.fp32_products) for context in set(contexts)
+    }
     columns: dict[str, Any] = {
         field.name: np.array([getattr(found[context], field.name) for context in contexts])[row]
         for field in fields(Rates)

@@ -98,7 +98,10 @@ _FIRST = "maxwell"  # older generations have levels of their own, later ones ste
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """GPU and mode of a kernel time; single layers timed alone have no `framework`, and `forward` is a pass alone."""
+    """GPU and mode of a kernel time; single layers timed alone have no `framework`, and `forward` is a pass alone.
+
+    `fp32_products` is as of `Mode`.
+    """
 
     gpu: Gpu
     precision: str
@@ -106,6 +109,7 @@ class KernelContext:
     memory_format: str = "nchw"
     xla: bool = False
     forward: bool = False
+    fp32_products: bool = False
 
 
 def known_as(context: KernelContext) -> tuple[str, str] | None:
