@@ -230,10 +230,11 @@ class RooflineLaw:
             features = [values[each] for each in _features_of(group.name)]
             times = _weighted(group.weights_of_each(weights[:, 0]), number, features, xp)
             shape = FAMILY_OF[group.name], group.columns, sizes, rates, xp
-            faster = 1.0 * is_gaining(FAMILY_OF[group.name], rates)
-            if faster.any():
+            faster = is_gaining(FAMILY_OF[group.name], rates)
+            if xp.any(faster):
                 gain = _weighted(group.weights_of_each(weights[:, 1]), number, features, xp)
-                times -= faster * gained(gain + kernel_gain(*shape), xp)[0]
+                gained_by, _ = gained(gain + kernel_gain(*shape), xp)
+                times -= xp.where(faster, gained_by, 0.0)
             times = xp.exp(times)
             times *= kernel_base_ms(*shape)
             times *= group.count

@@ -47,7 +47,10 @@ Array = NDArray[np.float64]
 
 _FORWARD, _PASSES = "forward", ("forward", "backward_input", "backward_weight")
 _BOTH_PASSES = "forward_backward"  # how a framework's operators are timed
-_NOT_SHAPE = ("index", "name", "type", "kind", "inputs", "repeats")
+_NOT_SHAPE = (
+    *("index", "name", "type", "kind", "inputs", "repeats"),
+    *("forwards", "input_gradients", "weight_gradients", "recomputed"),
+)
 _SHAPE_COLUMNS = tuple(f.name for f in fields(Layer) if f.name not in _NOT_SHAPE)
 _READ = {
     *("gpu", "cnn", "image_size", "batch_size", "precision", "layer_table", "pass", "type"),
