@@ -20,7 +20,9 @@ CNNS = (
     "regnet_y_400mf",
 )
 FASTER = (("tf32", "fp32"), ("amp_fp16", "fp32"), ("amp_bf16", "fp32"), ("fp16", "amp_fp16"))
-SIZES = np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0])
+SIZES = np.array(
+    [4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]
+)  # measured: outside, another reason widens the interval
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +68,8 @@ def test_the_upper_end_does_not_fall_as_the_batch_grows(roofline, cnn):
 
 def test_a_gpu_never_measured_has_a_wider_interval_than_every_measured_one_of_its_generation(roofline):
     measured = set(roofline.law_.calibration.gpus)
-    gpus = [
-        find_gpu(name)
-        for name in ("A100-SXM4-40GB", "RTX 3090", "RTX 3060", "A10G", "T4", "RTX 2060", "GTX 1060 6GB")
-    ]
+    names = ("RTX 2080 Ti", "T4", "RTX 2060", "GTX 1080 Ti", "GTX 1060 6GB", "Tesla P100-PCIE-16GB")
+    gpus = [find_gpu(name) for name in names]
     answers = asked(roofline, "resnet50", gpus, "fp32")
     ratio = {gpu: answers[gpu.name].gpu_high_ms[-1] / answers[gpu.name].gpu_time_ms[-1] for gpu in gpus}
     narrow = [
