@@ -1,4 +1,4 @@
-"""Runs every bench_*.py of this folder, each in a process of its own: `make bench`.
+"""Runs every bench_*.py of this folder and service.py, each in a process of its own: `make bench`.
 
 Exits with 1 if any of them failed, after running them all.
 """
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parent
 
 def main() -> int:
     failed = []
-    for script in sorted(FOLDER.glob("bench_*.py")):
+    for script in [*sorted(FOLDER.glob("bench_*.py")), FOLDER / "service.py"]:
         print(f"== {script.stem}", flush=True)
         if subprocess.run([sys.executable, str(script)], check=False).returncode:
             failed.append(script.name)

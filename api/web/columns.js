@@ -15,14 +15,14 @@ export function predictionColumns() {
     epochColumn(),
     { key: "epoch_low_s", title: t("interval"), value: (row) => row.epoch_low_s, cell: (row) => durations(row.epoch_low_s, row.epoch_high_s, row.epoch_time_s) },
     { key: "cost_usd", title: t("cost_epoch"), value: (row) => row.cost_usd, cell: (row) => dollars(row.cost_usd) },
-    memoryColumn(),
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: predictionMarks },
+    ...[memoryColumn(),
     { key: "iteration_time_ms", title: t("iteration_time"), value: (row) => row.iteration_time_ms, cell: (row) => duration(row.iteration_time_ms / 1000) },
     startColumn(),
     { key: "throughput_samples_per_s", title: t("throughput"), value: (row) => row.throughput_samples_per_s, cell: (row) => number(row.throughput_samples_per_s) },
     { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
     energyColumn("watt_hours", "energy_epoch"),
-    { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || "–" },
+    { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || "–" }].map(extra),
   ];
 }
 
@@ -34,8 +34,9 @@ export function offerColumns() {
     { key: "offer", title: t("offer"), text: true, value: (row) => row.offer, cell: (row) => row.offer || t("no_price") },
     { key: "total_cost_usd", title: t("total_cost"), value: (row) => row.total_cost_usd, cell: (row) => dollars(row.total_cost_usd) },
     { key: "total_time_h", title: t("total_time"), value: (row) => row.total_time_h, cell: (row) => duration(row.total_time_h * 3600) },
+    { key: "total_low_h", title: t("interval"), value: (row) => row.total_low_h, cell: (row) => durations(3600 * row.total_low_h, 3600 * row.total_high_h, 3600 * row.total_time_h) },
     { key: "marks", title: t("marks"), text: true, value: (row) => row.extrapolates.length, cell: offerMarks },
-    precisionColumn(),
+    ...[precisionColumn(),
     { key: "batch_size", title: t("batch_size"), value: (row) => row.batch_size, cell: (row) => count(row.batch_size) },
     epochColumn(),
     startColumn(),
@@ -43,8 +44,13 @@ export function offerColumns() {
     memoryColumn(),
     energyColumn("total_watt_hours", "energy_total"),
     { key: "region", title: t("region"), text: true, value: (row) => row.region, cell: (row) => row.region ?? "–" },
-    { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method },
+    { key: "method", title: t("measured_method"), text: true, value: (row) => row.method, cell: (row) => row.method }].map(extra),
   ];
+}
+
+/** A column that is shown with all columns only. */
+function extra(column) {
+  return { ...column, extra: true };
 }
 
 function precisionColumn() {
@@ -90,18 +96,18 @@ function offerMarks(row) {
 }
 
 function marks(row, badges) {
+  const large = row.fits_in_memory ? [] : [badge("bad", t("fits_not"))];
   const waits = ["loading", "reading"].includes(row.bottleneck) ? [badge("bad", t("waits_for_images"), t("waits_for_images_hint"))] : [];
   const mark = extrapolationMark(row);
-  const found = [...badges, ...waits, ...(mark ? [mark] : [])];
+  const found = [...badges, ...large, ...waits, ...(mark ? [mark] : [])];
   return found.length ? found : ["–"];
 }
 
-/** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: {kind: string, text: string, remedy: ?string}[]}} row */
-export function extrapolationMark(row) {
+/** That a row extrapolates, with its reasons to unfold; null if it does not. @param {{extrapolates: {kind: string, text: string, remedy: ?string}[]}} row @param {string} [text] */
+export function extrapolationMark(row, text = t("extrapolates", { n: row.extrapolates.length })) {
   if (!row.extrapolates.length) return null;
   const reasons = make("ul", { lang: "en" }, ...row.extrapolates.map((reason) => make("li", { text: reasonText(reason), title: reason.remedy })));
-  const summary = make("summary", { text: t("extrapolates", { n: row.extrapolates.length }) });
-  return make("details", {}, summary, reasons);
+  return make("details", {}, make("summary", { text }), reasons);
 }
 
 function badge(kind, text, title = null) {

@@ -2,10 +2,11 @@
  * The page at /: form in, answers out. Loaded by index.html; calls every other module, none of which calls it.
  * The question stands in the link after #, so that it is never sent anywhere but to the service, when asked.
  */
-import { drawAsked, drawVerdict } from "./asked.js";
+import { drawAsked } from "./asked.js";
 import { onThemeChange } from "./charts.js";
 import { offerColumns, predictionColumns } from "./columns.js";
 import { drawCostChart } from "./cost_chart.js";
+import { drawDecision } from "./decision.js";
 import { byId, copy, download, fill, make } from "./dom.js";
 import { clearErrors, showError, showProblem } from "./errors.js";
 import { Explanation } from "./explanation.js";
@@ -17,7 +18,6 @@ import { doubts, explanationQuestion, fromFragment, questions, toFragment } from
 import { needsFile, requestText } from "./request.js";
 import { Refusal, ask, get } from "./service.js";
 import { Table } from "./table.js";
-import { drawTiles } from "./tiles.js";
 import { TimeChart } from "./time_chart.js";
 
 const form = new Form();
@@ -58,6 +58,10 @@ async function lists() {
 }
 
 function listen() {
+  for (const part of document.querySelectorAll("details.card")) {
+    part.open = !isNarrow(); // there, the first screen holds the answer
+    part.addEventListener("toggle", () => part.open && drawCharts()); // what is folded has no width
+  }
   form.element.addEventListener("submit", (event) => {
     event.preventDefault();
     answer({});
@@ -169,7 +173,17 @@ function fold(is) {
 
 /** Where form and answer do not stand side by side, go on to the answer. */
 function goToResults() {
-  if (matchMedia("(max-width: 900px)").matches) byId("results").focus();
+  if (isNarrow()) byId("results").focus();
+}
+
+function isNarrow() {
+  return matchMedia("(max-width: 900px)").matches;
+}
+
+/** Ask the question that was answered with other fields. @param {Object<string, string>} patch */
+function apply(patch) {
+  form.show({ ...shown.state, ...patch });
+  answer({});
 }
 
 function drawAnswer() {
@@ -180,8 +194,7 @@ function drawAnswer() {
   rowsTable.draw({ caption: t("rows_title"), columns: predictionColumns(), rows: predictions.rows, group: GROUPED });
   offersTable.draw({ caption: t("offers_title"), columns: offerColumns(), rows: comparisons.rows });
   drawStale();
-  drawVerdict(comparisons.verdict, shown.lacking, shown.state.precision);
-  drawTiles(comparisons.rows, limits(), form.measured);
+  drawDecision(comparisons, shown.asked.comparisons, { names: shown.lacking, precision: shown.state.precision }, apply);
   drawCost();
   drawRequest();
   drawCovers();
@@ -208,14 +221,19 @@ function limits() {
   return { budget: budget_usd, deadline: deadline_h };
 }
 
-/** What the numbers of each table hold: offers may count what predictions leave out, such as loading. */
+/** What the numbers hold, in three sentences, and in full as the service says it of each table. */
 function drawCovers() {
   const { predictions, comparisons } = shown.answers;
-  const told = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
+  const [row] = comparisons.rows;
+  const loaded = t(row.loading_time_ms === null ? "covers_unloaded" : "covers_loaded");
+  const validated = t(shown.asked.comparisons.validation_samples ? "covers_validated" : "covers_unvalidated");
+  const sentences = [t("covers_work", { loaded, validated }), t("covers_interval"), t("covers_price", { date: row.priced_on ?? "–" })];
+  const left = predictions.left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
+  byId("covers").replaceChildren(make("p", { text: sentences.join(" ") }), ...(left.length ? [make("ul", {}, ...left)] : []));
+  const full = [["rows_title", predictions], ["offers_title", comparisons]].flatMap(([title, { covers }]) => [
     make("h3", { text: t(title), lang: currentLanguage() }), ...[covers].flat().map((text) => make("p", { text })),
   ]);
-  const left = predictions.left_out.map(({ gpu, why }) => make("li", { text: t("left_out", { gpu, why }) }));
-  byId("covers").replaceChildren(...told, ...(left.length ? [make("ul", {}, ...left)] : []));
+  byId("covers-full").replaceChildren(...full);
 }
 
 function chosenQuestion() {

@@ -3,7 +3,7 @@
  * Called by main.js and explanation.js with columns and rows; calls dom, format and i18n.
  */
 import { download, make } from "./dom.js";
-import { reasonText } from "./format.js";
+import { count, reasonText } from "./format.js";
 import { t } from "./i18n.js";
 
 /**
@@ -15,12 +15,16 @@ import { t } from "./i18n.js";
  * @property {string} [hint] what the heading says where it is pointed at
  * @property {boolean} [text] left-aligned
  * @property {boolean} [head] the row's own heading
+ * @property {boolean} [extra] shown only with all columns
  *
  * @typedef {object} Group rows that are folded away behind the best of them
  * @property {(row: object) => string} of
  * @property {(row: object) => boolean} best
  * @property {(row: object, n: number) => string} label of the button that unfolds the others
  */
+
+const FIRST_ROWS = 10; // of more than these
+const MOST_SHOWN = 12;
 
 /** A table in a place of the page; keeps its order when it is drawn again. */
 export class Table {
@@ -45,13 +49,26 @@ export class Table {
     this.#fill();
     const table = make("table", { role: "table" }, make("caption", { class: "unseen", text: caption }), head, this.body);
     const label = t("scrollable", { caption });
-    this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table));
+    this.place.replaceChildren(make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table), ...this.#whole());
+  }
+
+  /** The button for what is not shown at first: further columns, and rows after the first. */
+  #whole() {
+    const n = this.group ? new Set(this.given.map(this.group.of)).size : this.given.length;
+    if (n <= MOST_SHOWN && !this.columns.some((column) => column.extra)) return [];
+    const text = () => t(this.place.classList.contains("whole") ? "table_less" : "table_whole", { rows: count(n), columns: count(this.columns.length), caption: this.caption });
+    const button = make("button", { type: "button", class: "quiet all", text: text() });
+    button.addEventListener("click", () => {
+      this.place.classList.toggle("whole");
+      button.textContent = text();
+    });
+    return [button];
   }
 
   #heading(column) {
     const button = make("button", { type: "button", text: column.title, title: column.hint });
     button.addEventListener("click", () => this.#by(column));
-    return make("th", { scope: "col", role: "columnheader", class: column.text ? "text" : null, "aria-sort": this.#sign(column), "data-key": column.key }, button);
+    return make("th", { scope: "col", role: "columnheader", class: classOf(column), "aria-sort": this.#sign(column), "data-key": column.key }, button);
   }
 
   #sign(column) {
@@ -77,6 +94,7 @@ export class Table {
 
   #fill() {
     const lines = this.group ? this.#grouped() : this.rows.map((row) => this.#line(row));
+    if (lines.length > MOST_SHOWN) lines.slice(FIRST_ROWS).forEach((line) => line.classList.add("rest"));
     this.body.replaceChildren(...lines);
   }
 
@@ -115,9 +133,13 @@ export class Table {
   }
 }
 
+function classOf(column) {
+  return [column.text && "text", column.extra && "extra"].filter(Boolean).join(" ") || null;
+}
+
 function cell(column, row) {
   const content = [column.cell(row)].flat();
-  const attributes = { class: column.text ? "text" : null, "data-label": column.title };
+  const attributes = { class: classOf(column), "data-label": column.title };
   return column.head
     ? make("th", { scope: "row", role: "rowheader", ...attributes }, ...content)
     : make("td", { role: "cell", ...attributes }, ...content);

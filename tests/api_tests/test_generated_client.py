@@ -3,13 +3,11 @@
 import importlib
 import inspect
 import io
-import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from generated_client import PACKAGE, generate_client
 from services import ROOT, Service
 from waiting import PATIENCE_S
 
@@ -17,9 +15,6 @@ from api.main import create_app
 from api.settings import Settings
 from api.store.engine import open_store
 from api.store.keys import add_key
-
-PACKAGE = "epochcast_client"
-CONFIG = "content_type_overrides:\n  text/csv: application/octet-stream\n"
 
 
 @pytest.fixture(scope="module")
@@ -31,18 +26,10 @@ def document():
 def generated(document, tmp_path_factory):
     """The folder with the generated package, which can be imported."""
     folder = tmp_path_factory.mktemp("generated")
-    (folder / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
-    tool = Path(sys.executable).with_name("openapi-python-client")
-    (folder / "config.yaml").write_text(CONFIG, encoding="utf-8")
-    options = ["--path", "openapi.json", "--output-path", "made", "--config", "config.yaml"]
-    environment = {**os.environ, "PATH": f"{tool.parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(
-        [tool, "generate", *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, "WARNING" in done.stdout) == (0, False), done.stdout + done.stderr
-    sys.path.insert(0, str(folder / "made"))
-    yield folder / "made"
-    sys.path.remove(str(folder / "made"))
+    made = generate_client(document, folder)
+    sys.path.insert(0, str(made))
+    yield made
+    sys.path.remove(str(made))
 
 
 @pytest.fixture(scope="module")

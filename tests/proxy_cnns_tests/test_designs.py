@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import defaultdict
-from math import dist, log2
+from math import dist, isinf, log2
 from statistics import quantiles
 
 import pytest
@@ -73,16 +73,25 @@ def _distances(library: tuple[Operator, ...], wanted: set[Operator]) -> list[tup
     return sorted(found)
 
 
+NO_NEIGHBOUR = {
+    "conv2d_3x32x32_24x31x31_k2x2_s1x1_p0x0",
+    "max_pool_256x3x3_256x1x1_k3x3_s3x3_p0x0",
+    "max_pool_512x4x4_512x1x1_k4x4_s4x4_p0x0",
+}
+"""Of Airbench94 and ResNet-9: windows that no other CNN of the zoo has."""
+
+
 @pytest.mark.parametrize(
     ("scale", "cnns", "median", "most", "worst"),
-    [(0.9, COMMON_CNNS, 0.6, 1.35, 3.8), (2.0, LIBRARY_CNNS, 0.4, 0.9, 2.0)],
+    [(0.9, COMMON_CNNS, 0.6, 1.35, 3.8), (2.0, LIBRARY_CNNS, 0.4, 0.9, 2.2)],
     ids=["quick", "library"],
 )
 def test_every_operator_of_the_zoo_has_a_near_neighbour(scale, cnns, median, most, worst, zoo_operators):
     distances = _distances(designed_operators(scale) + common_operators(cnns), zoo_operators)
     for distance, operator, neighbour in distances[-5:]:
         print(f"{distance:.2f} octaves: {operator} -> {neighbour}")
-    alone = [distance for distance, _, _ in distances]
+    assert {name.split("_d1")[0] for distance, name, _ in distances if isinf(distance)} == NO_NEIGHBOUR
+    alone = [distance for distance, _, _ in distances if not isinf(distance)]
     assert quantiles(alone, n=20)[9] < median
     assert quantiles(alone, n=20)[18] < most
     assert alone[-1] < worst
@@ -153,7 +162,7 @@ def _widens(operator):
     return operator.out_height > operator.in_height
 
 
-@pytest.mark.parametrize(("name", "digest"), [("quick", "ea1ee51c4fcd"), ("library", "3ad8d24dbfa2")])
+@pytest.mark.parametrize(("name", "digest"), [("quick", "d7018e5abbe8"), ("library", "a2eda20f083e")])
 def test_a_preset_is_the_same_on_every_machine_and_changes_on_purpose_only(name, digest):
     names = "\n".join(subject.name for subject in preset(name).subjects)
     assert hashlib.sha256(names.encode()).hexdigest()[:12] == digest

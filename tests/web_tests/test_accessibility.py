@@ -80,6 +80,24 @@ def test_every_stop_of_the_keyboard_has_a_name_and_is_seen(page):
     assert [each for each in unnamed if each] == []
 
 
+def test_a_field_with_the_focus_is_never_behind_the_bar(browser, open_page):
+    page = open_page(context=browser.new_context(viewport={"width": 1366, "height": 768}, locale="en-US"))
+    page.evaluate("for (const part of document.querySelectorAll('#question details')) part.open = true")
+    page.focus("#cnn")
+    hidden, stops = [], 0
+    while page.evaluate("document.activeElement.id") != "ask":
+        script = """() => {
+            const [at, bar] = [document.activeElement, document.querySelector(".submit")]
+                .map(each => each.getBoundingClientRect());
+            return at.top >= 0 && at.bottom <= bar.top ? null : document.activeElement.outerHTML.slice(0, 99);
+        }"""
+        hidden.append(page.evaluate(script))
+        page.keyboard.press("Tab")
+        stops += 1
+    assert stops > 30
+    assert [each for each in hidden if each] == []
+
+
 def test_charts_say_in_words_what_they_show_and_name_their_table(page):
     for chart in ("time", "cost", "why"):
         place = page.locator(f"#{chart}-chart")

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from operator import itemgetter
 
 import pytest
 from page_parts import answered, column, downloaded, predict, text_rows
@@ -19,7 +18,6 @@ _FIRST = {
 }
 _OFFERS = {key: _FIRST[key] for key in ("cnn", "batch_sizes", "data_set")}
 _OFFERS |= {"memory_format": "nchw", "epochs": 90}
-_FAST = {"precision": "amp_fp16", "memory_format": "channels_last"}
 
 
 def _csv_of(rows):
@@ -134,59 +132,79 @@ def test_the_offers_are_the_service_s_comparison(first_visit, ask):
     assert len(marked) == sum(row["pareto"] for row in rows)
 
 
-def test_what_was_measured_and_can_be_rented_comes_first(open_page, ask):
-    page = open_page("#precision=amp_fp16&memory_format=channels_last")
-    rows = [row for row in ask("comparisons", _OFFERS | _FAST)["rows"] if row["total_cost_usd"] is not None]
-    sure = [row for row in rows if not row["extrapolates"]]
-    fields = ("total_cost_usd", "total_time_h")
-    best = [min(some, key=itemgetter(by)) for some in (sure, rows) for by in fields]
-    titles = ["Cheapest measured GPU", "Fastest measured GPU"]
-    titles += ["Cheapest if extrapolation holds", "Fastest if extrapolation holds"]
-    assert page.locator("#tiles h2").all_inner_texts() == titles
-    assert page.locator("#tiles .instance").all_inner_texts() == [row["offer"] for row in best]
-    badges = page.eval_on_selector_all("#tiles .tile", "all => all.map(e => !!e.querySelector('.badge'))")
-    assert badges == [False, False, True, True]
+def _hours(text):
+    """What a duration says, in hours."""
+    number, unit = text.replace(",", "").split()
+    return float(number) * {"days": 24, "h": 1, "min": 1 / 60, "s": 1 / 3600}[unit]
 
 
-def test_within_a_budget_what_was_measured_comes_first_and_is_not_called_the_cheapest_of_all(open_page, ask):
-    page = open_page("#budget_usd=80&deadline_h=48&precision=amp_fp16&memory_format=channels_last")
-    limits = {"budget_usd": 80, "deadline_h": 48, **_FAST}
-    rows = ask("comparisons", _OFFERS | limits)["rows"]
-    within = [
-        row for row in rows if row["within_budget"] and row["within_deadline"] and row["fits_in_memory"]
+def _dollars(text):
+    return float(text.replace(",", "").lstrip("$"))
+
+
+def test_the_decision_is_the_service_s_with_both_intervals(first_visit, ask):
+    best = ask("comparisons", _OFFERS)["verdict"]["best"]
+    decision = first_visit.locator("#decision")
+    expect(decision.locator("h2")).to_contain_text(best["gpu"].removeprefix("NVIDIA "))
+    time, cost = decision.locator("dd strong").all_inner_texts()
+    assert _hours(time) == pytest.approx(best["total_time_h"], rel=6e-3)
+    assert _dollars(cost) == pytest.approx(best["total_cost_usd"], rel=6e-3)
+    ends = [
+        float(end)
+        for text in decision.locator("dd span").all_inner_texts()
+        for end in re.findall(r"[\d.]+", text)
     ]
-    sure = [row for row in within if not row["extrapolates"]]
-    first, cheapest = (min(some, key=itemgetter("total_cost_usd")) for some in (sure, within))
-    assert first["total_cost_usd"] > cheapest["total_cost_usd"]
-    assert page.inner_text("#tiles .tile .instance") == first["offer"]
-    assert page.inner_text("#tiles h2").startswith("Cheapest measured GPU within budget and deadline")
+    names = ("total_low_h", "total_high_h", "total_low_usd", "total_high_usd")
+    assert ends == pytest.approx([best[name] for name in names], rel=6e-3)
 
 
-def test_limits_stay_in_sight_and_tiles_that_break_them_are_marked(open_page):
+def test_who_extrapolates_is_marked_beside_the_best_measured_and_its_price(first_visit, ask):
+    verdict = ask("comparisons", _OFFERS)["verdict"]
+    best, measured = verdict["best"], verdict["measured"]
+    assert best["extrapolates"]
+    assert not measured["extrapolates"]
+    expect(first_visit.locator("#decision h2 .badge")).to_have_text("extrapolated")
+    told = first_visit.locator(".caution p").inner_text()
+    assert measured["offer"] in told
+    assert f"${measured['total_cost_usd']:.1f}" in told
+    first_visit.locator(".caution summary").click()
+    expect(first_visit.locator(".caution li").first).to_be_visible()
+
+
+def test_one_click_asks_with_a_change_and_the_answer_is_what_the_button_said(page):
+    first = page.locator(".changes li").first
+    expect(first.locator("button")).to_have_text("AMP bf16, channels last + torch.compile")
+    said = first.locator("strong").inner_text()
+    with page.expect_response("**/v1/explanations"):
+        first.locator("button").click()
+    answered(page)
+    applied = {"precision": "amp_bf16", "memory_format": "channels_last", "capture": "compile"}
+    for field, value in applied.items():
+        expect(page.locator(f"#{field}")).to_have_value(value)
+    assert ", ".join(page.locator("#decision dd strong").all_inner_texts()) == said
+
+
+def test_budget_and_deadline_stay_in_sight_with_the_chance_to_hold_them(open_page):
     page = open_page("#budget_usd=50&deadline_h=48")
-    assert page.locator("#asked .limit").all_inner_texts() == ["Budget $50", "Deadline 48 h"]
-    fastest = page.locator("#tiles .tile", has_text="Fastest").first
-    expect(fastest.locator(".badge.bad")).to_have_text("over budget")
+    assert re.fullmatch(
+        r"Budget \$50 · Deadline 48 h · \d+ % likely to hold", page.inner_text(".limits").strip()
+    )
+    page = open_page("#budget_usd=1&deadline_h=48")
+    expect(page.locator("#decision .eyebrow")).to_contain_text("Nothing fits budget and deadline")
+    expect(page.locator(".limits .badge.bad")).to_have_text("over budget")
 
 
-def test_a_tile_says_how_many_gpus_are_rented_and_how_many_train(open_page):
-    page = open_page("#chosen_only=1&gpu=NVIDIA+H200&all_offers=1")
-    texts = page.locator("#tiles .tile", has_text="8 GPUs are rented").first.inner_text()
-    assert re.search(r"8 GPUs are rented, (and all of them train|1 of them trains|\d of them train)\.", texts)
-    assert page.locator("#tiles strong").first.inner_text() == "H200"
-
-
-def test_what_would_change_the_verdict_unfolds(open_page):
-    page = open_page("#chosen_only=1&gpu=NVIDIA+H200")
-    page.locator("#verdict summary").click()
-    hints = page.locator("#verdict li").all_inner_texts()
-    assert any(text.startswith("torch.compile (one line): ") for text in hints)
+def test_the_decision_says_how_many_gpus_are_rented_and_how_many_train(open_page):
+    page = open_page("#chosen_only=1&gpu=NVIDIA+H200&all_offers=1&n_gpus=2&batch_sizes=64")
+    texts = page.inner_text("#decision .rented")
+    assert re.search(r"\d GPUs are rented, (and all of them train|\d of them train)\.", texts)
+    expect(page.locator("#decision h2")).to_contain_text("H200")
 
 
 def test_gpus_that_lack_the_precision_are_left_out_and_named(open_page):
     page = open_page("#precision=amp_bf16&gpu=Tesla+T4&gpu=NVIDIA+H200&batch_sizes=64")
     assert column(page, "#rows-table", "gpu") == ["H200"]
-    expect(page.locator("#verdict .hint")).to_have_text("Left out, since they lack AMP bf16: T4.")
+    expect(page.locator("#decision .hint")).to_have_text("Left out, since they lack AMP bf16: T4.")
 
 
 def test_where_no_gpu_has_the_precision_the_service_says_so(open_page):
@@ -248,10 +266,10 @@ def test_a_new_question_gets_its_own_answer(page, ask):
     assert _read(downloaded(page, "#rows-csv"), _csv_of(rows)) == _csv_of(rows)
     expect(page.locator("#cost-chart svg")).to_contain_text("budget $1")
     expect(page.locator("#offers-table .badge.bad", has_text="too late").first).to_be_attached()
-    expect(page.locator("#tiles .tile h2").first).to_have_text("Cheapest within budget and deadline")
+    expect(page.locator("#decision .eyebrow")).to_contain_text("Nothing fits")
 
 
-def test_each_row_and_tile_names_the_precision_that_it_is_answered_in(first_visit, ask):
+def test_each_row_and_the_decision_name_the_precision_that_it_is_answered_in(first_visit, ask):
     named = {"fp32": "fp32", "tf32": "TF32"}
     expect(first_visit.locator("#precision option").first).to_have_text("the framework's default")
     expect(first_visit.locator("#precision")).to_have_value("")
@@ -263,8 +281,7 @@ def test_each_row_and_tile_names_the_precision_that_it_is_answered_in(first_visi
         shown = column(first_visit, table, "precision")
         seen = [row for row in rows if row.get("best_batch", True)]
         assert sorted(shown) == sorted(named[row["precision"]] for row in seen)
-    for text in first_visit.locator("#tiles .tile .instance + p").all_inner_texts():
-        assert text.endswith(tuple(named.values()))
+    assert first_visit.inner_text("#decision .instance").endswith(tuple(named.values()))
 
 
 def test_a_chosen_precision_is_asked_for_and_its_link_brings_it_back(page, open_page):
@@ -426,6 +443,10 @@ def test_it_speaks_japanese(page, open_page, browser):
     expect(japanese.locator("html")).to_have_attribute("lang", "ja")
 
 
+def _unfold(page):
+    page.evaluate("for (const part of document.querySelectorAll('details.card')) part.open = true")
+
+
 def test_a_phone_scrolls_one_way_only(open_page, browser):
     phone = browser.new_context(viewport={"width": 360, "height": 740}, locale="en-US")
     page = open_page(context=phone)
@@ -433,10 +454,43 @@ def test_a_phone_scrolls_one_way_only(open_page, browser):
     page.click("#fold")
     predict(page)
     assert page.evaluate("document.getElementById('results').getBoundingClientRect().top") < 740
+    _unfold(page)
     for chart in ("#time-chart", "#cost-chart", "#why-chart"):
+        expect(page.locator(f"{chart} svg")).to_be_visible()
         box = page.locator(f"{chart} svg").bounding_box()
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= 360
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize("language", ["en-US", "ja-JP"])
+def test_the_first_screen_of_a_phone_holds_the_answer_and_the_rest_unfolds(open_page, browser, language):
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, locale=language)
+    page = open_page(context=phone)
+    for part in ("h2", "dd >> nth=0", "dd >> nth=1", ".caution p", ".changes button >> nth=0"):
+        box = page.locator(f"#decision {part}").bounding_box()
+        assert box["y"] + box["height"] <= 844
+    assert page.evaluate("document.documentElement.scrollHeight") <= 5000
+    assert page.locator("details.card[open]").count() == 0
+
+
+@pytest.mark.parametrize("width", [1366, 1920])
+def test_no_table_is_cut_off_on_a_desktop(open_page, browser, width):
+    page = open_page(context=browser.new_context(viewport={"width": width, "height": 768}, locale="en-US"))
+    cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)"
+    assert page.eval_on_selector_all(".scroll", cut) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_table_shows_all_its_rows_and_columns_by_a_button(first_visit, ask):
+    rows = ask("comparisons", _OFFERS)["rows"]
+    shown = first_visit.locator("#offers-table tbody tr:visible")
+    expect(shown).to_have_count(10)
+    first_visit.click("#offers-table .all")
+    expect(shown).to_have_count(len(rows))
+    expect(first_visit.locator("#offers-table th[data-key=region]")).to_be_visible()
+    first_visit.click("#offers-table .all")
+    expect(first_visit.locator("#offers-table th[data-key=region]")).to_be_hidden()
 
 
 def test_it_turns_dark_with_the_system(page):
@@ -520,7 +574,7 @@ def test_an_offer_s_time_is_its_epochs_and_a_start(open_page):
         for key in ("epoch_time_s", "start_s", "total_time_h")
     )
     assert epoch + start == pytest.approx(total, rel=5e-3)
-    assert "for 1 epoch," in page.inner_text("#tiles .tile")
+    expect(page.locator("#decision dt").first).to_have_text("Time of 1 epoch")
     expect(page.locator("#cost-chart svg")).to_contain_text("Time of 1 epoch")
 
 
@@ -533,11 +587,13 @@ def test_a_start_that_is_not_known_and_its_heading_say_why(open_page):
         expect(page.locator(f"{table} td span", has_text="–").first).to_have_attribute("title", why)
 
 
-def test_what_numbers_hold_is_said_of_each_table(first_visit, ask):
+def test_what_numbers_hold_is_three_sentences_and_in_full_what_the_service_says(first_visit, ask):
+    (text,) = first_visit.locator("#covers p").all_inner_texts()
+    assert len(re.findall(r"\.(?: |$)", text)) == 3
     (covers,) = ask("predictions", _FIRST)["covers"]
-    assert first_visit.locator("#covers h3").all_inner_texts() == ["Predictions", "Offers"]
+    assert first_visit.locator("#covers-full h3").all_text_contents() == ["Predictions", "Offers"]
     told = [covers, ask("comparisons", _OFFERS)["covers"]]
-    assert first_visit.locator("#covers p").all_inner_texts() == told
+    assert first_visit.locator("#covers-full p").all_text_contents() == told
 
 
 def test_a_jump_whose_algorithms_are_not_known_leaves_them_out(open_page):

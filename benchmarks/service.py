@@ -1,0 +1,605 @@
+"""What the service takes, and what one client can do to the others: `python benchmarks/service.py [what ...]`.
+
+`speed` asks what nobody asked before over 16 connections; `day` is ten users, a notebook of eight threads and a burning
+core; `memory` asks 50,000 distinct questions; `overload` sends twice what it can take; `attacks` attack it from one
+address while a victim at another asks; `kills` end it with -9 in a burst of uploads. Without an argument all run. Each
+starts `epochcast serve` for itself, on Linux.
+"""
+
+import asyncio
+import gzip
+import http.client
+import itertools
+import json
+import os
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from machine import machine
+
+ROOT = Path(__file__).parents[1]
+CONNECTIONS, QUESTIONS = 16, 50_000
+SECONDS = float(os.environ.get("EPOCHCAST_BENCH_SECONDS", "30"))
+ATTACKER, VICTIM = "127.0.0.2", "127.0.0.9"
+JSON = "application/json"
+USUAL = {"cnn": "resnet50", "gpus": ["T4"], "batch_sizes": [64]}
+KEPT = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 21))}).encode()
+MODES = {
+    "precisions": ["fp32", "tf32", "fp16", "amp_fp16", "amp_bf16"],
+    "memory_formats": ["nchw", "channels_last"],
+}
+COLUMNS = "gpu,cnn,image_size,batch_size,precision,iteration_time_ms"
+UNBOUNDED = {"EPOCHCAST_RATE_PER_S": "0"}
+Counted = Counter[object]
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Service:
+    """`epochcast serve` in a process that sees at most 1,024 files, as many systems let it."""
+
+    def __init__(self, store: str = "", **environment: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        command = (
+            f"ulimit -n 1024; exec {sys.executable} -m epochcast serve --port {self.port} --store '{store}'"
+        )
+        given = os.environ | {"EPOCHCAST_LOG_LEVEL": "warning", "OMP_NUM_THREADS": "1", **environment}
+        self.process = subprocess.Popen(
+            ["bash", "-c", command], cwd=ROOT, env=given, stderr=subprocess.DEVNULL
+        )
+
+    def __enter__(self) -> "Service":
+        while posted(self.port, "/healthz", None, address="127.0.0.1") != 200:
+            assert self.process.poll() is None, "the service did not start"
+            time.sleep(0.05)
+        posted(self.port, "/openapi.json", None, address="127.0.0.1")  # a thread makes it as a service starts
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def mib(self, what: str = "VmHWM") -> int:
+        """Its memory now (VmRSS) or at its highest."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith(what)).split()[1]) // 1024
+
+    def cpu_s(self) -> float:
+        """Processor time that it has taken."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def posted(
+    port: int, path: str, body: bytes | None, form: str = JSON, address: str = ATTACKER, **more: str
+) -> object:
+    """The status of an answer to a POST, or without a body to a GET; or what went wrong."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=90, source_address=(address, 0))
+    try:
+        connection.request("GET" if body is None else "POST", path, body, {"Content-Type": form, **more})
+        answer = connection.getresponse()
+        answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        return type(error).__name__
+    finally:
+        connection.close()
+    return answer.status
+
+
+def request(path: str, body: str, form: str = JSON, **headers: str) -> bytes:
+    """A POST as it is sent over a connection that is kept."""
+    given = {"Host": "bench", "Content-Type": form, "Content-Length": str(len(body)), **headers}
+    head = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in given.items())
+    return f"POST {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
+
+
+async def asked(connection: Connection, content: bytes) -> int:
+    """Send one request and read the whole answer; gives its status."""
+    reader, writer = connection
+    writer.write(content)
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    await reader.readexactly(int(head.partition(b"content-length:")[2].split(b"\r\n")[0]))
+    return int(head.split(b" ", 2)[1])
+
+
+async def clients(
+    port: int,
+    count: int,
+    make: Callable[[int], bytes],
+    more: Callable[[], bool],
+    pause_s: float = 0.0,
+    address: str = "127.0.0.1",
+) -> list[tuple[int, float]]:
+    """Status and seconds of answers to clients that each wait for one before they ask again."""
+    answers: list[tuple[int, float]] = []
+    numbers = itertools.count(1)
+
+    async def one() -> None:
+        connection = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        while more():
+            began = time.perf_counter()
+            status = await asked(connection, make(next(numbers)))
+            answers.append((status, time.perf_counter() - began))
+            await asyncio.sleep(max(0.0, pause_s - answers[-1][1]))
+        connection[1].close()
+
+    await asyncio.gather(*(one() for _ in range(count)))
+    return answers
+
+
+def until(seconds: float) -> Callable[[], bool]:
+    """Whether the seconds from now are not over."""
+    end = time.perf_counter() + seconds
+    return lambda: time.perf_counter() < end
+
+
+def new_question(gpus: list[str], number: int, **more: object) -> dict[str, Any]:
+    """One that was not asked before: ten batch sizes."""
+    sizes = sorted(random.Random(number).sample(range(1, 60_000), 10))  # noqa: S311 - no secret
+    return {"cnn": "resnet50", "gpus": gpus, "batch_sizes": sizes, "samples": number, **more}
+
+
+def latencies(answers: list[tuple[int, float]]) -> str:
+    """Shares, medians and 99th percentiles by status."""
+    found = []
+    for status, count in sorted(Counter(status for status, _ in answers).items()):
+        seconds = sorted(taken for known, taken in answers if known == status)
+        p50, p99 = (1e3 * seconds[min(count - 1, int(share * count))] for share in (0.5, 0.99))
+        found.append(f"{status or 'broken'}: {count / len(answers):.1%}, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    return "; ".join(found)
+
+
+def speed() -> None:
+    """Answers per second over 16 connections beside those that one core could compute; CPU time beside the core's."""
+    for gpus, form in ((["T4"], "rows"), (["all"], "rows"), (["all"], "columns")):
+        core_s = core_seconds(gpus)
+        with Service(**UNBOUNDED) as service:
+            ask = partial(asked_anew, service.port, gpus, form)
+            ask(2, until(2))
+            cpu_s, began = service.cpu_s(), time.perf_counter()
+            answers = ask(CONNECTIONS, until(SECONDS / 2), first=10**5)
+            rate = len(answers) / (time.perf_counter() - began)
+            service_s = (service.cpu_s() - cpu_s) / len(answers)
+        print(
+            f"speed, {gpus[0]} x 10 as {form}, new: {rate:.0f}/s, {rate * core_s:.2f} of one core's limit; CPU time of "
+            f"an answer {1e3 * service_s:.1f} ms, of it the core's {1e3 * core_s:.1f} ms ({core_s / service_s:.2f}); "
+            f"{latencies(answers)}",
+            flush=True,
+        )
+
+
+def core_seconds(gpus: list[str]) -> float:
+    """Median CPU time of the core's own answer, its rows included."""
+    from predictor.answers.answer import answer
+    from predictor.answers.question import Question
+    from predictor.models.served import Model
+
+    model, seconds = Model.load(), []
+    for number in range(60):
+        asked = new_question(gpus, number + 10**6)
+        began = time.thread_time()
+        answer(
+            Question(asked["cnn"], gpus, asked["batch_sizes"], samples=asked["samples"], model=model)
+        ).records()
+        seconds.append(time.thread_time() - began)
+    return statistics.median(seconds)
+
+
+def asked_anew(
+    port: int, gpus: list[str], form: str, count: int, more: Callable[[], bool], first: int = 1
+) -> list[tuple[int, float]]:
+    """Answers to questions that were not asked before."""
+
+    def make(number: int) -> bytes:
+        return request("/v1/predictions", json.dumps(new_question(gpus, first + number, form=form)))
+
+    return asyncio.run(clients(port, count, make, more))
+
+
+def day() -> None:
+    """Ten users with a question a second and a notebook with eight threads of comparisons, beside a burning core."""
+    names = ("resnet50", "vgg16", "densenet121", "efficientnet_b0")
+    gpus = ["T4", "V100-SXM2-16GB", "A100-SXM4-40GB", "H200", "A10G", "H100 SXM"]
+
+    async def both(port: int) -> list[list[tuple[int, float]]]:
+        more = until(SECONDS)
+        users = [
+            clients(port, 1, partial(user, number), more, pause_s=1.0, address=f"127.0.3.{number}")
+            for number in range(1, 11)
+        ]
+        return await asyncio.gather(clients(port, 8, notebook, more), *users)
+
+    def user(number: int, n: int) -> bytes:
+        return request("/v1/predictions", json.dumps(new_question(gpus, 1000 * number + n)))
+
+    def notebook(n: int) -> bytes:
+        return request("/v1/comparisons", json.dumps({"cnn": names[n % 4], "samples": n}))
+
+    with Service() as service, burning():
+        comparisons, *questions = asyncio.run(both(service.port))
+    asked_by_users = [each for one in questions for each in one]
+    print(f"day, ten users, {len(asked_by_users)} questions: {latencies(asked_by_users)}")
+    print(f"day, eight threads, {len(comparisons)} comparisons: {latencies(comparisons)}", flush=True)
+
+
+@contextmanager
+def burning() -> Iterator[None]:
+    """A process that takes a core."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def memory() -> None:
+    """Memory after 50,000 distinct questions about eight CNNs, at one to ten batch sizes."""
+    names = (
+        "resnet18",
+        "resnet50",
+        "vgg16",
+        "densenet121",
+        "mobilenet_v2",
+        "alexnet",
+        "googlenet",
+        "efficientnet_b0",
+    )
+
+    def make(number: int) -> bytes:
+        question = new_question(["T4"], number, cnn=names[number % 8])
+        question["batch_sizes"] = question["batch_sizes"][: (1, 1, 3, 10)[number % 4]]
+        return request("/v1/predictions", json.dumps(question))
+
+    with Service(**UNBOUNDED) as service:
+        first, left = service.mib("VmRSS"), iter(range(QUESTIONS))
+        answers = asyncio.run(clients(service.port, 4, make, lambda: next(left, None) is not None))
+        assert {status for status, _ in answers} == {200}
+        after = f"{service.mib('VmRSS')} MiB after {len(answers):,} questions, peak {service.mib()} MiB"
+    print(f"memory: {first} MiB at first, {after}")
+
+
+def overload() -> None:
+    """Twice as many requests as it answers, whether or not earlier ones were; one in twenty uploads 20 rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/store.db"
+        key = new_key(store)
+        with Service(store, **UNBOUNDED) as service:
+            asyncio.run(overloaded(service.port, store, key))
+
+
+async def overloaded(port: int, store: str, key: str) -> None:
+    uploads: dict[int, str] = {}
+
+    def make(number: int) -> bytes:
+        given = {"X_Forwarded_For": f"10.0.0.{number % 100}", "Authorization": f"Bearer {key}"}
+        if number % 20:
+            return request("/v1/predictions", json.dumps(new_question(["T4"], number)), **given)
+        uploads[number] = f"overload {number}"
+        rows = (
+            f"Tesla T4,resnet50,224,{8 + row},fp32,{100 + row + number / 1e6},{uploads[number]}"
+            for row in range(20)
+        )
+        return request("/v1/measurements", "\n".join([f"{COLUMNS},source", *rows]), "text/csv", **given)
+
+    await clients(port, CONNECTIONS, make, until(3))
+    most = len(await clients(port, CONNECTIONS, lambda n: make(n + 10**6), until(10))) / 10
+    answers: list[tuple[int, float]] = []
+    acknowledged: set[str] = set()
+    idle: list[Connection] = []
+
+    async def one(number: int, due: float) -> None:
+        status, content = 0, make(number)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            connection = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", port)
+            status = await asked(connection, content)
+            idle.append(connection)
+        answers.append((status, time.perf_counter() - due))
+        if status == 201:
+            acknowledged.add(uploads[number])
+
+    due, end = time.perf_counter(), time.perf_counter() + SECONDS
+    async with asyncio.TaskGroup() as tasks:
+        for number in itertools.count(2 * 10**6):
+            due += random.expovariate(2 * most)
+            if due > end:
+                break
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.create_task(one(number, due))
+    found = Counter(row["source"] for row in stored(store))
+    lost = sum(found[name] != 20 for name in acknowledged)
+    print(f"overload: capacity {most:.0f}/s, {len(answers) / SECONDS:.0f}/s sent; {latencies(answers)}")
+    print(f"overload: {len(acknowledged)} uploads acknowledged, {lost} lost")
+
+
+def new_key(store: str) -> str:
+    from api.store.engine import open_store
+    from api.store.keys import add_key
+
+    return add_key(open_store(store), "benchmark")
+
+
+def stored(store: str) -> Iterator[dict[str, Any]]:
+    """All rows of a store."""
+    from api.store.engine import open_store
+    from api.store.measurements import find_rows
+
+    engine, after = open_store(store), 0
+    while (page := find_rows(engine, {}, after, 10_000)).rows:
+        yield from (row.row() for row in page.rows)
+        after = page.rows[-1].id
+
+
+def at_once(calls: list[Callable[[], object]]) -> Counted:
+    """Make calls at once; how often each answer came."""
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda each=each: found.append(each())) for each in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return Counter(found)
+
+
+def half_sent(port: int, content: bytes, count: int, seconds: float) -> Counted:
+    """Open connections that send the beginning of a request and wait."""
+    held = []
+    for _ in range(count):
+        with suppress(OSError):
+            held.append(socket.create_connection(("127.0.0.1", port), 5, source_address=(ATTACKER, 0)))
+            held[-1].sendall(content)
+    time.sleep(seconds)
+    closed = Counter(ended(each) for each in held)
+    for each in held:
+        each.close()
+    return closed
+
+
+def ended(connection: socket.socket) -> object:
+    connection.settimeout(0.01)
+    try:
+        answer = connection.recv(100)
+    except TimeoutError:
+        return "open"
+    except OSError:
+        return "closed"
+    return int(answer.split()[1]) if answer else "closed"
+
+
+def slow_bodies(port: int) -> Counted:
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    return half_sent(port, head + b"Content-Length: 1000\r\n\r\n{", 270, 12)
+
+
+def half_heads(port: int) -> Counted:
+    return half_sent(port, b"GET /v1/gp", 1100, 12)
+
+
+def large_head(port: int) -> Counted:
+    with socket.create_connection(("127.0.0.1", port), 30, source_address=(ATTACKER, 0)) as connection:
+        sent = 0
+        with suppress(OSError):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\nX: ")
+            while sent < 100:
+                connection.sendall(b"a" * 2**20)
+                sent += 1
+        return Counter({f"{sent} MiB taken": 1, ended(connection): 1})
+
+
+def table_of(layers: int) -> dict[str, object]:
+    sides = dict.fromkeys(("in_height", "in_width", "out_height", "out_width"), 8)
+    kernel = dict.fromkeys(("kernel_height", "kernel_width"), 3)
+    ones = ("padding_height", "padding_width", "stride_height", "stride_width", "groups", "dilation")
+    conv = {"type": "conv2d", **sides, **kernel, **dict.fromkeys(ones, 1)}
+    channels = [(3 + i, 4 + i) for i in range(layers)]
+    rows = [conv | {"in_channels": a, "out_channels": b, "parameters": a * b * 9} for a, b in channels]
+    return {"layer_table": {"name": f"chain {random.random()}", "image_size": 8, "layers": rows}}  # noqa: S311
+
+
+def sizes(count: int) -> list[int]:
+    return random.sample(range(1, 60_000), count)
+
+
+def questions(*made: tuple[str, Callable[[], dict[str, object]]]) -> Callable[[int], Counted]:
+    """Four times each question, all at once, no two alike."""
+
+    def attack(port: int) -> Counted:
+        asked = [(f"/v1/{path}", json.dumps(make()).encode()) for path, make in made for _ in range(4)]
+        return at_once([partial(posted, port, *each) for each in asked])
+
+    return attack
+
+
+zoo_question = questions(
+    ("predictions", lambda: {"cnn": "densenet201", "gpus": ["all"], "batch_sizes": sizes(20), **MODES})
+)
+large_tables = questions(
+    ("predictions", lambda: table_of(4000) | {"gpus": ["all"], "batch_sizes": sizes(100)}),
+    ("comparisons", lambda: table_of(4000) | {"batch_sizes": sizes(100), "samples": 1000}),
+    ("explanations", lambda: table_of(2000) | {"gpus": ["H200"], "batch_sizes": sizes(70)}),
+)
+largest_admitted = questions(
+    ("predictions", lambda: table_of(1400) | {"gpus": ["all"], "batch_sizes": sizes(20)}),
+    ("explanations", lambda: table_of(450) | {"gpus": ["H200"], "batch_sizes": sizes(10)}),
+)
+
+
+def nested_functions(port: int) -> Counted:
+    """18 ONNX files of a kilobyte whose functions call each other ten times each."""
+    from onnx import helper
+
+    domains = [helper.make_opsetid("own", 1), helper.make_opsetid("", 17)]
+
+    def function(level: int) -> object:
+        values = ["a", *(f"v{i}" for i in range(9)), "b"]
+        name, domain = (f"F{level + 1}", "own") if level < 6 else ("Relu", "")
+        nodes = [helper.make_node(name, [one], [two], domain=domain) for one, two in pairwise(values)]
+        return helper.make_function("own", f"F{level}", ["a"], ["b"], nodes, domains)
+
+    image = helper.make_tensor_value_info("x", 1, (1, 3, 8, 8))
+    out = helper.make_tensor_value_info("y", 1, None)
+    graph = helper.make_graph([helper.make_node("F0", ["x"], ["y"], domain="own")], "g", [image], [out])
+    model = helper.make_model(graph, functions=[function(i) for i in range(7)], opset_imports=domains)
+    head = b'--b\r\nContent-Disposition: form-data; name="onnx"; filename="x.onnx"\r\n\r\n'
+    body = head + model.SerializeToString() + b"\r\n--b--\r\n"
+    return at_once([lambda: posted(port, "/v1/cnns", body, "multipart/form-data; boundary=b")] * 18)
+
+
+def empty_members(port: int) -> Counted:
+    empty = gzip.compress(b"", mtime=0)
+    body = empty * (7_900_000 // len(empty))
+    call = lambda: posted(port, "/v1/predictions", body, **{"Content-Encoding": "gzip"})  # noqa: E731
+    return at_once([call] * 8)
+
+
+def slow_readers(port: int) -> Counted:
+    body = json.dumps(USUAL | {"gpus": ["all"], "batch_sizes": list(range(1, 121))}).encode()
+    head = b"POST /v1/predictions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    return half_sent(port, head + b"Content-Length: %d\r\n\r\n" % len(body) + body, 60, 25)
+
+
+def packed_readers(port: int) -> Counted:
+    """60 connections, of an address each, that ask for one large answer, gzipped, again and again for 10 s.
+
+    They are in a process of their own, so that the victim does not wait for Python's lock.
+    """
+    with ProcessPoolExecutor(1) as process:
+        return process.submit(_packed_readers, port).result()
+
+
+def _packed_readers(port: int) -> Counted:
+    content = request("/v1/predictions", KEPT.decode(), Accept_Encoding="gzip")
+
+    async def readers() -> list[list[tuple[int, float]]]:
+        more = until(10)
+        addresses = [f"127.0.1.{number + 1}" for number in range(60)]
+        return await asyncio.gather(
+            *(clients(port, 1, lambda _: content, more, address=each) for each in addresses)
+        )
+
+    return Counter(status for answers in asyncio.run(readers()) for status, _ in answers)
+
+
+ATTACKS: dict[str, Callable[[int], Counted]] = {
+    "270 slow bodies": slow_bodies,
+    "1,100 half-sent heads": half_heads,
+    "a header of 100 MiB": large_head,
+    "300 bytes: all GPUs x 10 modes x 20 sizes": zoo_question,
+    "layer tables of 4,000 layers": large_tables,
+    "the largest questions admitted": largest_admitted,
+    "18 ONNX files of nested functions": nested_functions,
+    "8 bodies of empty gzip members": empty_members,
+    "60 readers that do not read": slow_readers,
+    "60 connections on a kept answer, gzipped": packed_readers,
+}
+
+
+def watched(port: int, stop: threading.Event, seconds: list[float], refused: Counted) -> None:
+    """Ask a question of the usual kind, never the same, again and again."""
+    for n in range(10**9):
+        if stop.is_set():
+            return
+        began = time.perf_counter()
+        status = posted(
+            port, "/v1/predictions", json.dumps(USUAL | {"samples": 1000 + n}).encode(), address=VICTIM
+        )
+        seconds.append(time.perf_counter() - began)
+        refused[status] += status != 200
+        time.sleep(0.05)
+
+
+def attacks() -> None:
+    """Each attack on a service of its own, while a victim asks every 50 ms."""
+    print(
+        "| attack | what the attacker was answered | victim p50 | victim max | victim refused | memory, peak |"
+    )
+    print("|---|---|---|---|---|---|", flush=True)
+    for name, attack in ATTACKS.items():
+        with Service() as service:
+            posted(service.port, "/v1/predictions", KEPT, address=VICTIM, **{"Accept-Encoding": "gzip"})
+            stop, seconds, refused = threading.Event(), list[float](), Counter[object]()
+            victim = threading.Thread(target=watched, args=(service.port, stop, seconds, refused))
+            victim.start()
+            began = time.perf_counter()
+            attacker = attack(service.port)
+            took_s = time.perf_counter() - began
+            stop.set()
+            victim.join()
+            told = ", ".join(f"{count} x {what}" for what, count in attacker.items())
+            others = ", ".join(f"{count} x {what}" for what, count in refused.items() if count) or "0"
+            print(
+                f"| {name} | {told} in {took_s:.1f} s | {statistics.median(seconds) * 1e3:.0f} ms | "
+                f"{max(seconds) * 1e3:.0f} ms | {others} of {len(seconds)} | {service.mib()} MiB |",
+                flush=True,
+            )
+
+
+def kills(times: int = int(os.environ.get("EPOCHCAST_BENCH_KILLS", "20"))) -> None:
+    """Kill the service again and again in a burst of uploads; every acknowledged row is there, once."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = f"sqlite:///{folder}/store.db"
+        key, acknowledged = new_key(store), list[str]()
+
+        async def upload(port: int) -> None:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                connection = await asyncio.open_connection("127.0.0.1", port)
+                while True:
+                    names = [f"{random.random()}" for _ in range(random.choice([1, 20, 300]))]  # noqa: S311
+                    body = "\n".join([COLUMNS, *(f"T4,{name},224,32,fp32,9.5" for name in names)])
+                    content = request("/v1/measurements", body, "text/csv", Authorization=f"Bearer {key}")
+                    if await asked(connection, content) == 201:
+                        acknowledged.extend(names)
+
+        async def killed(service: Service) -> None:
+            uploads = [asyncio.create_task(upload(service.port)) for _ in range(6)]
+            known = len(acknowledged)
+            while len(acknowledged) == known:  # the first upload loads pandas
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(random.uniform(0.2, 1.5))  # noqa: S311
+            service.process.kill()
+            await asyncio.gather(*uploads)
+
+        for _ in range(times):
+            with Service(store, **UNBOUNDED) as service:
+                asyncio.run(killed(service))
+        found = Counter(row["cnn"] for row in stored(store))
+        lost, twice = (
+            sum(name not in found for name in acknowledged),
+            sum(count > 1 for count in found.values()),
+        )
+        print(f"kills: {times} with -9: {len(acknowledged):,} rows acknowledged, {lost} lost, {twice} twice")
+
+
+WHAT = {what.__name__: what for what in (speed, day, memory, overload, attacks, kills)}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in WHAT]
+    if unknown:
+        print(f"nothing is called {unknown[0]!r}. Valid: {', '.join(WHAT)}.", file=sys.stderr)
+        return 2
+    print(
+        f"service | {datetime.now(UTC):%Y-%m-%d} | {machine()} | load {os.getloadavg()[0]:.1f}\n", flush=True
+    )
+    for name in names or WHAT:
+        WHAT[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
