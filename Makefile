@@ -13,7 +13,7 @@ SAY_SIZE_OF_CUDA = case "$$(uname) $(TORCH)" in Linux*cpu*) ;; Linux*) \
   $(BIN)/python -m pip index versions torch 2>/dev/null | grep -qF '$(patsubst torch==%,%,$(TORCH))+cpu' || \
   echo "Installing PyTorch with CUDA, 5.4 GB; a CPU build is enough: make setup PIP_EXTRA_INDEX_URL=<index with $(TORCH)+cpu>";; esac
 
-.PHONY: predict setup test lint bench figures model notebooks docs containers clean apt skypilot
+.PHONY: predict setup check test lint bench figures model notebooks docs containers clean apt skypilot
 
 # One CNN on three current GPUs, without any measurement of yours: which to rent within US$ 150 and two days.
 DEMO := compare resnet50 --data-set imagenet --epochs 90 --gpu L4 --gpu "A100 80GB PCIe" --gpu "H100 SXM" \
@@ -70,6 +70,10 @@ $(REDOCLY): $(VENV)/.dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --silent --no-fund --no-audit --prefix build/redocly @redocly/cli@2.77.0
 	@touch $@
 
+# What is worth to run before each commit: no service, browser, framework or notebook, and no long test.
+check: lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not framework and not slow" tests/predictor_tests tests/integrity_tests
+
 lint: $(VENV)/.dev $(REDOCLY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -87,7 +91,7 @@ bench: $(VENV)/.dev
 figures: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/figures.py --jobs 2 $(FIGURES)
 
-# Refits the shipped default on the published measurements, and shows in docs/notebooks what it says then (docs/decisions/, datasets/README.md).
+# Refits the shipped default on the published measurements, (docs/decisions/, datasets/README.md).
 # It says first whether the tables are the released ones, and at the end how far the new numbers lie from the old. One thread, so that the last
 # digit does not depend on the number of cores.
 model: export OMP_NUM_THREADS := 1
@@ -100,10 +104,9 @@ model: $(VENV)/.dev
 	$(BIN)/python benchmarks/founding.py --out build/founding.csv
 	$(BIN)/epochcast fit --methods-only --published "$$EPOCHCAST_PUBLISHED_DATA" --accuracy build/accuracy/summary.csv --accuracy build/founding.csv --out datasets/models/default.json
 	$(BIN)/python benchmarks/fit_ratios.py --out datasets/models/ratios.json
-	$(BIN)/python notebooks/render.py
 	$(BIN)/python benchmarks/refit_differences.py build/models_before datasets/models
 
-# Runs the notebooks, which keep no outputs, and writes what they show to docs/notebooks.
+# Runs the notebooks, which keep no outputs, and writes what they show to build/notebooks, for the site.
 notebooks: $(VENV)/.dev
 	$(BIN)/python notebooks/render.py
 

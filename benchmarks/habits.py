@@ -1,7 +1,7 @@
-"""How the reader of PyTorch modules takes forty habits of training (`habit_steps.py`): answered, refused, or neither.
+"""How `epochcast.record` takes forty habits of training (`habit_steps.py`): answered, refused, or neither.
 
 Run it as `python benchmarks/habits.py [NAME ...]`, with `--csv FILE` for a table: habit, outcome, share, text; with
-`--record` the steps are read instead of their modules. A share is the multiply-adds that the reader counts over those
+`--modules` the modules are read instead of the steps. A share is the multiply-adds that the reader counts over those
 that PyTorch counts while the step runs. An answer is wrong if the share lies beyond 0.95 to 1.05 and the answer does
 not say that the CNN is uncertain.
 """
@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 from habit_steps import HABITS, Habit
 from machine import machine
-from training_step import RecordedStep, record
 
-from predictor.cnns.layer_table import IMAGE, LayerTable
+from predictor.cnns.layer_table import LayerTable
 from predictor.cnns.resolve import resolve_cnn
+from predictor.cnns.torch_step import record
 from predictor.errors import EpochcastError
 from predictor.models.extrapolation import of_table
-from predictor.operators.work import multiply_adds
+from predictor.operator_types import OPERATOR_TYPES
+from predictor.operators.work import PASSES, layer_flops
 
 MOST_OFF = 0.05
 
@@ -39,14 +40,14 @@ class Outcome(NamedTuple):
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="habits (all)")
-    parser.add_argument("--record", action="store_true", help="read the steps, not the modules")
+    parser.add_argument("--modules", action="store_true", help="read the modules, not the steps")
     parser.add_argument("--csv", type=Path, help="file to write")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.names if name not in HABITS]
     if unknown:
         parser.error(f"unknown habits {', '.join(unknown)}; known: {', '.join(HABITS)}")
     warnings.simplefilter("ignore")
-    outcomes = {name: outcome_of(HABITS[name](), options.record) for name in options.names or HABITS}
+    outcomes = {name: outcome_of(HABITS[name](), options.modules) for name in options.names or HABITS}
     print(f"habits | {datetime.now(UTC):%Y-%m-%d} | {machine()}\n")
     for name, each in outcomes.items():
         share = "" if each.share is None else f"{each.share:.2f}"
@@ -61,7 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def outcome_of(habit: Habit, from_step: bool = False) -> Outcome:
+def outcome_of(habit: Habit, of_module: bool = False) -> Outcome:
     """What becomes of a habit whose module, or step, is given to the reader."""
     import torch
 
@@ -69,17 +70,13 @@ def outcome_of(habit: Habit, from_step: bool = False) -> Outcome:
     real = work_of_step(habit)
     torch.manual_seed(0)
     try:
-        table = None if from_step else resolve_cnn(habit.module, habit.image_size)
-        seen = record(habit.step) if from_step else None
+        table = resolve_cnn(habit.module, habit.image_size) if of_module else record(habit.step)
     except EpochcastError as error:
         return Outcome("refused", None, str(error))
     except Exception as error:  # noqa: BLE001 - what is looked for
         return Outcome("traceback", None, f"{type(error).__name__}: {error}")
-    if table is None:
-        share, reasons = work_of_recorded(seen) / real, "; ".join(map(str, seen.warnings))
-    else:
-        share = work_of_table(table, habit.batch_size) / real
-        reasons = "; ".join(map(str, of_table(table)))
+    share = work_of_table(table, habit.batch_size) / real
+    reasons = "; ".join(map(str, of_table(table)))
     right = abs(share - 1) <= MOST_OFF
     return Outcome("answered" if right else "uncertain" if reasons else "wrong", share, reasons)
 
@@ -107,15 +104,10 @@ def work_of_step(habit: Habit) -> float:
 
 
 def work_of_table(table: LayerTable, batch_size: int) -> float:
-    """FLOPs of products and convolutions of a training iteration: forward and two gradients, none of the image."""
-    passes = ((2 if layer.inputs == (IMAGE,) else 3) * multiply_adds(layer) for layer in table)
-    return 2.0 * batch_size * sum(passes)
-
-
-def work_of_recorded(seen: RecordedStep) -> float:
-    """FLOPs of products and convolutions of a recorded step: every pass as often as it ran."""
-    passes = ((row.forwards + row.input_gradients + row.weight_gradients, row.layer) for row in seen.rows)
-    return 2.0 * seen.batch_size * sum(times * multiply_adds(layer) for times, layer in passes)
+    """FLOPs of products and convolutions of a training iteration: every pass as often as it runs."""
+    products = (layer for layer in table if OPERATOR_TYPES[layer.type].product is not None)
+    size = batch_size if table.step is None else table.step.batch_size
+    return sum(layer_flops(layer, pass_, 1) for layer in products for pass_ in PASSES) * size / table.parts
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from epochcast.client import Client
     from epochcast.watching import watch
     from predictor.cnns.builder import NetBuilder
+    from predictor.cnns.torch_step import record
 
 __all__ = [
     "Client",
@@ -41,6 +42,7 @@ __all__ = [
     "parallel_ways",
     "predict",
     "profile",
+    "record",
     "trainer_callback",
     "watch",
 ]
@@ -49,6 +51,7 @@ _HOME = dict.fromkeys(__all__, "epochcast.api") | {
     "Client": "epochcast.client",
     "NetBuilder": "predictor.cnns.builder",
     "lightning_callback": "epochcast.callbacks",
+    "record": "predictor.cnns.torch_step",
     "trainer_callback": "epochcast.callbacks",
     "watch": "epochcast.watching",
 }

@@ -1,6 +1,7 @@
 """Fixtures that tests of several packages share. PyTorch is optional: its comparisons skip without it."""
 
 import os
+import re
 import socket
 import sys
 import threading
@@ -26,6 +27,22 @@ hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("patient")
+
+_FRAMEWORK = re.compile(
+    r"^\s*(import|from) (torch|chainer|keras|onnx)|importorskip\(\"(torch|chainer|keras|onnx)", re.M
+)
+_FRAMEWORK_FIXTURES = {"torch", "torchvision_models", "torchvision_cnn"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests of modules that import a framework, and those that a fixture gives one."""
+    imports = {
+        path: bool(_FRAMEWORK.search(path.read_text("utf-8"))) for path in {each.path for each in items}
+    }
+    for item in items:
+        if imports[item.path] or _FRAMEWORK_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("framework")
+
 
 _NO_AUXILIARY = {"aux_logits": False, "init_weights": False}
 _OPTIONS: dict[str, dict[str, Any]] = {"googlenet": _NO_AUXILIARY, "inception_v3": _NO_AUXILIARY}

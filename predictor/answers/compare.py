@@ -209,7 +209,7 @@ class Comparer:
         if samples is None:
             raise SchemaError(
                 f"compare needs the samples of an epoch. Pass {named('samples')}, or a data set such as 'imagenet'."
-            )
+            ).about("samples")
         known, [table] = Knowledge.of(question), question.layer_tables()
         loading_asked(question)  # refuses options that contradict each other
         question = replace(
@@ -321,12 +321,12 @@ class Comparer:
             return {}
         gpus: dict[tuple[str, str], list[Gpu]] = {}
         for gpu in usual.gpus:
-            mode = fast_mode_of(gpu, question.framework, question.memory_format)
+            mode = fast_mode_of(gpu, question.framework, question.memory_format or "nchw")
             if mode is not None:
                 gpus.setdefault(mode, []).append(gpu)
         columns: Columns = {}
         for (precision, memory_format), some in gpus.items():
-            fast = replace(question, gpus=some, precision=precision, memory_format=memory_format)
+            fast = question.in_mode(some, precision, memory_format)
             for name, values in self.columns(self.in_another_mode(fast, some, usual)).items():
                 columns[name] = columns.get(name, []) + values
         return columns
@@ -355,18 +355,19 @@ class Comparer:
         if self.question.capture != "eager" or best.link is not None:
             return None
         question, gpu = replace(self.question, capture="compile"), device_of(best.gpu)
-        fast = replace(
-            question,
-            precision=best.fast_precision,
-            memory_format=best.fast_memory_format or question.memory_format,
-        )
+        fast_format = best.fast_memory_format or question.memory_format or "nchw"
 
         def row_in(mode: Question) -> ComparisonRow:
             rows = _rows(self.columns(self.in_another_mode(mode, [gpu], usual, shared=False)))
             return next(row for row in rows if place_of(row) == place_of(best))
 
         try:
-            rows = row_in(question), None if best.fast_precision is None else row_in(fast)
+            rows = (
+                row_in(question),
+                row_in(question.in_mode([gpu], best.fast_precision, fast_format))
+                if best.fast_precision is not None
+                else None,
+            )
         except OutOfRangeError:  # another framework, an older GPU, a method that knows no compiled iterations
             return None
         return Compiled(*rows, compile_seconds(self.table))

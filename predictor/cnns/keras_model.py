@@ -21,7 +21,7 @@ from typing import Any
 
 from predictor.cnns.layer_table import Layer, LayerTable, TableWarning
 from predictor.cnns.recorder import Recorder, recurrent_refusal
-from predictor.cnns.torch_module import record_runs
+from predictor.cnns.torch_module import read_runs
 from predictor.errors import BackendUnavailableError, OutOfRangeError, SchemaError
 from predictor.operator_types import OPERATOR_TYPES
 
@@ -79,7 +79,7 @@ def from_keras(model: Any, image_size: int | None = None, cnn: str | None = None
         if id(variable) in trained:
             recorder.parameter(value)
     with _followed(model, recorder.path):
-        record_runs(recorder, run, shape, name, channel_dim=-1 if channels_last else 1)
+        read_runs(recorder, run, shape, name, channel_dim=-1 if channels_last else 1)
     rows = _with_biases(recorder.rows)
     return LayerTable(name, shape[0 if channels_last else 1], rows, "keras", _warnings(model, recorder))
 

@@ -6,7 +6,7 @@ import csv
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from math import ceil, prod
@@ -23,10 +23,12 @@ __all__ = [
     "LAYER_TABLE_COLUMNS",
     "Layer",
     "LayerTable",
+    "Step",
     "TableWarning",
     "layer_complaint",
     "read_layer_table_csv",
     "table_complaint",
+    "trained_whole",
 ]
 
 IMAGE = -1
@@ -43,6 +45,11 @@ class Layer:
     runs as at a batch size `repeats` times as large. A product of two maps (``matmul``) reads, as its input, the first
     with `groups` products side by side; ``attention`` its queries, each position with a window of `kernel_height` keys.
     A ``conv3d`` holds depth x height as height.
+
+    `forwards`, `input_gradients` and `weight_gradients` are how often a training step runs the passes of the layer;
+    unknown as a rule: as in a CNN that is trained whole (`trained_whole`). A frozen layer has no gradient of its
+    weights; `parameters` counts these all the same. `recomputed` is the number, from 1, of the part of the CNN that
+    gradient checkpointing runs again in the backward pass.
     """
 
     index: int
@@ -66,6 +73,46 @@ class Layer:
     groups: int | None = None
     parameters: int = 0
     repeats: int = 1
+    forwards: int | None = None
+    input_gradients: int | None = None
+    weight_gradients: int | None = None
+    recomputed: int | None = None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it has parameters that the step does not train."""
+        return self.weight_gradients == 0 and self.parameters > 0
+
+
+def trained_whole(layers: Sequence[Layer]) -> list[tuple[int, int, int]]:
+    """Forward passes, gradients of inputs and of weights by layer, in one step that trains all parameters."""
+    learns: dict[int, bool] = {IMAGE: False}
+    passes = []
+    for position, layer in enumerate(layers):
+        before = layers[position - 1].index if position else IMAGE
+        sources = (before,) if layer.inputs is None else layer.inputs
+        of_input, entry = any(learns[source] for source in sources), OPERATOR_TYPES[layer.type]
+        of_weights = layer.parameters > 0 or entry.weights == "filters"
+        if entry.product == "matmul":  # its second factor is a map, too
+            of_weights = of_input
+        learns[layer.index] = of_input or of_weights
+        passes.append((1, int(of_input), int(of_weights)))
+    return passes
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The training step that a table was recorded from.
+
+    `batch_size` are the images of the whole step, which runs `parts` of them one after the other and adds up their
+    gradients. Unknown are a `precision` that is the framework's default, and an `optimizer` that the step lacks.
+    """
+
+    batch_size: int
+    parts: int = 1
+    precision: str | None = None
+    memory_format: str = "nchw"
+    optimizer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +150,7 @@ class LayerTable:
     layers: tuple[Layer, ...]
     source: str = "zoo"
     warnings: tuple[TableWarning, ...] = ()
+    step: Step | None = None
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
@@ -115,8 +163,13 @@ class LayerTable:
 
     @property
     def parameters(self) -> int:
-        """Trainable parameters of the whole CNN."""
-        return sum(layer.parameters for layer in self.layers)
+        """Trained parameters of the whole CNN."""
+        return sum(layer.parameters for layer in self.layers if not layer.is_frozen)
+
+    @property
+    def parts(self) -> int:
+        """Parts of a mini-batch that an iteration runs one after the other."""
+        return 1 if self.step is None else self.step.parts
 
     @cached_property
     def has_unknown_edges(self) -> bool:
@@ -127,10 +180,15 @@ class LayerTable:
     def digest(self) -> str:
         """Sixteen hexadecimal digits that change with any number or word of the rows."""
         rows = "\n".join(map(str, map(_VALUES, self.layers)))
+        passes = [_PASSES(layer) for layer in self.layers]
+        if any(any(each) for each in passes) or self.step is not None:
+            rows += f"\n{passes}\n{self.step}"
         return hashlib.sha256(rows.encode()).hexdigest()[:16]
 
 
-_VALUES = attrgetter(*(field.name for field in fields(Layer)))
+_PASS_COLUMNS = ("forwards", "input_gradients", "weight_gradients", "recomputed")
+_PASSES = attrgetter(*_PASS_COLUMNS)
+_VALUES = attrgetter(*(field.name for field in fields(Layer) if field.name not in _PASS_COLUMNS))
 _DIMENSIONS = ("height", "width")
 
 
@@ -272,9 +330,9 @@ LAYER_TABLE_COLUMNS = tuple(field.name for field in fields(Layer))
 """The columns of a layer table, in the order in which they are written; `repeats` only where one is not 1."""
 
 _TEXT_COLUMNS = ("name", "type", "kind")
-_OPTIONAL_COLUMNS = ("inputs", "repeats")
+_OPTIONAL_COLUMNS = ("inputs", "repeats", *_PASS_COLUMNS)
 _COMPUTED_COLUMNS = ("forward_flops", "training_flops", "training_bytes", "forward_arithmetic_intensity")
-_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name != "repeats")
+_USUAL_COLUMNS = tuple(name for name in LAYER_TABLE_COLUMNS if name not in ("repeats", *_PASS_COLUMNS))
 _WHOLE = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 

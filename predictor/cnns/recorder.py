@@ -237,7 +237,9 @@ RULES: dict[str, Callable[[Call], Columns]] = {
         for kind in ("avg", "max")
         for n in (1, 2, 3)
     },
-    **dict.fromkeys(("mean", "sum", "amax", "amin", "max", "min", "linalg_vector_norm"), _mean),
+    **dict.fromkeys(
+        ("mean", "sum", "amax", "amin", "max", "min", "argmax", "norm", "linalg_vector_norm"), _mean
+    ),
     "mul": _times,
     **dict.fromkeys(("matmul", "mm", "addmm", "bmm", "baddbmm"), _matmul),
     "scaled_dot_product_attention": _attention,
@@ -307,6 +309,13 @@ class Recorder:
         self._keep(tensor)
         self._owners[id(tensor)] = {id(tensor): prod(tensor.shape)}
 
+    def alias(self, tensor: Any, results: Iterable[Any]) -> None:
+        """Declare `results` views of `tensor`, parameters where it is."""
+        owned = self._owners.get(id(tensor), {})
+        for result in results if owned else ():
+            self._keep(result)
+            self._owners[id(result)] = dict(owned)
+
     def is_map(self, tensor: Any) -> bool:
         """Whether a tensor is a feature map: computed from the image, and growing with the mini-batch."""
         return id(tensor) in self._maps
@@ -370,7 +379,12 @@ class Recorder:
             return
         batches = self._batches(operator, outputs, other_shapes)
         if not batches:
-            self.constant.add(operator.strip("_"))
+            if _is_reduction(operator) and prod(outputs[0].shape) == 1:
+                was = self._maps[id(maps[0])]
+                ends = _End(maps[0], was.channel_dim, was.batch), _End(outputs[0], 1, _Batch())
+                self._add(operator, {"type": "mean"}, inputs, *ends)
+            else:
+                self.constant.add(operator.strip("_"))
             return
         outputs = [tensor for tensor in outputs if id(tensor) in batches]
         if is_view or operator in _VIEWS:
@@ -500,7 +514,7 @@ class Recorder:
             noise[0] if noise else None,
         )
         columns = RULES[operator](call) if operator in RULES else {"type": "other"}
-        if columns.get("type") in ("add", "multiply", "concat"):
+        if columns.get("type") in ("add", "multiply", "concat", "clamp"):
             source = out  # in_* is the shape of the full-size result
         row = self._add(operator, columns, inputs, source, out) if columns else was.row
         for tensor in outputs:
@@ -595,6 +609,15 @@ def _order(operator: str, arguments: dict[str, Any], ndim: int) -> list[int] | N
         a, b = arguments["dim0"] % ndim, arguments["dim1"] % ndim
         order[a], order[b] = order[b], order[a]
     return order if order != list(range(ndim)) else None
+
+
+def _is_reduction(operator: str) -> bool:
+    """Whether an operator joins all numbers of a map, as a loss does."""
+    return (
+        operator in ("mean", "sum", "norm", "linalg_vector_norm")
+        or "loss" in operator
+        or "cross_entropy" in operator
+    )
 
 
 def _moves_channels(order: list[int]) -> bool:

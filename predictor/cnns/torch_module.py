@@ -1,27 +1,25 @@
-"""Reads a PyTorch module into a layer table, by forward passes at two batch sizes whose operators are recorded.
+"""Reads a PyTorch module into a layer table: what its training step runs, on images of one size.
 
-The module is copied to PyTorch's *meta* device, which computes shapes alone: a CNN of any size takes milliseconds and
-no memory. Operators are intercepted at dispatch, which includes functional ones. Dimensions that differ between the
-two runs grow with the mini-batch.
+The module is copied to PyTorch's *meta* device, which computes shapes alone: a CNN of any size takes a second and no
+memory. A second forward pass at another batch size tells which dimensions grow with the mini-batch.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from predictor.cnns.layer_table import LayerTable, TableWarning
-from predictor.cnns.recorder import RECURRENT, RULES, Recorder, recurrent_refusal, tensors_of
-from predictor.errors import BackendUnavailableError, EpochcastError, OutOfRangeError, SchemaError
+from predictor.cnns.recorder import Recorder, tensors_of
+from predictor.cnns.torch_step import StepReader
+from predictor.cnns.torch_trace import Trace, first_line, import_torch, traced
+from predictor.errors import EpochcastError, OutOfRangeError, SchemaError
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["from_torch", "record_runs", "refuse_lazy"]
+__all__ = ["from_torch", "read_runs", "refuse_lazy"]
 
 _CHANNELS = 3
 """Channels of the images that a module is first run on."""
@@ -58,8 +56,8 @@ def from_torch(
     Returns
     -------
     LayerTable
-        Its warnings name operators of no known type, results that do not grow with the mini-batch, frozen parameters,
-        and parameters that nothing reads.
+        Layers that are frozen or computed again in the backward pass say which passes run. Its warnings name operators
+        of no known type, results that do not grow with the mini-batch, and parameters that nothing reads.
 
     Raises
     ------
@@ -68,10 +66,10 @@ def from_torch(
     OutOfRangeError
         If the image is too small for the module.
     SchemaError
-        If it is no module, does not run on a batch of such images, runs other operators on a larger one, has recurrent
-        layers, or computes parts of its forward pass again in the backward pass (gradient checkpointing).
+        If it is no module, does not run on a batch of such images, runs other operators on a larger one, or has
+        recurrent layers.
     """
-    torch = _torch()
+    torch = import_torch()
     module = _unwrapped(module)
     if not isinstance(module, torch.nn.Module):
         raise SchemaError(f"{type(module).__name__} is not a torch.nn.Module.")
@@ -81,7 +79,6 @@ def from_torch(
         raise OutOfRangeError(f"image_size {image_size!r} is not a whole number of pixels of at least 1.")
     name = cnn or type(module).__name__
     refuse_lazy(module, name, in_channels or _CHANNELS, image_size)
-    _refuse_checkpointing(module, name)
     copy = _on_meta(module, name)
     if not module.training:
         copy.train()
@@ -92,13 +89,14 @@ def from_torch(
         recorder.parameter(parameter)
     shape = (in_channels or _CHANNELS, image_size, image_size)
     try:
-        record_runs(recorder, copy, shape, name)
+        reader = read_runs(recorder, copy, shape, name)
     except SchemaError:
         channels = None if in_channels else _channels_read(copy, path, started, image_size)
         if channels is None:
             raise
-        record_runs(recorder, copy, (channels, image_size, image_size), name)
-    return LayerTable(name, image_size, tuple(recorder.rows), "torch", _warnings(module, recorder))
+        reader = read_runs(recorder, copy, (channels, image_size, image_size), name)
+    layers, _ = reader.layers()
+    return LayerTable(name, image_size, layers, "torch", _warnings(recorder))
 
 
 def _channels_read(
@@ -115,10 +113,10 @@ def _channels_read(
     return None if channels == _CHANNELS else int(channels)
 
 
-def record_runs(
+def read_runs(
     recorder: Recorder, run: Callable[[Any], object], shape: Sequence[int], name: str, channel_dim: int = 1
-) -> None:
-    """Run on meta images at the recorder's two batch sizes, and record the operators that run.
+) -> StepReader:
+    """Run forward and backward on meta images, and forward at the recorder's other batch size, and read what runs.
 
     Parameters
     ----------
@@ -138,22 +136,45 @@ def record_runs(
     OutOfRangeError, SchemaError
         As `from_torch`.
     """
-    torch, path = _torch(), recorder.path
+    torch = import_torch()
     image = torch.empty(recorder.batch_size, *shape, device="meta")
-    ran = _run(run, image, path, name)
-    again = _run(run, torch.empty(recorder.other_batch_size, *shape, device="meta"), path, name)
+    larger = torch.empty(recorder.other_batch_size, *shape, device="meta")
+    trace = _run(run, image, recorder.path, name, _backward)
+    again = _run(run, larger, recorder.path, name).events
     recorder.image(image, channel_dim)
-    _record(recorder, ran, again, name)
+    forward = trace.events[: trace.n_forward]
+    if [event.operator for event in forward] != [event.operator for event in again]:
+        sizes = f"batch sizes {recorder.batch_size} and {recorder.other_batch_size}"
+        raise SchemaError(
+            f"{name} runs different operators at {sizes}, so its work for one image is not known. "
+            "Write it without loops over the mini-batch and without random branches, or as a layer table CSV."
+        )
+    shapes = [[event.shapes[id(tensor)] for tensor in tensors_of(event.result)] for event in again]
+    reader = StepReader(recorder)
+    try:
+        reader.read(trace.events, shapes)
+    except EpochcastError as error:
+        raise type(error)(f"{name}, {error}") from error
     if not recorder.rows:
         raise SchemaError(f"{name} runs no operator on its image.")
+    return reader
 
 
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'") from error
-    return torch
+def _backward(result: object) -> None:
+    """Run the backward pass of every output, whatever structure it has."""
+    torch = import_torch()
+    outputs = [tensor for tensor in _outputs(result) if tensor.requires_grad]
+    if outputs:
+        torch.autograd.backward(outputs, [torch.empty_like(tensor) for tensor in outputs])
+
+
+def _outputs(result: object) -> list[Any]:
+    if hasattr(result, "is_contiguous"):
+        return [result]
+    parts = result.values() if isinstance(result, Mapping) else getattr(result, "__dict__", {}).values()
+    if isinstance(result, list | tuple):
+        parts = result
+    return [tensor for part in parts for tensor in _outputs(part)]
 
 
 def _unwrapped(module: Any) -> Any:
@@ -165,7 +186,7 @@ def _unwrapped(module: Any) -> Any:
 
 def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size: int) -> None:
     """SchemaError for lazy modules that have not run yet, whose shapes are unknown."""
-    is_lazy = _torch().nn.parameter.is_lazy
+    is_lazy = import_torch().nn.parameter.is_lazy
     layers = [
         path
         for path, child in module.named_modules()
@@ -181,7 +202,7 @@ def refuse_lazy(module: torch.nn.Module, name: str, in_channels: int, image_size
 
 def _on_meta(module: Any, name: str) -> Any:
     """Copy a module with meta tensors for its parameters and buffers: its numbers are never copied."""
-    torch = _torch()
+    torch = import_torch()
     memo: dict[int, Any] = {}
     try:
         for parameter in module.parameters():
@@ -191,23 +212,12 @@ def _on_meta(module: Any, name: str) -> Any:
             memo[id(buffer)] = torch.empty(buffer.shape, dtype=_dtype(buffer), device="meta")
         return deepcopy(module, memo)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise SchemaError(f"{name} cannot be copied: {_first_line(error)}.") from error
+        raise SchemaError(f"{name} cannot be copied: {first_line(error)}.") from error
 
 
 def _dtype(tensor: Any) -> Any:
-    torch = _torch()
+    torch = import_torch()
     return torch.float32 if tensor.is_floating_point() else tensor.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """One operator that ran, in which module; holds its tensors, which on meta have no memory."""
-
-    operator: str
-    arguments: dict[str, Any]
-    result: Any
-    is_view: bool
-    path: tuple[tuple[str, bool], ...]
 
 
 def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> list[Any]:
@@ -221,43 +231,24 @@ def _follow_modules(module: Any, running: list[tuple[str, bool]]) -> list[Any]:
     return started
 
 
-def _record(recorder: Recorder, ran: list[_Ran], again: list[_Ran], name: str) -> None:
-    """Hand the operators of the first run to the recorder, with the shapes of the second."""
-    if [each.operator for each in ran] != [each.operator for each in again]:
-        sizes = f"batch sizes {recorder.batch_size} and {recorder.other_batch_size}"
-        raise SchemaError(
-            f"{name} runs different operators at {sizes}, so its work for one image is not known. "
-            "Write it without loops over the mini-batch and without random branches, or as a layer table CSV."
-        )
-    for each, other in zip(ran, again, strict=True):
-        recorder.path[:] = each.path
-        operator = each.operator
-        if _is_product_with_weights(operator, each.arguments, recorder):
-            operator = "linear"
-        shapes = [tuple(tensor.shape) for tensor in tensors_of(other.result)]
-        try:
-            recorder.record(operator, each.arguments, each.result, each.is_view, shapes)
-        except EpochcastError as error:
-            where = recorder.path[-1][0] if recorder.path else ""
-            raise type(error)(f"{name}, module {where!r}: {error}") from error
-
-
-def _run(module: Any, image: Any, path: list[tuple[str, bool]], name: str) -> list[_Ran]:
-    torch = _torch()
-    ran: list[_Ran] = []
+def _run(
+    module: Any,
+    image: Any,
+    path: list[tuple[str, bool]],
+    name: str,
+    then: Callable[[object], None] | None = None,
+) -> Trace:
     path.clear()
     try:
-        with torch.inference_mode(), _intercepting(ran, path):
-            module(image)
+        return traced(lambda: module(image), then, path, on_meta=True)
     except EpochcastError as error:
         raise type(error)(f"{name}, module {path[-1][0] if path else ''!r}: {error}") from error
     except Exception as error:  # the user's own code may raise anything
         size = "x".join(map(str, image.shape))
-        text = f"{name} does not run on a batch of {size}: {_first_line(error)}"
+        text = f"{name} does not run on a batch of {size}: {first_line(error)}"
         if any(words in str(error).casefold() for words in _TOO_SMALL):
             raise OutOfRangeError(f"{text}. Give a larger image_size.") from error
         raise SchemaError(f"{text}. {_next_step(module)}") from error
-    return ran
 
 
 _DETECTORS = {"rpn": "self.detector.rpn.head(maps)", "head": "self.detector.head(maps)"}
@@ -280,103 +271,8 @@ def _next_step(module: Any) -> str:
     )
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _intercepting(ran: list[_Ran], path: list[tuple[str, bool]]) -> Any:
-    """Build the dispatch mode that notes every operator in `ran`.
-
-    In inference mode PyTorch dispatches composite operators (linear, dropout) whole; those without a rule of
-    ours are decomposed here, until an operator has a rule or no parts.
-    """
-    torch = _torch()
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    checkpoint_file = torch.utils.checkpoint.__file__
-
-    class Intercept(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            kwargs = kwargs or {}
-            operator = func._schema.name.split("::")[-1]
-            operator = operator[:-1] if operator.endswith("_") else operator
-            if operator in RECURRENT:  # before it runs position by position
-                raise recurrent_refusal(operator.partition("_")[0].upper())
-            if checkpoint_file in _files_running():
-                raise _checkpoint_refusal()
-            if operator not in RULES:
-                with self:
-                    parts = func.decompose(*args, **kwargs)
-                if parts is not NotImplemented:
-                    return parts
-            args = _all_on_meta(args, torch)
-            result = func(*args, **kwargs)
-            arguments = _by_name(func._schema, args, kwargs)
-            ran.append(_Ran(operator, arguments, result, func.is_view, tuple(path)))
-            return result
-
-    return Intercept()
-
-
-def _files_running() -> Iterator[str]:
-    """Files of the functions that are running, the innermost first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame.f_code.co_filename
-        frame = frame.f_back
-
-
-def _checkpoint_refusal() -> SchemaError:
-    return SchemaError(
-        "gradient checkpointing computes parts of the forward pass again, which is not counted yet. Switch it off here "
-        "(model.gradient_checkpointing_disable(), or without torch.utils.checkpoint), and give a measured iteration "
-        "with it as an anchor, which corrects the answer; memory is that without it."
-    )
-
-
-_CHECKPOINT_SWITCHES = ("gradient_checkpointing", "grad_checkpointing", "memory_efficient")
-"""Attributes by which modules of Transformers, timm and torchvision switch gradient checkpointing on."""
-
-
-def _refuse_checkpointing(module: Any, name: str) -> None:
-    """SchemaError for modules switched to gradient checkpointing, which some do only where gradients are computed."""
-    for path, child in module.named_modules():
-        if any(getattr(child, switch, False) is True for switch in _CHECKPOINT_SWITCHES):
-            raise SchemaError(f"{name}, module {path!r}: {_checkpoint_refusal()}")
-
-
-def _is_product_with_weights(operator: str, arguments: dict[str, Any], recorder: Recorder) -> bool:
-    """Whether a plain matrix product is a linear layer: a feature map times a matrix of parameters."""
-    if operator not in ("matmul", "mm", "addmm", "bmm"):
-        return False
-    first, second = tensors_of(arguments.values())[-2:]
-    return recorder.is_map(first) and recorder.is_weights(second)
-
-
-def _all_on_meta(args: Any, torch: Any) -> Any:
-    """Move CPU tensors, the constants that a forward pass makes, to the meta device."""
-    flat, spec = torch.utils._pytree.tree_flatten(args)
-    devices = {value.device.type for value in flat if isinstance(value, torch.Tensor) and value.ndim}
-    if devices <= {"meta"} or "meta" not in devices:
-        return args
-    moved = [
-        torch.empty_like(value, device="meta") if isinstance(value, torch.Tensor) and value.is_cpu else value
-        for value in flat
-    ]
-    return torch.utils._pytree.tree_unflatten(moved, spec)
-
-
-def _by_name(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    named: dict[str, Any] = {argument.name: argument.default_value for argument in schema.arguments}
-    given: dict[str, Any] = dict(zip(named, args, strict=False)) | kwargs
-    return named | given
-
-
-def _warnings(module: Any, recorder: Recorder) -> tuple[TableWarning, ...]:
+def _warnings(recorder: Recorder) -> tuple[TableWarning, ...]:
     found = recorder.warnings()
-    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    if frozen:
-        found.append(TableWarning("frozen", f"{frozen:,}"))
     if recorder.uncounted_parameters():
         text = f"{recorder.uncounted_parameters():,} parameters that no operator reads"
         found.append(TableWarning("cnn", text))

@@ -392,7 +392,7 @@ def _layers_are_measured(features: pd.DataFrame, rows: Positions, operators: Pos
         if cell not in shares:
             counted = operators_of(table)
             known = sum(n for operator, n in counted.items() if operator.name in measured[modes[i]])
-            shares[cell] = known / counted.total()
+            shares[cell] = known / sum(counted.values())
     return np.array(
         [shares[modes[i], id(features["layer_table"].iloc[i])] >= _WHOLE for i in rows], dtype=bool
     )

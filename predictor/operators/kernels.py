@@ -5,6 +5,7 @@ kernels are stored once with a count: a CNN has tens of rows instead of hundreds
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from predictor.cnns.layer_table import IMAGE, Layer, LayerTable
 from predictor.errors import SchemaError
 from predictor.operator_types import OPERATOR_TYPES, VIEW_TYPES
-from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors
+from predictor.operators.operators import has_bias, is_depthwise, parameter_tensors, pass_weights
 from predictor.operators.work import multiply_adds
 
 __all__ = [
@@ -90,7 +91,8 @@ class Kernels:
     `flops` and `elements` (tensor elements read and written) grow with the batch size, `elements_fixed` (weights)
     does not. `gemm_m`, `gemm_n`, `gemm_k` are the sizes of the matrix product of a convolution pass over one image.
     `first_elements` is the number of input elements of one image, `parameters` and `parameter_tensors` the
-    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues.
+    numbers and tensors that the optimizer updates, `operators` the number of layers that the host enqueues. An
+    iteration runs `parts` of its mini-batch one after the other, and a kernel of each counts.
     """
 
     kernel_class: NDArray[np.int64]
@@ -100,6 +102,7 @@ class Kernels:
     parameters: float
     parameter_tensors: float
     operators: float
+    parts: int = 1
 
     def __getitem__(self, column: str) -> NDArray[np.float64]:
         return self.columns[column]
@@ -114,18 +117,20 @@ def kernels_of(table: LayerTable, *, optimizer: bool = True) -> Kernels:
     SchemaError
         If a layer lacks the shape that its work is computed from; the message names layer and column.
     """
-    counted: Counter[_Kernel] = Counter()
+    counted: dict[_Kernel, float] = {}
     for position, layer in enumerate(table.layers):
-        counted.update(_layer_kernels(table, position, layer))
+        for kernel, count in _counted_kernels(table, position, layer):
+            counted[kernel] = counted.get(kernel, 0.0) + count
     parameters = float(table.parameters)
     if optimizer:
-        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] += 1
+        counted[_Kernel("optimizer", elements_fixed=3.0 * parameters)] = 1.0
     return _as_arrays(
         counted,
         image_elements=_in_elements(table, table.layers[0]),
         parameters=parameters,
         parameter_tensors=float(sum(map(parameter_tensors, table.layers))),
-        operators=float(sum(layer.type not in VIEW_TYPES for layer in table.layers)),
+        operators=float(sum(_launched(layer) for layer in table.layers)),
+        parts=table.parts,
     )
 
 
@@ -176,12 +181,46 @@ def kernels_of_operator(layer: Layer, pass_: str) -> Kernels:
     return _as_arrays(Counter(chosen), _in_elements(table, layer), 0.0, 0.0, 1.0)
 
 
+def _launched(layer: Layer) -> float:
+    """How often the host enqueues a layer, forward and backward together."""
+    if layer.type in VIEW_TYPES:
+        return 0.0
+    if layer.forwards is None:
+        return 1.0
+    return (layer.forwards + max(layer.input_gradients or 0, layer.weight_gradients or 0)) / 2.0
+
+
+def _counted_kernels(table: LayerTable, position: int, layer: Layer) -> Iterator[tuple[_Kernel, float]]:
+    """Kernels of a layer and how often each runs; of one for both passes, the share of it that runs."""
+    if layer.forwards is None:
+        yield from ((kernel, 1.0) for kernel in _layer_kernels(table, position, layer))
+        return
+    runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
+    weights = pass_weights(layer)
+    share = sum(count * weight for count, weight in zip(runs, weights, strict=True)) / (sum(weights) or 1.0)
+    whole = replace(layer, inputs=(0,), forwards=None, input_gradients=None, weight_gradients=None)
+    product = OPERATOR_TYPES[layer.type].product
+    for place, kernel in enumerate(_layer_kernels(table, max(position, 1), whole)):
+        name = kernel.kernel_class
+        if name == "bias":
+            count = (2.0 * runs[0] + runs[2]) / 3.0
+        elif name == "fan_out":
+            count = float(runs[1])
+        elif product is not None:  # one kernel a pass, in this order
+            count = float(runs[place])
+        else:
+            count = share
+        if count:
+            yield kernel, count
+
+
 def _as_arrays(
-    counted: Counter[_Kernel],
+    counted: Mapping[_Kernel, float],
     image_elements: float,
     parameters: float,
     parameter_tensors: float,
     operators: float,
+    parts: int = 1,
 ) -> Kernels:
     kernels = list(counted)
     numbers = [name for name in _Kernel._fields if name != "kernel_class"]
@@ -193,6 +232,7 @@ def _as_arrays(
         parameters=parameters,
         parameter_tensors=parameter_tensors,
         operators=operators,
+        parts=parts,
     )
 
 

@@ -178,7 +178,7 @@ class _Law:
 def _law(table: LayerTable, mode: Mode) -> _Law:
     """Cached: one CNN is predicted on many GPUs and at many batch sizes."""
     weight = _weight_bytes(mode.precision)
-    parameters = np.array([float(layer.parameters) for layer in table])
+    parameters = np.array([0.0 if layer.is_frozen else float(layer.parameters) for layer in table])
     gone_through = np.cumsum(parameters[::-1])[::-1]
     copies = 2.0 * np.cumsum(parameters) if mode.precision.startswith("amp") else np.zeros(len(table))
     buffers = sum(8.0 * (layer.out_channels or 0) for layer in table if layer.type == "batch_norm")
@@ -187,9 +187,9 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
         _gradients(table, mode.precision),
         _workspace(table, mode.precision),
     )
-    kept, gradients, workspace = (np.append(each, 0.0) for each in images)
+    kept, gradients, workspace = (np.append(each, 0.0) / table.parts for each in images)
     return _Law(
-        weights=table.parameters * weight + buffers,
+        weights=sum(layer.parameters for layer in table) * weight + buffers,
         optimizer_state=table.parameters * weight * _OPTIMIZER_STATES[mode.optimizer],
         gradients=weight * np.append(gone_through, table.parameters),
         copies=np.append(copies, 0.0),
@@ -198,21 +198,32 @@ def _law(table: LayerTable, mode: Mode) -> _Law:
 
 
 def _kept(table: LayerTable, precision: str) -> Bytes:
-    """Bytes per image of activations kept for a layer or those before it, (n_layers,)."""
+    """Bytes per image of activations kept for a layer or those before it, (n_layers,).
+
+    Of a part that is computed again, only what it reads is kept, until the backward pass has come to it.
+    """
     sizes, element = _tensor_elements(table), _element_bytes(precision)
-    own = np.array([_extra_bytes(layer, precision) for layer in table])
-    for tensor, first in _kept_tensors(table).items():
-        own[first] += element * sizes[tensor]
-    return np.cumsum(own)
+    part = np.array([layer.recomputed or 0 for layer in table], dtype=int)
+    own = np.array([_extra_bytes(layer, precision) if _learns(layer) else 0.0 for layer in table])
+    kept = np.zeros(len(table))
+    for number in np.unique(part):
+        here = np.where(part == number, own, 0.0)
+        for tensor, first in _kept_tensors(table, int(number)).items():
+            here[first] += element * sizes[tensor]
+        kept += np.cumsum(here) if number == 0 else np.where(part == number, np.cumsum(here), 0.0)
+    return kept
 
 
 def _gradients(table: LayerTable, precision: str) -> Bytes:
-    """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer."""
+    """Bytes per image of activations' gradients by layer, (n_layers,): from a tensor's last reader to its writer.
+
+    Of a layer without a backward pass, what its forward pass reads and writes.
+    """
     by_index = {layer.index: layer for layer in table}
     position = {layer.index: i for i, layer in enumerate(table)}
     last_reader = {table.layers[-1].index: len(table) - 1} if len(table) else {}
     for i in range(len(table)):
-        for source in _inputs(table, i):
+        for source in _inputs(table, i) if table.layers[i].input_gradients != 0 else ():
             tensor = _stored_as(by_index, source)
             last_reader[tensor] = max(i, last_reader.get(tensor, i))
     alive = np.zeros(len(table))
@@ -220,6 +231,9 @@ def _gradients(table: LayerTable, precision: str) -> Bytes:
     for tensor, last in last_reader.items():
         if tensor != IMAGE:
             alive[position[tensor] : last + 1] += _element_bytes(precision) * sizes[tensor]
+    for i, layer in enumerate(table):
+        if not _learns(layer):
+            alive[i] += _element_bytes(precision) * (_input_elements(layer) + _output_elements(layer))
     return alive
 
 
@@ -231,23 +245,36 @@ def _workspace(table: LayerTable, precision: str) -> Bytes:
     return _element_bytes(precision) * np.array(convolutions)
 
 
-def _kept_tensors(table: LayerTable) -> dict[int, int]:
-    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and the first that keeps each."""
+def _kept_tensors(table: LayerTable, part: int = 0) -> dict[int, int]:
+    """Layers whose outputs are kept for the backward pass (IMAGE: the CNN's input), and the first that keeps each.
+
+    Kept by layers of this recomputed part alone; 0: by those of none, and at the beginning of each part what it reads.
+    """
     by_index = {layer.index: layer for layer in table}
     kept: dict[int, int] = {}
     for position, layer in enumerate(table):
         keeps_input, keeps_output = _keeps(layer)
-        if keeps_output:
+        inside = layer.recomputed or 0
+        if keeps_output and inside == part:
             kept.setdefault(layer.index, position)
-        if keeps_input:
-            for source in _inputs(table, position):
+        for source in _inputs(table, position):
+            before = by_index.get(source)
+            enters = inside > 0 and (before is None or before.recomputed != inside)
+            if enters if part == 0 and inside else keeps_input and inside == part and not enters:
                 kept.setdefault(_stored_as(by_index, source), position)
     return kept
+
+
+def _learns(layer: Layer) -> bool:
+    """Whether the backward pass comes to a layer."""
+    return layer.forwards is None or bool(layer.input_gradients or layer.weight_gradients)
 
 
 def _keeps(layer: Layer) -> tuple[bool, bool]:
     """Whether the backward pass needs a layer's input, and its output; an activation needs one of the two."""
     entry = OPERATOR_TYPES[layer.type]
+    if not _learns(layer) or (entry.weights == "filters" and layer.weight_gradients == 0):
+        return False, False
     if layer.type != "activation":
         return entry.keeps_input, entry.keeps_output
     keeps_output = layer.kind in ACTIVATIONS and ACTIVATIONS[layer.kind].keeps_output

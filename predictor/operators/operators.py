@@ -21,8 +21,10 @@ __all__ = [
     "Operator",
     "Operators",
     "has_bias",
+    "in_fp32",
     "is_channel_shuffle",
     "is_depthwise",
+    "is_product",
     "is_view",
     "layer_inputs",
     "layer_operators",
@@ -30,6 +32,7 @@ __all__ = [
     "operator_row",
     "operators_of",
     "parameter_tensors",
+    "pass_weights",
 ]
 
 _SHAPE = tuple(
@@ -55,7 +58,8 @@ class Operator:
     ``forward_backward``, or ``forward`` for an operator that runs only in the backward pass: an ``add`` that sums the
     gradients of a tensor read twice, a ``concat`` that joins those of a split one. A ``permute`` with `groups` shuffles
     channels, one without changes the layout in memory. `wide_input`: under automatic
-    mixed precision the input arrives in float32. `repeats` is as of `Layer`.
+    mixed precision the input arrives in float32. `fp32_product`: its matrix product is computed in fp32 in a mode of
+    TF32 (`in_fp32`). `repeats` is as of `Layer`.
     """
 
     type: str
@@ -80,6 +84,7 @@ class Operator:
     input_gradient: bool = True
     in_place: bool = False
     wide_input: bool = False
+    fp32_product: bool = False
     repeats: int = 1
 
     @property
@@ -109,6 +114,7 @@ class Operator:
             "first": not self.input_gradient,
             "inplace": self.in_place,
             "wide": self.wide_input,
+            "fp32": self.fp32_product,
         }
 
 
@@ -123,19 +129,71 @@ class Operators(tuple[Operator, ...]):
         return super().__hash__()
 
 
-def operators_of(table: LayerTable) -> Counter[Operator]:
+def operators_of(table: LayerTable) -> dict[Operator, float]:
     """Operators of one training iteration of a CNN, with how often each runs.
 
     Besides the layers: sums of gradients where a tensor is read more than once, the loss and the optimizer step.
-    A layer with unknown inputs is assumed to read the layer before it.
+    A layer with unknown inputs is assumed to read the layer before it. An operator of which only some passes run, or
+    several times, counts as the share of its work.
     """
-    counted: Counter[Operator] = Counter(layer_operators(table).values())
-    counted.update(_gradient_operators(table))
+    counted: dict[Operator, float] = {}
+    for position, operator in layer_operators(table).items():
+        share = _share_of_passes(table.layers[position], operator.input_gradient)
+        counted[operator] = counted.get(operator, 0) + share
+    for operator, count in _gradient_operators(table).items():
+        counted[operator] = counted.get(operator, 0) + count
     tensors, parameters = sum(map(parameter_tensors, table)), table.parameters
     classes = table.layers[-1].out_channels
-    counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] += 1
-    counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] += 1
+    counted[Operator("loss", in_channels=classes, in_height=1, in_width=1)] = 1
+    counted[Operator("optimizer", parameters=parameters, n_tensors=max(1, tensors))] = 1
     return counted
+
+
+def is_product(operator: Layer | Operator) -> bool:
+    """Whether it is a matrix product, whose arithmetic PyTorch's `float32_matmul_precision` decides.
+
+    Fused attention is none: on an H200 it takes as long in either.
+    """
+    return OPERATOR_TYPES[operator.type].product in ("linear", "matmul")
+
+
+def in_fp32(operator: Operator) -> Operator:
+    """The operator as it runs in TF32 with matrix products in fp32."""
+    return replace(operator, fp32_product=True) if is_product(operator) else operator
+
+
+def pass_weights(layer: Layer) -> tuple[float, float, float]:
+    """Relative times of a layer's passes: forward, gradient of the input, gradient of the weights.
+
+    Notes
+    -----
+    The passes of a matrix product have equal work, attention's backward pass 2.5 x that of its forward pass; all others
+    take the time in which they read and write memory.
+    """
+    entry = OPERATOR_TYPES[layer.type]
+    if entry.product is not None:
+        return (1.0, 2.5, 0.0) if entry.product == "attention" else (1.0, 1.0, 1.0)
+    work = entry.work_with_weights if entry.work_with_weights and layer.parameters else entry.work
+    numbers = [
+        float((getattr(layer, f"{side}_channels") or 1) * (getattr(layer, f"{side}_height") or 1)
+              * (getattr(layer, f"{side}_width") or 1))
+        for side in ("in", "out")
+    ]  # fmt: skip
+    forward, of_input, of_weights = (
+        (each.read_input + each.written_input) * numbers[0] + (each.read_output + each.written_output) * numbers[1]
+        for each in (work.forward, work.backward_input, work.backward_weight)
+    )  # fmt: skip
+    return forward, of_input, of_weights if layer.parameters else 0.0
+
+
+def _share_of_passes(layer: Layer, input_gradient: bool) -> float:
+    """Time of the passes that run over that of all passes, once each."""
+    if layer.forwards is None:
+        return 1
+    runs = (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)
+    weights = pass_weights(layer)
+    once = sum(weights) if input_gradient else weights[0] + weights[2]
+    return sum(count * weight for count, weight in zip(runs, weights, strict=True)) / once
 
 
 def layer_operators(table: LayerTable) -> dict[int, Operator]:
@@ -149,6 +207,8 @@ def layer_operators(table: LayerTable) -> dict[int, Operator]:
         sources = inputs[position]
         wide_input = any(wide[source] for source in sources)
         input_gradient = any(learns[source] for source in sources)
+        if layer.forwards is not None:  # where neither gradient is computed, as in a CNN that is trained
+            input_gradient = bool(layer.input_gradients) or not layer.weight_gradients
         wide[position] = _wide_output(layer, wide_input)
         learns[position] = input_gradient or layer.parameters > 0
         if layer.type not in VIEW_TYPES:
@@ -181,6 +241,7 @@ def is_view(operator: Operator, framework: str) -> bool:
 def operator_row(operator: Operator) -> dict[str, Any]:
     """Columns of the measurement table that identify the operator; unset fields are left out."""
     row = {key: value for key, value in asdict(operator).items() if value is not None}
+    del row["fp32_product"]  # the row's mode says it
     if operator.repeats == 1:
         del row["repeats"]
     kind = row.pop("kind", None)
@@ -243,7 +304,7 @@ def _gradient_operators(table: LayerTable) -> Counter[Operator]:
     found: Counter[Operator] = Counter()
     readers: dict[int, list[Layer]] = {}
     for layer, sources in zip(table.layers, layer_inputs(table), strict=True):
-        for source in sources:
+        for source in sources if layer.input_gradients != 0 else ():
             readers.setdefault(source, []).append(layer)
     for source, layers in readers.items():
         if source == IMAGE or len(layers) == 1:
@@ -288,8 +349,8 @@ def is_depthwise(layer: Layer | Operator) -> bool:
 
 
 def parameter_tensors(layer: Layer | Operator) -> int:
-    """Number of trainable tensors: weight, and bias if any; a norm's scale and shift."""
-    if not layer.parameters:
+    """Number of trained tensors: weight, and bias if any; a norm's scale and shift."""
+    if not layer.parameters or (isinstance(layer, Layer) and layer.is_frozen):
         return 0
     return 1 + (OPERATOR_TYPES[layer.type].weights == "scale_and_shift" or has_bias(layer))
 

@@ -106,7 +106,7 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     ----------
     layer : Layer
     pass_ : str
-        One of `PASSES`. The first layer of a CNN has no ``backward_input``: its count is 0.
+        One of `PASSES`, as often as it runs. The first layer of a CNN has no ``backward_input``: its count is 0.
     batch_size : int
         Images per mini-batch, >= 1.
 
@@ -124,8 +124,7 @@ def layer_flops(layer: Layer, pass_: str, batch_size: int) -> float:
     arXiv:2205.14135: one of them is computed again). Other layers take a few per number.
     """
     _check(pass_, batch_size)
-    if not _has_pass(layer, pass_):
-        return 0.0
+    batch_size *= _runs(layer, pass_)
     per_number = _work(layer).flops
     if per_number is None:
         return 2.0 * batch_size * multiply_adds(layer) * _products_of_pass(layer, pass_)
@@ -223,15 +222,19 @@ def _products_of_pass(layer: Layer, pass_: str) -> float:
     return 1.0
 
 
-def _has_pass(layer: Layer, pass_: str) -> bool:
-    """Whether a pass runs: the gradient of the image is not computed."""
+def _runs(layer: Layer, pass_: str) -> int:
+    """How often a pass runs; unless it is known, once, and the gradient of the image not at all."""
+    number = PASSES.index(pass_)
+    if layer.forwards is not None:
+        return (layer.forwards, layer.input_gradients or 0, layer.weight_gradients or 0)[number]
     is_first = layer.inputs == (IMAGE,) or layer.index == 0
-    return not (is_first and PASSES.index(pass_) == 1)
+    return int(not (is_first and number == 1))
 
 
 def _traffic(layer: Layer, pass_: str, batch_size: int) -> Traffic:
     _check(pass_, batch_size)
-    return _work(layer)[1 + PASSES.index(pass_)] if _has_pass(layer, pass_) else Traffic()  # type: ignore[return-value]
+    runs, traffic = _runs(layer, pass_), _work(layer)[1 + PASSES.index(pass_)]
+    return traffic if runs == 1 else Traffic(*(runs * each for each in traffic))  # type: ignore[return-value,union-attr]
 
 
 def _elements(layer: Layer) -> _Elements:
@@ -295,7 +298,9 @@ SHAPE_COLUMNS = (
 )
 """Columns of `shape_columns`."""
 
-_CPU_RATES = Rates(1e8, 1e8, 2e7, 4, False)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
+_CPU_RATES = Rates(
+    1e8, 1e8, 1e8, 2e7, 4, False
+)  # 0.1 TFLOP/s and 20 GB/s: an arbitrary scale, which cancels out
 _MOMENTUM_TRAFFIC = 5.0  # reads weight, gradient and momentum, writes weight and momentum
 _FP32_BYTES = 4.0
 _LOSS_PASSES = 8.0
@@ -369,9 +374,11 @@ def roofline_ms(operators: Sequence[Operator], batch_sizes: Array, rates: Rates)
     """
     work = _operator_work(operators)
     flops, launches = work[:, :1], work[:, 5:]
+    in_fp32 = np.array([[each.fp32_product] for each in operators], dtype=bool).reshape(-1, 1)
+    flop_per_ms = np.where(in_fp32, rates.fp32_flop_per_ms, rates.flop_per_ms)
     batches = np.asarray(batch_sizes, dtype=float)[None, :]
     moved = _moved(work, batch_sizes, rates.element_bytes)
-    compute, memory = flops * batches / rates.flop_per_ms, moved / rates.bytes_per_ms
+    compute, memory = flops * batches / flop_per_ms, moved / rates.bytes_per_ms
     least: Array = np.maximum(compute, memory) + launches * LAUNCH_MS
     return least
 

@@ -1,8 +1,6 @@
 """Golden tables: which columns of the answers are held, how they are stored, and how answers are compared with them."""
 
 import csv
-import gzip
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -25,11 +23,11 @@ class Table:
     name: str
     key: tuple[str, ...]
     held: tuple[str, ...]
-    relative: float = 1e-9
+    relative: float = 1e-6
 
     @property
     def path(self) -> Path:
-        return FOLDER / f"{self.name}.csv.gz"
+        return FOLDER / f"{self.name}.csv"
 
     def rows(self, records: Iterable[Record]) -> dict[Key, dict[str, Any]]:
         """Held columns of records by key; a column that a record lacks is left out."""
@@ -67,7 +65,7 @@ TABLES = {
     table.name: table
     for table in (
         Table("predict", ("question", "cnn", "gpu", "batch_size"), tuple(_PREDICTED.split())),
-        Table("fit", ("cnn", "gpu", "batch_size"), tuple(_PREDICTED.split()), relative=1e-6),
+        Table("fit", ("cnn", "gpu", "batch_size"), tuple(_PREDICTED.split())),
         Table("compare", ("question", "gpu", "offer", "region"), tuple(_COMPARED.split())),
         Table("explain", ("question", "cnn", "gpu", "batch_size", "what"), ("value",)),
         Table(
@@ -84,7 +82,6 @@ TABLES = {
             "evaluate",
             ("scenario", "predictor"),
             ("mape", "median", "p90", "n", "coverage", "worst_coverage", "worst_mape", "worst_mape_group"),
-            relative=1e-6,
         ),
     )
 }
@@ -128,7 +125,7 @@ def other_modes(question: str, explanations: Iterable[Record]) -> list[Record]:
 
 def read(table: Table) -> dict[Key, dict[str, str]]:
     """The golden table as stored: texts by key and column."""
-    with gzip.open(table.path, "rt", newline="", encoding="utf-8") as file:
+    with table.path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     return {
         tuple(row[name] for name in table.key): {name: row[name] for name in row if name not in table.key}
@@ -139,12 +136,11 @@ def read(table: Table) -> dict[Key, dict[str, str]]:
 def write(table: Table, rows: dict[Key, dict[str, Any]]) -> None:
     """Store rows, sorted by key, in a file that depends on them alone."""
     columns = [name for name in table.held if any(name in held for held in rows.values())]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*table.key, *columns])
-    writer.writerows([*key, *(_text(rows[key].get(name)) for name in columns)] for key in _sorted(rows))
     FOLDER.mkdir(exist_ok=True)
-    table.path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    with table.path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*table.key, *columns])
+        writer.writerows([*key, *(_text(rows[key].get(name)) for name in columns)] for key in _sorted(rows))
 
 
 def _sorted(rows: dict[Key, Any]) -> list[Key]:
@@ -158,14 +154,14 @@ def _held(record: Record, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A cell: numbers in full, whole ones without a point, nothing for None and NaN."""
+    """A cell: numbers to eight digits, whole ones without a point, nothing for None and NaN."""
     value = value.item() if hasattr(value, "item") else value
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+        return str(int(value)) if value.is_integer() and abs(value) < 2**53 else f"{value:.8g}"
     return value if isinstance(value, str) else json.dumps(value)
 
 

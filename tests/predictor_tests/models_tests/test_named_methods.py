@@ -23,9 +23,8 @@ from predictor.files import data_root
 from predictor.measurements.features import feature_table, grid_rows
 from predictor.measurements.table import read_measurements
 from predictor.models.base import MEASURED, UNSEEN
-from predictor.models.forecast import Anchor
 from predictor.models.named import Methods, errors_of, fit_methods
-from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class, new_predictor
+from predictor.models.registry import PREDICTORS, WHOLE_METHODS, estimator_class
 from predictor.models.served import Model
 
 SHIPPED = Model.load().named_methods()
@@ -70,44 +69,6 @@ def test_the_error_of_an_evaluation_stands_beside_the_default_s(name):
     assert f"(the default by {100 * error.default_mape:.{1 if error.default_mape < 0.1 else 0}f} %)" in str(
         reason
     )
-
-
-@pytest.mark.parametrize("name", ["gpu-specs", "proxy-times"])
-@pytest.mark.parametrize("device", [(H100, TF32), (H200, CHAINER)])
-def test_what_is_served_is_what_the_estimator_predicts(name, device):
-    (found,) = SHIPPED.forecasts(name, RESNET, [device], np.array([32.0, 100.0]), [])
-    expected = SHIPPED.fitted[name].predict(grid_rows([RESNET], [device], [32, 100]))
-    np.testing.assert_array_equal(found.iteration_time_ms, expected)
-
-
-@pytest.mark.parametrize("gpu", [H200, T4])
-@pytest.mark.parametrize(
-    "runs",
-    [
-        [],
-        [Anchor(H200.name, 64, 30.0)],
-        [Anchor(H200.name, 32, 16.0), Anchor(H100.name, 64, 35.0), Anchor(H100.name, 16, 9.0)],
-    ],
-)
-def test_what_is_served_is_what_the_estimator_predicts_from_flops(gpu, runs):
-    mode = Mode()
-    (found,) = SHIPPED.forecasts("flops-ratio", RESNET, [(gpu, mode)], np.array([64.0]), runs)
-    known = [grid_rows([RESNET], [(find_gpu(each.gpu), mode)], [each.batch_size]) for each in runs]
-    anchors = (pd.concat(known), [each.iteration_time_ms for each in runs]) if runs else None
-    expected = SHIPPED.fitted["flops-ratio"].predict(
-        grid_rows([RESNET], [(gpu, mode)], [64]), anchors=anchors
-    )
-    np.testing.assert_allclose(found.iteration_time_ms, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["line", "interpolation"])
-def test_what_is_served_is_what_the_estimator_predicts_from_own_runs(name):
-    runs = [Anchor(H200.name, size, ms) for size, ms in ((16, 12.0), (64, 30.0), (128, 70.0))]
-    (found,) = Methods().forecasts(name, RESNET, [(H200, TF32)], np.array([32.0, 100.0]), runs)
-    known = grid_rows([RESNET], [(H200, TF32)], [each.batch_size for each in runs])
-    estimator = new_predictor(name).fit(known, [each.iteration_time_ms for each in runs])
-    expected = estimator.predict(grid_rows([RESNET], [(H200, TF32)], [32, 100]))
-    np.testing.assert_allclose(found.iteration_time_ms, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gpu-specs", "proxy-times", "flops-ratio"])

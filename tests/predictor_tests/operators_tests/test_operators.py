@@ -9,6 +9,7 @@ from predictor.errors import SchemaError
 from predictor.measurements.table import check_measurements
 from predictor.operators.operators import (
     Operator,
+    is_view,
     layer_operators,
     operator_from_row,
     operator_row,
@@ -97,3 +98,10 @@ def test_a_layer_of_unknown_inputs_reads_the_layer_before():
 
 def test_operator_is_hashable_and_named():
     assert Operator("activation", "relu", 64, 56, 56, 64, 56, 56, in_place=True).name.endswith("inplace")
+
+
+def test_a_change_of_layout_is_a_view_in_pytorch_alone_and_a_convolution_in_none():
+    permute = next(each for each in operators_of(zoo_cnn("convnext_tiny")) if each.type == "permute")
+    convolution = next(iter(operators_of(zoo_cnn("resnet18"))))
+    assert [is_view(permute, framework) for framework in ("pytorch", "chainer")] == [True, False]
+    assert [is_view(convolution, framework) for framework in ("pytorch", "chainer")] == [False, False]

@@ -1,0 +1,429 @@
+"""Reads what a training step of PyTorch runs into a layer table: every pass of every layer as often as it runs.
+
+What does not run is not counted, so that frozen, checkpointed and accumulated parts, several networks, inputs and
+losses need not be said. A module without its step is read the same way (`predictor.cnns.torch_module`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from predictor.cnns.layer_table import IMAGE, Layer, LayerTable, Step, TableWarning, trained_whole
+from predictor.cnns.recorder import Recorder, tensors_of
+from predictor.cnns.torch_trace import CONVOLUTIONS, Event, Trace, Update, first_line, import_torch, traced
+from predictor.errors import EpochcastError, SchemaError
+from predictor.operator_types import OPERATOR_TYPES
+
+__all__ = ["StepReader", "record"]
+
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "matmul", "linear")
+_ATTENTIONS = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+_MASKED = {"convolution_backward", "native_batch_norm_backward", "cudnn_batch_norm_backward"}
+_MASKED |= {"native_layer_norm_backward", "native_group_norm_backward"}
+_ALIASES = ("t", "view", "_unsafe_view", "transpose", "permute", "expand", "detach", "alias", "squeeze")
+_LOSSES = ("nll_loss_forward", "nll_loss2d_forward")
+_OPTIMIZERS = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "NAdam": "adam", "RAdam": "adam"}
+_AUTOCAST = {"float16": "amp_fp16", "bfloat16": "amp_bf16"}
+
+
+def record(step: Callable[[], object], name: str | None = None, batch_size: int | None = None) -> LayerTable:
+    """What a training step runs, as a CNN to ask about.
+
+    Parameters
+    ----------
+    step : callable
+        Does one iteration: forward, loss, backward, optimizer. Parameters, buffers and the state of optimizers are
+        left as they were, gradients as after `zero_grad`; what it assigns otherwise has no numbers afterwards.
+    name : str, optional
+        Name of the CNN; by default the class of the module that runs first.
+    batch_size : int, optional
+        Images of a forward pass; by default the first dimension of what the first convolution reads.
+
+    Returns
+    -------
+    LayerTable
+        Its columns `forwards`, `input_gradients`, `weight_gradients` and `recomputed` are set where a layer does not
+        run as in a CNN that is trained whole; its `step` holds batch size, precision, memory format and optimizer.
+
+    Raises
+    ------
+    BackendUnavailableError
+        If PyTorch is not installed.
+    SchemaError
+        If the step fails without numbers, such as where shapes depend on them, or runs no layer.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model, images = torch.nn.Conv2d(3, 8, 3), torch.zeros(4, 3, 32, 32)
+    >>> optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    >>> def step():
+    ...     optimizer.zero_grad()
+    ...     model(images).mean().backward()
+    ...     optimizer.step()
+    >>> record(step).step.batch_size
+    4
+    """
+    import_torch()
+    if not callable(step):
+        raise SchemaError(
+            f"record takes a function that does one training step, not a {type(step).__name__}: "
+            "epochcast.record(lambda: train_step(model, optimizer, images, labels))."
+        )
+    if any(base.__module__.startswith("torch.nn") for base in type(step).__mro__):
+        raise SchemaError(
+            "record takes a function that does one training step, not a module. Give the module itself to predict, "
+            "compare or explain, or record(lambda: train_step(module, ...))."
+        )
+    path: list[tuple[str, bool]] = []
+    try:
+        trace = traced(step, path=path, follow=True)
+    except EpochcastError as error:
+        raise type(error)(f"module {path[-1][0]!r}: {error}" if path else str(error)) from error
+    except Exception as error:  # the user's own code may raise anything
+        raise SchemaError(
+            f"the step does not run without numbers: {type(error).__name__}: {first_line(error)}. Record a step "
+            "without what depends on them, and give a measured iteration as an anchor, which corrects the answer."
+        ) from error
+    reader = StepReader(Recorder(batch_size or _first_batch(trace.events)))
+    reader.read(trace.events)
+    return reader.step_table(trace, name)
+
+
+@dataclass(slots=True)
+class _Row:
+    """A row, how often its passes ran, and in which stretch between two backward passes it ran first."""
+
+    layer: Layer
+    stretch: int
+    sources: tuple[int, ...]
+    made: bool  # autograd made a node for it
+    trains: bool
+    key: tuple[Any, ...]
+    forwards: int = 1
+    input_gradients: int = 0
+    weight_gradients: int = 0
+    part: int = 0  # of those that gradient checkpointing runs again
+    recomputes: bool = False  # it is such a run
+
+    def add(self, other: _Row) -> None:
+        """Add the passes of another run of the same layer."""
+        self.forwards += other.forwards
+        self.input_gradients += other.input_gradients
+        self.weight_gradients += other.weight_gradients
+
+
+class StepReader:
+    """Turns what ran into rows, by the rules of `Recorder`."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self._rows: list[_Row] = []
+        self._row_of_node: dict[int, int] = {}
+        self._weights: dict[int, Any] = {}
+        self._made: set[int] = set()  # tensors that an operator of the step made
+        self._stretch, self._went_back = 0, False
+        self._images: dict[int, set[int]] = {}  # by stretch: tensors that the first layers read
+        self._precisions: Counter[str | None] = Counter()
+        self._memory_formats: Counter[str] = Counter()
+
+    def read(
+        self, events: Sequence[Event], others: Sequence[Sequence[tuple[int, ...] | None] | None] = ()
+    ) -> None:
+        """Read events in their order; `others` are the shapes of the first results at another batch size."""
+        self._made = {id(tensor) for event in events for tensor in tensors_of(event.result)}
+        shapes, skip = [*others], False
+        shapes += [None] * (len(events) - len(shapes))
+        for place, event in enumerate(events):
+            self._declare(event)
+            following = events[place + 1] if place + 1 < len(events) else None
+            if skip:
+                skip = False
+            elif following is not None and _saves_for_backward(event, following):
+                made = range(event.made.start, following.made.stop)
+                self._forward(replace(following, made=made), shapes[place + 1])
+                skip = True
+            elif event.node is None:
+                self._forward(event, shapes[place])
+            else:
+                self._backward(event)
+
+    # Forward
+
+    def _declare(self, event: Event) -> None:
+        """Tell parameters and images, which no operator of the step has made, from one another."""
+        torch, recorder = import_torch(), self.recorder
+        tensors = tensors_of(event.arguments.values())
+        for tensor in tensors:
+            if isinstance(tensor, torch.nn.Parameter) and id(tensor) not in self._weights:
+                self._weights[id(tensor)] = tensor
+                recorder.parameter(tensor)
+        source = self._source(event, tensors)
+        if source is not None and not recorder.is_map(source):
+            recorder.image(source)
+        for tensor in tensors:
+            if id(tensor) in self._made or id(tensor) in self._weights or recorder.is_map(tensor):
+                continue
+            shape = event.shapes[id(tensor)]
+            if len(shape) >= 3 and tensor.is_floating_point() and shape[0] % recorder.batch_size == 0:
+                recorder.image(tensor)
+
+    def _source(self, event: Event, tensors: list[Any]) -> Any:
+        """What a layer with weights reads, which is a map even if it is noise or trained itself."""
+        if event.operator in CONVOLUTIONS:
+            return event.arguments["input"]
+        if event.operator in ("mm", "addmm", "linear") and event.part_of is None:
+            first, second = _factors(event.operator, tensors)
+            if self.recorder.is_weights(second) and not self.recorder.is_weights(first):
+                return first
+        return None
+
+    def _forward(self, event: Event, other: Sequence[tuple[int, ...] | None] | None) -> None:
+        recorder, operator = self.recorder, event.operator
+        recorder.path[:] = event.path
+        tensors = tensors_of(event.arguments.values())
+        if event.part_of is not None:
+            if not any(map(recorder.is_map, tensors)):
+                recorder.record(operator, event.arguments, event.result, event.is_view, other)
+            return
+        if operator in _PRODUCTS:
+            first, second = _factors(operator, tensors)
+            if recorder.is_map(first) and recorder.is_weights(second):
+                operator = "linear"
+        if operator in _ATTENTIONS:
+            operator = "scaled_dot_product_attention"
+        if operator in CONVOLUTIONS:
+            operator = "convolution"
+            self._note_mode(event.arguments)
+        if operator in _LOSSES:
+            self._drop_softmax()
+            return
+        before = len(recorder.rows)
+        is_cast = operator == "_to_copy"  # of autocast: a part of the operators that read it
+        try:
+            recorder.record(operator, event.arguments, event.result, event.is_view or is_cast, other)
+        except EpochcastError as error:
+            where = f"module {event.path[-1][0]!r}: " if event.path else ""
+            raise type(error)(f"{where}{error}") from error
+        for layer in recorder.rows[before:]:
+            self._add(layer, event, tensors)
+
+    def _add(self, layer: Layer, event: Event, tensors: list[Any]) -> None:
+        if self._went_back and not event.recomputed:
+            self._stretch, self._went_back = self._stretch + 1, False
+        weights = [tensor for tensor in tensors if id(tensor) in self._weights]
+        trains = any(tensor.requires_grad for tensor in weights)
+        sources = layer.inputs or ()
+        if IMAGE in sources:
+            images = self._images.setdefault(self._stretch, set())
+            images.update(id(tensor) for tensor in tensors if id(tensor) not in self._weights)
+        shape = replace(layer, index=0, name="", inputs=None, parameters=0)
+        key = (shape, event.path[-1:], tuple(map(id, weights)))
+        row = _Row(layer, self._stretch, sources, len(event.made) > 0, trains, key)
+        row.part, row.recomputes = event.checkpoint, event.recomputed
+        self._rows.append(row)
+        self._row_of_node.update(dict.fromkeys(event.made, len(self._rows) - 1))
+
+    def _note_mode(self, arguments: dict[str, Any]) -> None:
+        torch, source, weight = import_torch(), arguments["input"], arguments["weight"]
+        dtype, is_cast = str(source.dtype).removeprefix("torch."), id(weight) not in self._weights
+        if dtype == "float64":
+            raise SchemaError("the step computes in float64, which is not counted. Record it in float32.")
+        if dtype != "float32":
+            self._precisions["fp16" if dtype == "float16" and not is_cast else _AUTOCAST[dtype]] += 1
+        else:
+            self._precisions[None] += 1  # the framework's default
+        last = source.is_contiguous(memory_format=torch.channels_last) and not source.is_contiguous()
+        self._memory_formats["channels_last" if last else "nchw"] += 1
+
+    def _drop_softmax(self) -> None:
+        """The softmax of a loss over classes is a part of the loss, which every answer counts."""
+        if self._rows and self._rows[-1].layer.kind == "softmax" and self._rows[-1].layer.out_width == 1:
+            self._rows[-1].forwards = 0
+
+    # Backward
+
+    def _backward(self, event: Event) -> None:
+        operator, recorder = event.operator, self.recorder
+        self._went_back = True
+        tensors = tensors_of(event.arguments.values())
+        if operator in _ALIASES and tensors:
+            recorder.alias(tensors[0], tensors_of(event.result))
+        number = self._row_of_node.get(event.node if event.node is not None else -1)
+        if number is None:
+            return
+        self._row_of_node.update(dict.fromkeys(event.made, number))  # the gradient of a gradient
+        row = self._rows[number]
+        if operator in _MASKED:
+            mask = event.arguments["output_mask"]
+            row.input_gradients += bool(mask[0])
+            row.weight_gradients += bool(mask[1])
+        elif operator in CONVOLUTIONS:
+            row.forwards += 1
+        elif operator in _PRODUCTS:
+            if any(recorder.is_weights(tensor) for tensor in tensors[-2:]):
+                row.input_gradients += 1
+            else:
+                row.weight_gradients += 1
+        elif not event.is_view and operator not in _ALIASES and not _has_own_passes(row.layer):
+            row.input_gradients = 1
+
+    # Tables
+
+    def step_table(self, trace: Trace, name: str | None) -> LayerTable:
+        """The table of a whole step."""
+        layers, parts = self.layers()
+        if not any(layer.type in OPERATOR_TYPES and OPERATOR_TYPES[layer.type].product for layer in layers):
+            raise SchemaError("the step runs no convolution and no linear layer.")
+        optimizer, doubts = _optimizer(trace.updates)
+        step = Step(
+            self.recorder.batch_size * parts, parts, self._precision(), self._memory_format(), optimizer
+        )
+        root = next((event.path[0][0] for event in trace.events if event.path), "step")
+        warnings = (*self.recorder.warnings(), *(TableWarning("cnn", doubt) for doubt in doubts))
+        return LayerTable(name or root.partition(".")[0], _side(layers), layers, "torch", warnings, step)
+
+    def layers(self) -> tuple[tuple[Layer, ...], int]:
+        """The rows, and how many parts of a mini-batch one step runs one after the other.
+
+        Columns of passes are set where a layer does not run as in a CNN that is trained whole.
+        """
+        self._count_passes()
+        numbers = self._merge_recomputed()
+        parts = self._merge_parts(numbers)
+        kept = [i for i, row in enumerate(self._rows) if numbers[i] == i and row.forwards]
+        new = {IMAGE: IMAGE} | {old: index for index, old in enumerate(kept)}
+        rows = []
+        for index, old in enumerate(kept):
+            row = self._rows[old]
+            read = tuple(new[numbers.get(source, source)] for source in row.sources if self._is_read(source))
+            rows.append(replace(row, layer=replace(row.layer, index=index, inputs=read)))
+        usual = trained_whole([row.layer for row in rows])
+        return tuple(map(_with_columns, rows, usual)), parts
+
+    def _is_read(self, source: int) -> bool:
+        return source == IMAGE or self._rows[source].forwards > 0
+
+    def _count_passes(self) -> None:
+        """Passes of layers whose backward operators do not say which gradients they compute."""
+        for row in self._rows:
+            if not _has_own_passes(row.layer):
+                learns = any(self._rows[source].made for source in row.sources if source != IMAGE)
+                row.input_gradients = int(row.made and learns)
+                row.weight_gradients = int(row.made and row.trains)
+            elif row.layer.type == "matmul":  # of two maps, whose gradients are alike
+                gradients = row.input_gradients + row.weight_gradients
+                row.input_gradients, row.weight_gradients = gradients - gradients // 2, gradients // 2
+            elif row.layer.type == "attention":
+                row.input_gradients, row.weight_gradients = int(row.made), 0
+
+    def _merge_recomputed(self) -> dict[int, int]:
+        """Add recomputed rows to those that they repeat; the row that each row became part of."""
+        numbers = {i: i for i in range(len(self._rows))}
+        first: dict[tuple[Any, ...], list[int]] = {}
+        for i, row in reversed(list(enumerate(self._rows))):
+            if not row.recomputes:
+                first.setdefault(row.key, []).append(i)
+        for i, row in enumerate(self._rows):
+            if row.recomputes and first.get(row.key):
+                numbers[i] = first[row.key].pop()
+                self._rows[numbers[i]].add(row)
+        return numbers
+
+    def _merge_parts(self, numbers: dict[int, int]) -> int:
+        """Add the rows of later parts of an accumulated mini-batch to the first part's; the number of parts."""
+        own = [i for i in numbers if numbers[i] == i]
+        stretches = [list(group) for _, group in groupby(own, key=lambda i: self._rows[i].stretch)]
+        keys = [[self._rows[i].key for i in stretch] for stretch in stretches]
+        if len(keys) < 2 or any(each != keys[0] for each in keys):
+            return 1
+        for stretch in stretches[1:]:
+            for first, later in zip(stretches[0], stretch, strict=True):
+                self._rows[first].add(self._rows[later])
+                numbers[later] = first
+        for i, number in numbers.items():
+            numbers[i] = numbers[number]
+        images = list(self._images.values())
+        repeats = any(first & later for first, *rest in (images,) for later in rest)
+        return 1 if repeats else len(stretches)
+
+    def _precision(self) -> str | None:
+        (precision, _), *_ = self._precisions.most_common() or [(None, 0)]
+        return precision
+
+    def _memory_format(self) -> str:
+        (memory_format, _), *_ = self._memory_formats.most_common() or [("nchw", 0)]
+        return memory_format
+
+
+def _with_columns(row: _Row, usual: tuple[int, int, int]) -> Layer:
+    passes = row.forwards, row.input_gradients, row.weight_gradients
+    is_first = row.layer.index == 0 or row.layer.inputs == (IMAGE,)
+    if (passes, row.part) == (usual, 0) and usual[1] != is_first:
+        return row.layer
+    return replace(
+        row.layer,
+        forwards=row.forwards,
+        input_gradients=row.input_gradients,
+        weight_gradients=row.weight_gradients,
+        recomputed=row.part or None,
+    )
+
+
+def _has_own_passes(layer: Layer) -> bool:
+    """Whether the operators of its backward pass say which gradients they compute."""
+    entry = OPERATOR_TYPES[layer.type]
+    return entry.product is not None or entry.weights is not None
+
+
+def _factors(operator: str, tensors: list[Any]) -> tuple[Any, Any]:
+    """The factors of a product; a dense layer has a bias behind them, other products before."""
+    first, second = tensors[:2] if operator == "linear" else tensors[-2:]
+    return first, second
+
+
+def _saves_for_backward(event: Event, following: Event) -> bool:
+    """Whether a copy is what autograd keeps of a tensor that the next operator overwrites: a part of that operator."""
+    if event.operator != "clone" or following.node is not None:
+        return False
+    return following.result is event.arguments["self"]
+
+
+def _first_batch(events: Sequence[Event]) -> int:
+    for event in events:
+        if event.operator in CONVOLUTIONS:
+            return event.shapes[id(event.arguments["input"])][0]
+    for event in events:
+        if event.operator in _PRODUCTS and event.part_of is None:
+            first, _ = _factors(event.operator, tensors_of(event.arguments.values()))
+            return event.shapes[id(first)][0]
+    raise SchemaError("the step runs no convolution and no linear layer.")
+
+
+def _side(layers: Sequence[Layer]) -> int:
+    """Height of the largest image; of what is made of vectors, that of the last map."""
+    heights = [layer.in_height or 1 for layer in layers if layer.inputs and IMAGE in layer.inputs]
+    largest = max(heights, default=1)
+    return largest if largest > 1 else layers[-1].out_height or 1
+
+
+def _optimizer(updates: Sequence[Update]) -> tuple[str | None, list[str]]:
+    """The optimizer that updates most numbers, in the words of answers, and what is to be said of it."""
+    if not updates:
+        return None, ["the step updates no parameters by an optimizer; momentum's update is counted"]
+    largest = max(updates, key=lambda update: update.parameters)
+    word = _OPTIMIZERS.get(largest.optimizer)
+    if word == "sgd" and largest.has_momentum:
+        word = "momentum"
+    doubt = f"the update by {largest.optimizer} is counted as momentum's"
+    return word, [] if word else [doubt]

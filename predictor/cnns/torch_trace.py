@@ -1,0 +1,452 @@
+"""Follows PyTorch while a training step runs without a GPU, without memory and without numbers.
+
+Every operator is intercepted at dispatch, forward and backward, as it will run: on fake tensors, which have a device
+and autocast, or on the *meta* device, which computes shapes alone and is faster. An operator of the backward pass knows
+the autograd node that ran it, and so the operator whose gradient it computes. Parameters, buffers, gradients and the
+state of optimizers stay as they were.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from predictor.cnns.recorder import RECURRENT, RULES, recurrent_refusal, tensors_of
+from predictor.errors import BackendUnavailableError, SchemaError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CONVOLUTIONS", "Event", "Trace", "Update", "first_line", "import_torch", "traced"]
+
+CONVOLUTIONS = ("convolution", "convolution_overrideable", "cudnn_convolution", "mkldnn_convolution")
+"""Names of convolutions at dispatch, by what PyTorch was built with."""
+
+_KNOWN_TRUTHS = {"isnan": False, "isinf": False, "isfinite": True, "is_same_size": True, "ne": False}
+_KNOWN_TRUTHS |= {"isneginf": False}
+_TRUTHS_OF_TRUTHS = {"all", "any", "logical_not", "logical_or", "logical_and", "bitwise_or", "eq", "mul"}
+_TRUTHS_OF_TRUTHS |= {"sum", "gt"}
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""Held while functions of PyTorch are replaced, which all threads share."""
+
+
+@dataclass(slots=True)
+class Event:
+    """An operator that ran.
+
+    `made` are the sequence numbers of the autograd nodes made for it, `node` that of the node that ran it in the
+    backward pass, or None. `part_of` is the composite operator whose part it is. `checkpoint` is the number, from 1, of
+    the part of the forward pass that gradient checkpointing will run again, 0 for none; `recomputed`: this is the run
+    again. `shapes` are those of its tensors as it ran, by their ids.
+    """
+
+    operator: str
+    arguments: dict[str, Any]
+    result: Any
+    is_view: bool
+    made: range
+    node: int | None
+    path: tuple[tuple[str, bool], ...]
+    shapes: dict[int, tuple[int, ...]]
+    part_of: str | None = None
+    checkpoint: int = 0
+    recomputed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One update by an optimizer: its class, and the numbers that it updates."""
+
+    optimizer: str
+    has_momentum: bool
+    parameters: int
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a step ran; `n_forward` of the events are those of the callable without what follows it."""
+
+    events: list[Event]
+    updates: list[Update]
+    n_forward: int
+
+
+def import_torch() -> Any:
+    """PyTorch; BackendUnavailableError with how to install it."""
+    try:
+        import torch
+    except ImportError as error:
+        raise BackendUnavailableError("PyTorch is not installed: pip install 'epochcast[torch]'") from error
+    return torch
+
+
+def first_line(error: Exception) -> str:
+    """What an exception of somebody else's code says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def traced(
+    run: Callable[[], object],
+    then: Callable[[Any], object] | None = None,
+    path: list[tuple[str, bool]] | None = None,
+    *,
+    on_meta: bool = False,
+    follow: bool = False,
+) -> Trace:
+    """Operators that a callable runs.
+
+    Parameters
+    ----------
+    run : callable
+    then : callable, optional
+        Takes its result, and runs more.
+    path : list, optional
+        Modules that are running; after an error, those that were.
+    on_meta : bool
+        The callable's tensors are on the *meta* device; else they are real or fake, on any device.
+    follow : bool
+        Whether to keep the path here, for any module; else whoever calls does.
+    """
+    torch = import_torch()
+    mode = _intercepting(torch, [] if path is None else path, on_meta)
+    handles = _follow_modules(torch, mode.path) if follow else []
+    with _kept_state() as updates:
+        try:
+            with mode.twins, mode, _around(torch, mode, on_meta):
+                result = run()
+                n_forward = len(mode.events)
+                if then is not None:
+                    then(result)
+        finally:
+            mode.restore()
+            for handle in handles:
+                handle.remove()
+    return Trace(mode.events, updates, n_forward)
+
+
+def _follow_modules(torch: Any, path: list[tuple[str, bool]]) -> list[Any]:
+    """Keep the path of the running module, whose name the rows get; several root modules are told apart."""
+    names: dict[int, str] = {}
+    roots: list[str] = []
+
+    def enter(module: Any, _args: Any) -> None:
+        if id(module) not in names:
+            prefix = type(module).__name__
+            prefix += f"_{len(roots)}" if prefix in roots else ""
+            roots.append(prefix)
+            names.update({id(part): f"{prefix}.{at}".rstrip(".") for at, part in module.named_modules()})
+        path.append((names[id(module)], not any(True for _ in module.children())))
+
+    def leave(*_: Any) -> None:
+        path.pop()
+
+    modules = torch.nn.modules.module
+    return [
+        modules.register_module_forward_pre_hook(enter),
+        modules.register_module_forward_hook(leave),
+    ]
+
+
+def _composites(torch: Any) -> dict[Any, tuple[str, tuple[str, ...]]]:
+    """Operators that PyTorch takes apart before dispatch but that are one row: their names and arguments."""
+    functional = torch.nn.functional
+    return {
+        functional.linear: ("linear", ("input", "weight", "bias")),
+        torch.matmul: ("matmul", ("input", "other")),
+        torch.Tensor.matmul: ("matmul", ("input", "other")),
+        torch.Tensor.__matmul__: ("matmul", ("input", "other")),
+        torch.instance_norm: ("instance_norm", ("input", "weight", "bias")),
+        torch.channel_shuffle: ("channel_shuffle", ("input", "groups")),
+        functional.scaled_dot_product_attention: (
+            "scaled_dot_product_attention",
+            ("query", "key", "value"),
+        ),
+    }
+
+
+def _batch_norm_like(source: Any, *_: Any) -> tuple[Any, ...]:
+    channels = source.shape[1]
+    return import_torch().empty_like(source), source.new_empty(channels), source.new_empty(channels)
+
+
+_SHAPED: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "native_batch_norm": _batch_norm_like,
+    "native_batch_norm_backward": lambda _gradient, source, *_: _batch_norm_like(source),
+}
+"""Results of operators that PyTorch takes apart into many without numbers: half of the time of reading a ResNet."""
+
+
+def _intercepting(torch: Any, path: list[tuple[str, bool]], on_meta: bool) -> Any:
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    checkpoint_file, engine_file = torch.utils.checkpoint.__file__, torch.autograd.graph.__file__
+
+    def has_numbers(tensor: Any) -> bool:
+        return not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
+
+    class Intercept(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fake = FakeTensorMode()
+            self.twins = _nothing() if on_meta else self.fake
+            self.events: list[Event] = []
+            self.path = path
+            self.part_of: str | None = None
+            self._twin_of: dict[int, tuple[Any, Any]] = {}
+            self._gradients: dict[int, tuple[Any, Any]] = {}
+            self._next = self._number_of_next_node()
+            self._flags: set[int] = set()  # of GradScaler: whether a gradient is infinite
+            self._made_by: dict[int, Any] = {}
+            self._calls: dict[
+                int, tuple[Any, int]
+            ] = {}  # of checkpointing; holds their frames, so that ids are unique
+
+        @staticmethod
+        def _number_of_next_node() -> int:
+            return int(torch.autograd._get_sequence_nr())
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            space, _, name = func._schema.name.partition("::")
+            if space in ("prim", "profiler"):
+                return func(*args, **kwargs)
+            operator = name[:-1] if name.endswith("_") else name
+            if operator == "_local_scalar_dense":
+                return self._value(args[0])
+            node = torch._C._current_autograd_node()
+            if operator not in RULES and node is None:
+                with self:
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            result = self._run(func, operator, args, kwargs)
+            following = self._number_of_next_node()
+            made, self._next = range(min(self._next, following), following), max(self._next, following)
+            arguments = {argument.name: argument.default_value for argument in func._schema.arguments}
+            arguments |= dict(zip(arguments, args, strict=False)) | kwargs
+            tensors, results = tensors_of(arguments.values()), tensors_of(result)
+            if operator == "_amp_foreach_non_finite_check_and_unscale":
+                self._flags.add(id(arguments["found_inf"]))
+            for tensor in tensors:
+                if isinstance(tensor, torch.nn.Parameter) and id(tensor) not in self._gradients:
+                    gradient = tensor.grad
+                    kept = gradient if gradient is not None and has_numbers(gradient) else None
+                    self._gradients[id(tensor)] = tensor, kept
+            recomputed = node is not None and self._is_recomputed()
+            self.events.append(
+                Event(
+                    operator,
+                    arguments,
+                    result,
+                    func.is_view,
+                    made,
+                    None if node is None or recomputed else int(node._sequence_nr()),
+                    tuple(self.path),
+                    {id(tensor): tuple(tensor.shape) for tensor in (*tensors, *results)},
+                    self.part_of,
+                    self._checkpoint() if node is None else 0,
+                    recomputed,
+                )
+            )
+            for place, tensor in enumerate(results):
+                self._made_by[id(tensor)] = func, args, kwargs, operator, place
+                if func._schema.is_mutable:
+                    del self._made_by[id(tensor)]
+            return result
+
+        def composite(self, name: str, names: tuple[str, ...], run: Callable[[], Any], args: Any) -> Any:
+            """Run an operator of several parts, and note it as one."""
+            if self.part_of is not None or torch._C._current_autograd_node() is not None:
+                return run()
+            start, self.part_of = self._next, name
+            try:
+                result = run()
+            finally:
+                self.part_of = None
+            arguments = dict(zip(names, args, strict=False))
+            tensors = (*tensors_of(arguments.values()), *tensors_of(result))
+            shapes = {id(tensor): tuple(tensor.shape) for tensor in tensors}
+            made, call = range(start, self._next), self._checkpoint()
+            self.events.append(
+                Event(name, arguments, result, False, made, None, tuple(self.path), shapes, None, call)
+            )
+            return result
+
+        def _checkpoint(self) -> int:
+            """Number of the outermost call of checkpointing that is running, 0 for none."""
+            frame, call = sys._getframe(1), None
+            while frame is not None:
+                if frame.f_code.co_filename == checkpoint_file:
+                    call = frame
+                frame = frame.f_back  # type: ignore[assignment]
+            if call is None:
+                return 0
+            return self._calls.setdefault(id(call), (call, len(self._calls) + 1))[1]
+
+        def _is_recomputed(self) -> bool:
+            """Whether checkpointing runs a part of the forward pass again, not the backward pass of that part."""
+            frame = sys._getframe(1)
+            while frame is not None:
+                if frame.f_code.co_filename in (checkpoint_file, engine_file):
+                    return bool(frame.f_code.co_filename == checkpoint_file)
+                frame = frame.f_back  # type: ignore[assignment]
+            return False
+
+        def _run(self, func: Any, operator: str, args: Any, kwargs: Any) -> Any:
+            """Run on twins of tensors with numbers, which are never written: results are theirs, or the originals."""
+            flat, spec = tree_flatten((args, kwargs))
+            tensors = [value for value in flat if isinstance(value, torch.Tensor)]
+            if on_meta and all(map(has_numbers, tensors)):  # constants that a forward pass makes
+                return func(*args, **kwargs)
+            twins = [self._twin(value) if isinstance(value, torch.Tensor) else value for value in flat]
+            args, kwargs = tree_unflatten(twins, spec)
+            result = _SHAPED[operator](*args) if operator in _SHAPED else func(*args, **kwargs)
+            if not func._schema.is_mutable:
+                return result
+            originals = {id(twin): value for value, twin in zip(flat, twins, strict=True)}
+            flat, spec = tree_flatten(result)
+            return tree_unflatten([originals.get(id(value), value) for value in flat], spec)
+
+        def _twin(self, tensor: Any) -> Any:
+            if not has_numbers(tensor) or (on_meta and tensor.ndim == 0):
+                return tensor
+            if id(tensor) not in self._twin_of:
+                twin = torch.empty_like(tensor, device="meta") if on_meta else self.fake.from_tensor(tensor)
+                self._twin_of[id(tensor)] = tensor, twin
+            return self._twin_of[id(tensor)][1]
+
+        def _value(self, tensor: Any) -> Any:
+            if id(tensor) in self._flags:
+                return 0.0
+            with suppress(LookupError), _disable_current_modes():
+                return self._number(tensor).item()
+            if tensor.dtype == torch.bool:
+                return self._truth(tensor)
+            return 1.0 if tensor.is_floating_point() else 1
+
+        def _number(self, tensor: Any) -> Any:
+            """The tensor itself, where it follows from constants, buffers and random numbers; else LookupError."""
+            if has_numbers(tensor):
+                return tensor
+            if tensor.numel() > 1:
+                raise LookupError
+            func, args, kwargs, _, place = self._made_by[id(tensor)]
+            flat, spec = tree_flatten((args, kwargs))
+            known = [self._number(value) if isinstance(value, torch.Tensor) else value for value in flat]
+            args, kwargs = tree_unflatten(known, spec)
+            return tensors_of(func(*args, **kwargs))[place]
+
+        def _truth(self, tensor: Any) -> bool:
+            """Answer whether numbers are finite; what else a step decides by numbers is not known."""
+            operators, left = set(), [tensor]
+            while left:
+                _, args, _, operator, _ = self._made_by.get(id(left.pop()), (None, (), {}, "", 0))
+                if operator in _KNOWN_TRUTHS:
+                    return _KNOWN_TRUTHS[operator]
+                operators.add(operator)
+                left += tensors_of(args) if operator in _TRUTHS_OF_TRUTHS else []
+            raise SchemaError(
+                "what runs is decided by numbers of its tensors, which have none here: "
+                f"{', '.join(sorted(operators - {''})) or 'a tensor of yours'}. Record a step for each way that it "
+                "can take, with the decision left out, or give a layer table CSV."
+            )
+
+        def restore(self) -> None:
+            for parameter, gradient in self._gradients.values():
+                parameter.grad = gradient
+
+    return Intercept()
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _around(torch: Any, mode: Any, on_meta: bool) -> Iterator[None]:
+    """Note composite operators whole; leave tensors where they are, wherever a step sends them: no GPU is needed.
+
+    Autocast of a GPU is that of the processor, whose rules are much the same, where there is no GPU.
+    """
+    from torch.overrides import TorchFunctionMode
+
+    composites, functional = _composites(torch), torch.nn.functional
+    # Functions written in Python call these without this mode.
+    inner = ((functional, "linear"), (functional, "scaled_dot_product_attention"), (torch, "instance_norm"))
+    usual = [(torch.autocast, "__init__", torch.autocast.__init__)]
+    usual += [(module, name, getattr(module, name)) for module, name in inner]
+    moves = (torch.Tensor.to, torch.Tensor.pin_memory)
+
+    def here(value: Any) -> Any:
+        is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
+        return "cpu" if is_device else value
+
+    class Around(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+            if name in RECURRENT:  # before it runs position by position
+                raise recurrent_refusal(name.partition("_")[0].upper())
+            if not on_meta and not torch.cuda.is_available():
+                if func is torch.Tensor.cuda:
+                    return args[0]
+                kwargs = {name: here(value) for name, value in kwargs.items()}
+                args = tuple(map(here, args)) if func in moves else args
+            return whole(func, *args, **kwargs)
+
+    def whole(func: Any, *args: Any, **kwargs: Any) -> Any:
+        if func not in composites:
+            return func(*args, **kwargs)
+        name, names = composites[func]
+        given = (*args, *(kwargs.get(each) for each in names[len(args) :]))
+        return mode.composite(name, names, lambda: func(*args, **kwargs), given)
+
+    def on_processor(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        usual[0][2](self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+    with _ONE_AT_A_TIME:
+        try:
+            for module, name, function in usual[1:]:
+                setattr(module, name, partial(whole, function))
+            if not torch.cuda.is_available():
+                torch.autocast.__init__ = on_processor
+            with Around():
+                yield
+        finally:
+            for module, name, function in usual:
+                setattr(module, name, function)
+
+
+@contextmanager
+def _kept_state() -> Iterator[list[Update]]:
+    """Collect the updates by optimizers, and put back the state that these had before."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    updates: list[Update] = []
+    states: dict[int, tuple[Any, dict[Any, Any]]] = {}
+
+    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if id(optimizer) not in states:
+            states[id(optimizer)] = optimizer, {key: dict(value) for key, value in optimizer.state.items()}
+        groups = optimizer.param_groups
+        trained = [p for group in groups for p in group["params"] if p.grad is not None]
+        has_momentum = any(group.get("momentum") for group in groups)
+        updates.append(Update(type(optimizer).__name__, has_momentum, sum(p.numel() for p in trained)))
+
+    handle = register_optimizer_step_pre_hook(before)
+    try:
+        yield updates
+    finally:
+        handle.remove()
+        for optimizer, state in states.values():
+            optimizer.state.clear()
+            optimizer.state.update(state)
