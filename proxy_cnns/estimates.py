@@ -88,7 +88,7 @@ def _table(subject: Subject) -> LayerTable:
 
 @lru_cache(maxsize=256)
 def _of_table(table: LayerTable) -> dict[Operator, int]:
-    return dict(operators_of(table))
+    return {operator: round(count) for operator, count in operators_of(table).items()}
 
 
 def _map_elements(operator: Operator) -> float:
