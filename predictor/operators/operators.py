@@ -150,8 +150,8 @@ def pass_weights(layer: Layer) -> tuple[float, float, float]:
     Notes
     -----
     The passes of a convolution as 14 shapes in two modes took them on an H200 (`benchmarks/passes_h200.csv`), where
-    that of the weights takes longest. Those of other products have equal work, attention's backward pass 2.5 x that of its
-    forward pass; all others take the time in which they read and write memory.
+    that of the weights takes longest. Those of other products have equal work, attention's backward pass 2.5 x that
+    of its forward pass; all others take the time in which they read and write memory.
     """
     entry = OPERATOR_TYPES[layer.type]
     if entry.is_convolution:
